@@ -125,7 +125,7 @@ def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench
     try:
         from cuda import bench
 
-        return bench, bench.register(function)  # loads the library, which is another import
+        return bench, bench.register(function)  # loads nvbench's library, so it may raise ImportError, too
     except ImportError as error:
         raise EnvironmentFault(
             f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'",

@@ -16,7 +16,7 @@
 // Each element is read before it is written, by the same thread: the new total may be the old one.
 extern "C" __global__ void accumulate_scalar(const float* total, const float* __restrict__ part, float* new_total,
                                              int n) {
-    // all: n
+    // all [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i < (unsigned)n) new_total[i] = total[i] + part[i];
 }

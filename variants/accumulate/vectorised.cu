@@ -16,7 +16,7 @@
 // Each element is read before it is written, by the same thread: the new total may be the old one.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     accumulate_vectorised(const float* total, const float* __restrict__ part, float* new_total, int n) {
-    // all: n, aligned to 16 bytes
+    // all [n], aligned to 16 bytes
     const unsigned vectors = (unsigned)n / 4, first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     const float4* totals = reinterpret_cast<const float4*>(total);
     const float4* parts = reinterpret_cast<const float4*>(part);

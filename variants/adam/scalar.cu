@@ -35,7 +35,7 @@ extern "C" __global__ void adam_scalar(const float* parameter, const float* __re
                                        __nv_bfloat16* __restrict__ stored,
 #endif
                                        int n) {
-    // all: n; rates, hyper: 4
+    // all [n]; rates, hyper [4]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
     const float lr = rates[0], c1 = rates[1], c2 = rates[2], factor = rates[3];

@@ -14,7 +14,7 @@
 // Grid-Stride Loops", 2013). Still two 4-byte loads in flight per thread: latency limits it as on the previous variant.
 extern "C" __global__ void add_grid_stride(const float* __restrict__ a, const float* __restrict__ b,
                                            float* __restrict__ out, int n) {
-    // a, b, out: n
+    // a, b, out [n]
     const unsigned stride = gridDim.x * BLOCK;
     for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < (unsigned)n; i += stride) out[i] = a[i] + b[i];
 }

@@ -15,7 +15,7 @@
 // threads of the grid. What remains is each block's start and end, when its threads have nothing in flight.
 extern "C" __global__ void add_vec4(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
                                     int n) {
-    // a, b, out: n, all aligned to 16 bytes
+    // a, b, out [n], all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     if (i < whole) {

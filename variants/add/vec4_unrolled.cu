@@ -16,7 +16,7 @@
 // (__ldcs, __stcs). Limit: HBM.
 extern "C" __global__ void add_vec4_unrolled(const float* __restrict__ a, const float* __restrict__ b,
                                              float* __restrict__ out, int n) {
-    // a, b, out: n, all aligned to 16 bytes
+    // a, b, out [n], all aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     const float4* a4 = reinterpret_cast<const float4*>(a);

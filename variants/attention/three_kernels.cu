@@ -35,7 +35,8 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// q [batch * heads][queries][depth], k [batch * heads / heads_per_kv_head][keys][depth], scores [batch * heads][queries][keys]
+// q [batch * heads][queries][depth], k [batch * heads / heads_per_kv_head][keys][depth], scores [batch *
+// heads][queries][keys]
 extern "C" __global__ void attention_scores(const T* __restrict__ q, const T* __restrict__ k,
                                             float* __restrict__ scores, int heads_per_kv_head, int queries, int keys,
                                             int depth) {
@@ -78,7 +79,8 @@ extern "C" __global__ void attention_softmax(float* __restrict__ scores, int key
     for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - row_maximum) * factor;
 }
 
-// scores [batch * heads][queries][keys], v [batch * heads / heads_per_kv_head][keys][depth], out [batch * heads][queries][depth]
+// scores [batch * heads][queries][keys], v [batch * heads / heads_per_kv_head][keys][depth], out [batch *
+// heads][queries][depth]
 extern "C" __global__ void attention_average(const float* __restrict__ scores, const T* __restrict__ v,
                                              T* __restrict__ out, int heads_per_kv_head, int queries, int keys,
                                              int depth) {

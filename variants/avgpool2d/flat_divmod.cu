@@ -13,9 +13,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// The first variant: consecutive threads write consecutive outputs, on planes of every size. Limits: integer divisions by
-// sizes known at run time only, some twenty instructions each, and a loop whose bounds are known at run time only, so
-// that each load waits for the last.
+// The first variant: consecutive threads write consecutive outputs, on planes of every size. Limits: integer divisions
+// by sizes known at run time only, some twenty instructions each, and a loop whose bounds are known at run time only,
+// so that each load waits for the last.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -25,7 +25,7 @@ typedef float T;
 
 extern "C" __global__ void avgpool2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int planes, int h, int w,
                                                  int p, int q, int window, int stride, int padding) {
-    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    // x [planes][h][w]; out [planes][p][q], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
     const unsigned column = i % (unsigned)q;

@@ -82,7 +82,7 @@ struct Vector {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     avgpool2d_multi_output(const T* __restrict__ x, T* __restrict__ out, int planes) {
-    // x: planes H W, out: planes P Q, both aligned to 16 bytes
+    // x [planes][H][W], out [planes][P][Q], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
     const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;

@@ -53,7 +53,7 @@ typedef Packed<T, WIDTH> Pack;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     avgpool2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
-    // x: n H W PACKS; out: n P Q PACKS
+    // x [n][H][W][PACKS]; out [n][P][Q][PACKS]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (ROW_GROUPS * COLUMN_GROUPS * PACKS)) return;
     const unsigned pack = i % PACKS;

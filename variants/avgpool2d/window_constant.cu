@@ -33,7 +33,7 @@ typedef float T;
 
 extern "C" __global__ void avgpool2d_window_constant(const T* __restrict__ x, T* __restrict__ out, int planes, int h,
                                                      int w, int p, int q) {
-    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    // x [planes][h][w]; out [planes][p][q], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
     const unsigned column = i % (unsigned)q;

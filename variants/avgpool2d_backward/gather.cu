@@ -28,7 +28,7 @@ typedef float T;
 
 extern "C" __global__ void avgpool2d_backward_gather(const T* __restrict__ dout, T* __restrict__ dx, int n, int c,
                                                      int h, int w, int window, int stride, int padding) {
-    // dout: n c p q or n p q c; dx: n c h w or n h w c, fewer than 2^32 elements
+    // dout [n][c][p][q] or [n][p][q][c]; dx [n][c][h][w] or [n][h][w][c], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)c * (unsigned)h * (unsigned)w) return;
     const int p = (h + 2 * padding - window) / stride + 1, q = (w + 2 * padding - window) / stride + 1;

@@ -78,7 +78,7 @@ __device__ __forceinline__ int positions(int window, int size) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     avgpool2d_backward_nhwc_vector(const Pack* __restrict__ dout, Pack* __restrict__ dx, int n) {
-    // dout: n P Q PACKS; dx: n H W PACKS
+    // dout [n][P][Q][PACKS]; dx [n][H][W][PACKS]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (ROW_TILES * COLUMN_TILES * PACKS)) return;
     const unsigned pack = i % PACKS;

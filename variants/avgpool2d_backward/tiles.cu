@@ -58,7 +58,7 @@ __device__ __forceinline__ int positions(int window, int size) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     avgpool2d_backward_tiles(const T* __restrict__ dout, T* __restrict__ dx, int n) {
-    // dout: n C P Q, dx: n C H W, both aligned to 16 bytes
+    // dout [n][C][P][Q], dx [n][C][H][W], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * Tiles::row_tiles * Tiles::column_tiles)) return;
     const int tile_column = (int)(i % Tiles::column_tiles);

@@ -52,7 +52,7 @@ __device__ __forceinline__ int positions(int window, int size) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     avgpool2d_backward_window_constant(const T* __restrict__ dout, T* __restrict__ dx, int n) {
-    // dout: n C P Q or n P Q C; dx: n C H W or n H W C, fewer than 2^32 elements
+    // dout [n][C][P][Q] or [n][P][Q][C]; dx [n][C][H][W] or [n][H][W][C], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * H * W)) return;
 #if NHWC

@@ -13,9 +13,9 @@
 // args   = ["x", "scale", "shift", "mean", "variance", "out", "n * c * h * w", "c", "h * w"]
 // ///
 //
-// The first variant: every access of x and out is contiguous across the warp, and the four numbers of a channel come from
-// the L1 cache. Limits: a division by a size known at run time only, five loads and a square root and a division for
-// each element, and one element per load and store.
+// The first variant: every access of x and out is contiguous across the warp, and the four numbers of a channel come
+// from the L1 cache. Limits: a division by a size known at run time only, five loads and a square root and a division
+// for each element, and one element per load and store.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -27,7 +27,7 @@ extern "C" __global__ void batchnorm2d_flat_divmod(const T* __restrict__ x, cons
                                                    const T* __restrict__ shift, const T* __restrict__ mean,
                                                    const T* __restrict__ variance, T* __restrict__ out,
                                                    unsigned elements, int c, int plane) {
-    // x, out: n c h w or n h w c, fewer than 2^32 elements; plane = h * w; the others: c
+    // x, out [n][c][h][w] or [n][h][w][c], fewer than 2^32 elements; plane = h * w; the others [c]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= elements) return;
 #if NHWC

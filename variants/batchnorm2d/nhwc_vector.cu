@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_nhwc_vector(const Pack* __restrict__ x, const Pack* __restrict__ scale, const Pack* __restrict__ shift,
                             const Pack* __restrict__ mean, const Pack* __restrict__ variance, Pack* __restrict__ out,
                             unsigned pixels) {
-    // x, out: pixels PACKS; the others: PACKS
+    // x, out [pixels][PACKS]; the others [PACKS]
     const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= groups * PACKS) return;

@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_plane_blocks(const T* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
                              const T* __restrict__ mean, const T* __restrict__ variance, T* __restrict__ out, int c,
                              int plane) {
-    // x, out: n*c planes of `plane` elements; the others: c
+    // x, out [n * c][plane]; the others [c]
     __shared__ float factor, offset;
     if (threadIdx.x == 0) {
         const int channel = (int)(blockIdx.x % (unsigned)c);

@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     batchnorm2d_vectorised(const Pack* __restrict__ x, const T* __restrict__ scale, const T* __restrict__ shift,
                            const T* __restrict__ mean, const T* __restrict__ variance, Pack* __restrict__ out,
                            unsigned planes) {
-    // x, out: planes VECTORS; the others: C
+    // x, out [planes][VECTORS]; the others [C]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= planes * GROUPS) return;
     const unsigned plane = i / GROUPS;

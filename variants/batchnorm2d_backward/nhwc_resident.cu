@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                        const float* __restrict__ mean, const float* __restrict__ rstd,
                                        Pack* __restrict__ dx, float* __restrict__ dscale, float* __restrict__ dshift,
                                        int n, int c, int h, int w) {
-    // x, dout, dx: TOTAL PACKS; the others: PACKS LANES
+    // x, dout, dx [TOTAL][PACKS]; the others [PACKS][LANES]
     __shared__ float warps[BLOCK / 32][ACROSS][2 * LANES];
     const unsigned row = threadIdx.x / ACROSS, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS;
     const bool inside = PACKS % ACROSS == 0 || pack < PACKS;

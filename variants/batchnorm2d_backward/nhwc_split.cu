@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     sums_of_parts(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
                   const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
                   float* __restrict__ part_sum, float* __restrict__ part_product, unsigned pixels) {
-    // x, dout: pixels PACKS; part_sum, part_product: PARTS C; the others: C
+    // x, dout [pixels][PACKS]; part_sum, part_product [PARTS][C]; the others [C]
     __shared__ float shared[2 * WIDTH][BLOCK];
     const unsigned t = threadIdx.x, row = t / ACROSS, pack = blockIdx.y * ACROSS + t % ACROSS;
     const unsigned size = (pixels + PARTS - 1) / PARTS, end = min((blockIdx.x + 1) * size, pixels);
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(128)
     sums_of_channels(const float* __restrict__ part_sum, const float* __restrict__ part_product,
                      float* __restrict__ dscale, float* __restrict__ dshift) {
-    // part_sum, part_product: PARTS C; dscale, dshift: C
+    // part_sum, part_product [PARTS][C]; dscale, dshift [C]
     __shared__ float sums[4], products[4];
     const int channel = blockIdx.x;
     float sum = 0.0f, product = 0.0f;
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     apply(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
           const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
           const float* __restrict__ dscale, const float* __restrict__ dshift, Pack* __restrict__ dx, unsigned pixels) {
-    // x, dout, dx: pixels PACKS; the others: C
+    // x, dout, dx [pixels][PACKS]; the others [C]
     const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= groups * PACKS) return;

@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                   const float* __restrict__ scale, const float* __restrict__ shift,
                                   const float* __restrict__ mean, const float* __restrict__ rstd, Pack* __restrict__ dx,
                                   float* __restrict__ dscale, float* __restrict__ dshift, int n, int c, int h, int w) {
-    // x, dout, dx: n C VECTORS; the others: C
+    // x, dout, dx [n][C][VECTORS]; the others [C]
     __shared__ float warps[BLOCK / 32][2];
     const int channel = blockIdx.x;
     const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };

@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     sums_of_parts(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
                   const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
                   float* __restrict__ part_sum, float* __restrict__ part_product, int n) {
-    // x, dout: n C VECTORS; part_sum, part_product: C PARTS; the others: C
+    // x, dout [n][C][VECTORS]; part_sum, part_product [C][PARTS]; the others [C]
     const unsigned part = blockIdx.x, channel = blockIdx.y, all = (unsigned)n * VECTORS;
     const unsigned size = (all + PARTS - 1) / PARTS, end = min((part + 1) * size, all);
     const Channel own = {mean[channel], rstd[channel], rstd[channel] * scale[channel], shift[channel]};
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(128)
     sums_of_channels(const float* __restrict__ part_sum, const float* __restrict__ part_product,
                      float* __restrict__ dscale, float* __restrict__ dshift) {
-    // part_sum, part_product: C PARTS; dscale, dshift: C
+    // part_sum, part_product [C][PARTS]; dscale, dshift [C]
     const int channel = blockIdx.x;
     float sum = 0.0f, product = 0.0f;
     for (unsigned part = threadIdx.x; part < PARTS; part += 128) {
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     apply(const Pack* __restrict__ x, const Pack* __restrict__ dout, const float* __restrict__ scale,
           const float* __restrict__ shift, const float* __restrict__ mean, const float* __restrict__ rstd,
           const float* __restrict__ dscale, const float* __restrict__ dshift, Pack* __restrict__ dx, int n) {
-    // x, dout, dx: n C VECTORS; the others: C
+    // x, dout, dx [n][C][VECTORS]; the others [C]
     const unsigned all = (unsigned)n * (C * VECTORS);
     const unsigned first = (BACKWARDS ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (BLOCK * UNROLL) + threadIdx.x;
     const float share = 1.0f / ((float)n * PLANE);

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                         const float* __restrict__ mean_in, const float* __restrict__ rstd_in,
                                         T* __restrict__ dx, float* __restrict__ dscale, float* __restrict__ dshift,
                                         int n, int c, int h, int w) {
-    // x, dout, dx: n c h w or n h w c; the others: c
+    // x, dout, dx [n][c][h][w] or [n][h][w][c]; the others [c]
     __shared__ float shared[BLOCK];
     const int channel = blockIdx.x, pixels = n * h * w, plane = h * w;
     const float mean = mean_in[channel], rstd = rstd_in[channel], factor = rstd * scale[channel];

@@ -25,8 +25,8 @@
 //
 // Deep layers have many channels of few pixels: a block holds all pixels of a few channels in registers, so that mean,
 // squares about it and result take one read, and no part waits for another kernel. ACROSS = 2 reads 32 bytes of
-// a pixel, a whole sector. The variance is of two passes, as in the first variant, over registers. Limits: up to 32 words
-// a thread; few channels make few blocks. For HBM it is the least: one read, one write.
+// a pixel, a whole sector. The variance is of two passes, as in the first variant, over registers. Limits: up to 32
+// words a thread; few channels make few blocks. For HBM it is the least: one read, one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                     const float* running_variance, Pack* __restrict__ out, float* __restrict__ mean_out,
                                     float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
                                     int n, int c, int h, int w, int momentum_percent) {
-    // x, out: TOTAL PACKS; the others: PACKS LANES, the running ones perhaps in place
+    // x, out [TOTAL][PACKS]; the others [PACKS][LANES], the running ones perhaps in place
     __shared__ float first[BLOCK / 32][ACROSS][LANES], second[BLOCK / 32][ACROSS][LANES];
     const unsigned row = threadIdx.x / ACROSS, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS;
     const bool inside = PACKS % ACROSS == 0 || pack < PACKS;

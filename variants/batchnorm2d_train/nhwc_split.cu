@@ -112,7 +112,7 @@ __device__ __forceinline__ unsigned part_size(unsigned pixels) { return (pixels 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     statistics_of_parts(const Pack* __restrict__ x, float* __restrict__ part_mean, float* __restrict__ part_squares,
                         unsigned pixels) {
-    // x: pixels PACKS; part_mean, part_squares: PARTS C
+    // x [pixels][PACKS]; part_mean, part_squares [PARTS][C]
     __shared__ float shared[2 * WIDTH + 1][BLOCK];
     const unsigned t = threadIdx.x, row = t / ACROSS, pack = blockIdx.y * ACROSS + t % ACROSS, size = part_size(pixels);
     const unsigned end = min((blockIdx.x + 1) * size, pixels);
@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(128)
                            const float* running_mean, const float* running_variance, float* __restrict__ mean_out,
                            float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
                            unsigned pixels, int momentum_percent) {
-    // part_mean, part_squares: PARTS C; the others: C, the running ones perhaps in place
+    // part_mean, part_squares [PARTS][C]; the others [C], the running ones perhaps in place
     __shared__ Moments<1> warps[4];
     const int channel = blockIdx.x;
     const unsigned size = part_size(pixels);
@@ -200,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(BLOCK)
     normalise(const Pack* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
               const float* __restrict__ mean, const float* __restrict__ rstd, Pack* __restrict__ out, unsigned pixels) {
-    // x, out: pixels PACKS; the others: C
+    // x, out [pixels][PACKS]; the others [C]
     const unsigned groups = (pixels + UNROLL - 1) / UNROLL;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= groups * PACKS) return;

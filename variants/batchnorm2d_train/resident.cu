@@ -26,8 +26,8 @@
 //
 // Deep layers have many channels of few pixels: a block's registers hold one whole, so that the mean, the squares about
 // it and the result take one read, and no part waits for another kernel. The variance is of two passes, as in the first
-// variant, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words a thread, 32768 floats a
-// channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: one read, one write.
+// variant, over registers. A warp's vectors are contiguous within a plane. Limits: up to 32 words a thread, 32768
+// floats a channel; fewer channels than multiprocessors leave some idle. For HBM it is the least: one read, one write.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                const float* running_variance, Pack* __restrict__ out, float* __restrict__ mean_out,
                                float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
                                int n, int c, int h, int w, int momentum_percent) {
-    // x, out: n C VECTORS; the others: C, the running ones perhaps in place
+    // x, out [n][C][VECTORS]; the others [C], the running ones perhaps in place
     __shared__ float first[BLOCK / 32][1], second[BLOCK / 32][1];
     const int channel = blockIdx.x;
     const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };

@@ -119,7 +119,7 @@ __device__ __forceinline__ unsigned part_size(int n) { return ((unsigned)n * VEC
 extern "C" __global__ void __launch_bounds__(BLOCK)
     statistics_of_parts(const Pack* __restrict__ x, float* __restrict__ part_mean, float* __restrict__ part_squares,
                         int n) {
-    // x: n C VECTORS; part_mean, part_squares: C PARTS
+    // x [n][C][VECTORS]; part_mean, part_squares [C][PARTS]
     const unsigned part = blockIdx.x, channel = blockIdx.y, size = part_size(n);
     const unsigned end = min((part + 1) * size, (unsigned)n * VECTORS);
     const auto at = [=](unsigned i) { return ((size_t)(i / VECTORS) * C + channel) * VECTORS + i % VECTORS; };
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(128)
                            const float* running_mean, const float* running_variance, float* __restrict__ mean_out,
                            float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance, int n,
                            int momentum_percent) {
-    // part_mean, part_squares: C PARTS; the others: C, the running ones perhaps in place
+    // part_mean, part_squares [C][PARTS]; the others [C], the running ones perhaps in place
     const int channel = blockIdx.x;
     const unsigned size = part_size(n), all = (unsigned)n * VECTORS;
     Moments own = {0.0f, 0.0f, 0.0f};
@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(BLOCK)
     normalise(const Pack* __restrict__ x, const float* __restrict__ scale, const float* __restrict__ shift,
               const float* __restrict__ mean, const float* __restrict__ rstd, Pack* __restrict__ out, int n) {
-    // x, out: n C VECTORS; the others: C
+    // x, out [n][C][VECTORS]; the others [C]
     const unsigned all = (unsigned)n * (C * VECTORS);
     const unsigned first = (BACKWARDS ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * (BLOCK * UNROLL) + threadIdx.x;
     Pack pack[UNROLL];

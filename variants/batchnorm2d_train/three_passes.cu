@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                                    const float* running_variance, T* __restrict__ out, float* __restrict__ mean_out,
                                    float* __restrict__ rstd_out, float* new_running_mean, float* new_running_variance,
                                    int n, int c, int h, int w, int momentum_percent) {
-    // x, out: n c h w or n h w c; the others: c, the running ones perhaps in place
+    // x, out [n][c][h][w] or [n][h][w][c]; the others [c], the running ones perhaps in place
     __shared__ float shared[BLOCK];
     const int channel = blockIdx.x, pixels = n * h * w, plane = h * w;
     const auto at = [=](int pixel) {

@@ -69,7 +69,7 @@ __device__ __forceinline__ void store(Pack* target, Pack pack) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     concat_vectorised(const Pack* __restrict__ a, const Pack* __restrict__ b, Pack* __restrict__ out,
                       unsigned vectors) {
-    // a: outer FIRST; b: outer SECOND; out: vectors = outer * BOTH
+    // a [outer][FIRST]; b [outer][SECOND]; out: vectors = outer * BOTH
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     Pack v[UNROLL];
 #pragma unroll

@@ -60,17 +60,17 @@
 using namespace opbench;
 
 typedef Product<Format::PRODUCT>::T T;
-constexpr int DEPTH = R * S * C, SLICES = (DEPTH + 15) / 16;  // an mma tile is 16 deep
-constexpr int ALL_GROUPS = (OUTPUTS + 31) / 32;               // of 32 output channels, four mma tiles
+constexpr int DEPTH = R * S * C, SLICES = (DEPTH + 15) / 16;  // an mma tile has a depth of 16
+constexpr int ALL_GROUPS = (OUTPUTS + 31) / 32;               // a group has 32 output channels, four mma tiles
 constexpr int WARPS_K = ALL_GROUPS / GROUPS, THREADS = 32 * ROWS * WARPS_K;
-constexpr int NT = 4 * GROUPS;       // a warp's mma tiles: TILES x NT
-constexpr int COLUMNS = 16 * TILES;  // of the output, in each of ROWS rows
+constexpr int NT = 4 * GROUPS;       // a warp has TILES x NT mma tiles
+constexpr int COLUMNS = 16 * TILES;  // output pixels of a warp in each of the block's ROWS rows
 constexpr int LINES = (ROWS - 1) * STRIDE + R, WIDTH = ((COLUMNS - 1) * STRIDE + S) * C;
 constexpr int VEC = 16 / sizeof(T);
-constexpr int PER_SM = sizeof(T) == 4 && TILES == 1;  // floats' small tiles spill at the compiler's own guess, 0
+constexpr int PER_SM = sizeof(T) == 4 && TILES == 1;  // 0 is the compiler's choice: small tiles of floats spill with it
 
-// Where an element of a pixel's window lies, counted from the window's first. Beyond the depth the weights are zero;
-// such an element reads the window's first, which the sum contains anyway.
+// The distance of an element of a pixel's window from the window's first element. Elements beyond the depth have zero
+// weights and read the first element, which is always there.
 __device__ __forceinline__ int offset_of(int element) {
     return element < DEPTH ? element / (S * C) * WIDTH + element % (S * C) : 0;
 }
@@ -78,7 +78,8 @@ __device__ __forceinline__ int offset_of(int element) {
 __device__ __forceinline__ int channel_of(int tile, int column) {
     return tile / (VEC / 2) * (4 * VEC) + column / 2 * VEC + tile % (VEC / 2) * 2 + column % 2;
 }
-// A thread's v-th of its four elements of 16: two neighbours twice in bf16, those of two tf32 slices, four apart.
+// The index, from 0 to 15, of element v of the four that a thread of a quad has: in bf16 two pairs of neighbours, in
+// tf32 elements that are four apart, two for each of two slices.
 __device__ __forceinline__ int element_of(int quarter, int v) {
     return sizeof(T) == 2 ? v / 2 * 8 + quarter * 2 + v % 2 : v * 4 + quarter;
 }

@@ -50,9 +50,9 @@
 // args   = ["image", "weight", "bias?", "out"]
 // ///
 //
-// The previous variant brings the filters into shared memory for every row of the output, and reads two numbers there for a
-// multiply-add. Here a block has a whole image, or a band of its rows, zeros around it, and the filters turned so that
-// they are innermost: memory is read once, with two barriers in all. A thread keeps K_REGS filters of a run of RUN
+// The previous variant brings the filters into shared memory for every row of the output, and reads two numbers there
+// for a multiply-add. Here a block has a whole image, or a band of its rows, zeros around it, and the filters turned so
+// that they are innermost: memory is read once, with two barriers in all. A thread keeps K_REGS filters of a run of RUN
 // pixels in registers; of an image row's channel it reads (RUN - 1) * stride + S numbers and S * K_REGS weights, for
 // RUN * S * K_REGS multiply-adds. SPLIT threads share the rows and channels of a window, so that an image makes enough
 // threads, and their sums are added in order out of shared memory, by which the stores get contiguous too. Sizes are

@@ -54,9 +54,9 @@
 // ///
 //
 // 2 x 2 outputs of a 3 x 3 filter depend on a 4 x 4 patch. Once patch and filter are transformed, 16 products and a sum
-// over the channels replace 36: 2.25 times fewer for the tensor cores, which limit the previous variant. The transforms only
-// add, subtract and halve, so that whole numbers stay exact (larger tiles divide by 3). Limited by mma.sync's tf32 rate
-// and by the traffic of the transformed patches and products, four times the image and the output, each written
+// over the channels replace 36: 2.25 times fewer for the tensor cores, which limit the previous variant. The transforms
+// only add, subtract and halve, so that whole numbers stay exact (larger tiles divide by 3). Limited by mma.sync's tf32
+// rate and by the traffic of the transformed patches and products, four times the image and the output, each written
 // and read: little for the many channels of deep layers, too much for 64. Ideas: Lavin and Gray, "Fast Algorithms for
 // Convolutional Neural Networks" (2015); three products as in CUTLASS example 28.
 

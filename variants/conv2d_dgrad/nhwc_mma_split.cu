@@ -75,10 +75,10 @@
 // define    = { WN = "32", PER_SM = "1 if BM == 128 else 2", ALIGNED = "k % 4 == 0" }
 // ///
 //
-// As in the forward variant conv2d/nhwc_mma_split: one image of a deep layer makes few tiles but a long sum, so that SPLIT
-// blocks share a tile, each adds up a stretch of the depth into a workspace, and a last kernel adds the parts in index
-// order, whichever block was first, then the gradient that is there, or applies the mask. Limit: latency, of the few
-// steps of a block and of three launches. Idea: split-K of CUTLASS.
+// As in the forward variant conv2d/nhwc_mma_split: one image of a deep layer makes few tiles but a long sum, so that
+// SPLIT blocks share a tile, each adds up a stretch of the depth into a workspace, and a last kernel adds the parts in
+// index order, whichever block was first, then the gradient that is there, or applies the mask. Limit: latency, of the
+// few steps of a block and of three launches. Idea: split-K of CUTLASS.
 
 #include <opbench/gradients.cuh>
 #include <opbench/image_rows.cuh>

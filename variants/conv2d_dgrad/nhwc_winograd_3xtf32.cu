@@ -53,9 +53,9 @@
 //
 // At stride 1 the gradient is a convolution of dout with filters turned by half a turn whose channels change places, so
 // the forward's Winograd serves it, and the turning costs nothing: the transform of the filters reads them so. 2.25
-// times fewer products for the tensor cores than the previous variant. Limited by mma.sync's tf32 rate and by the traffic of
-// patches and products, four times dout and the image; best for many channels. Ideas: Lavin and Gray, "Fast Algorithms
-// for Convolutional Neural Networks" (2015).
+// times fewer products for the tensor cores than the previous variant. Limited by mma.sync's tf32 rate and by the
+// traffic of patches and products, four times dout and the image; best for many channels. Ideas: Lavin and Gray, "Fast
+// Algorithms for Convolutional Neural Networks" (2015).
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>

@@ -43,8 +43,9 @@
 // args   = ["patches", "filters", "skip?", "out?", "dimage", "n", "c", "k", "h", "w"]
 // ///
 //
-// The forward variant of this name over dout, whose depth is k, with filters turned and transformed at once: the products'
-// traffic is gone. Limits as there: mma.sync's tf32 rate, eight warps per multiprocessor, the patches' traffic.
+// The forward variant of this name over dout, whose depth is k, with filters turned and transformed at once: the
+// products' traffic is gone. Limits as there: mma.sync's tf32 rate, eight warps per multiprocessor, the patches'
+// traffic.
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>

@@ -31,8 +31,8 @@
 // args   = ["dout", "filters", "skip?", "out?", "dimage", "n", "k", "p", "q", "c", "h", "w", "2 - padding"]
 // ///
 //
-// The forward variant of this name over dout, whose depth is k: no workspace but the filters'. Limits as there: mma.sync's
-// tf32 rate and shared memory; best where channels are few and images large.
+// The forward variant of this name over dout, whose depth is k: no workspace but the filters'. Limits as there:
+// mma.sync's tf32 rate and shared memory; best where channels are few and images large.
 
 #include <opbench/gradients.cuh>
 #include <opbench/products.cuh>

@@ -22,7 +22,7 @@ typedef float Target;
 #endif
 
 extern "C" __global__ void convert_scalar(const Source* __restrict__ x, Target* __restrict__ out, int n) {
-    // x, out: n
+    // x, out [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i < (unsigned)n) out[i] = (Target)(float)x[i];
 }

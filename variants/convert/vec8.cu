@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #else
     convert_vec8(const __nv_bfloat16* __restrict__ x, float* __restrict__ out, int n) {
 #endif
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x, whole = (unsigned)n / 8;
     if (i < whole) {
 #if NARROW

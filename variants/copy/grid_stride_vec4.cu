@@ -15,7 +15,7 @@
 // round wait behind its own stores, and SMs with a share more than others finish last. Which of the two wins is the
 // question this variant answers. Limit: HBM.
 extern "C" __global__ void copy_grid_stride_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned whole = (unsigned)n / 4;
     const unsigned stride = gridDim.x * BLOCK;
     const unsigned thread = blockIdx.x * BLOCK + threadIdx.x;

@@ -13,7 +13,7 @@
 // A 16-byte load per thread puts 32 KB in flight per SM (Luitjens, "CUDA Pro Tip: Increase Performance with Vectorized
 // Memory Access", 2013). What remains is each block's start and end, when its threads have nothing in flight.
 extern "C" __global__ void copy_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     if (i < whole) reinterpret_cast<float4*>(out)[i] = reinterpret_cast<const float4*>(x)[i];

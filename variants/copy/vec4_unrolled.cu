@@ -16,7 +16,7 @@
 // thread's vectors lie BLOCK apart, so each instruction is contiguous across the warp. Limit: HBM, and the cost of
 // turning its bus between reading and writing.
 extern "C" __global__ void copy_vec4_unrolled(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     const float4* x4 = reinterpret_cast<const float4*>(x);

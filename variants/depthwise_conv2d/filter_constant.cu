@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                               const T* __restrict__ bias,
 #endif
                               T* __restrict__ out, int n, int c, int h, int w, int padding, int p, int q) {
-    // image: n c h w or n h w c; weight: c R S or R S c; out as image, with p q for h w
+    // image [n][c][h][w] or [n][h][w][c]; weight [c][R][S] or [R][S][c]; out as image, with p q for h w
     const int index = blockIdx.x * BLOCK + threadIdx.x;
     if (index >= n * c * p * q) return;
     const int channel = NHWC ? index % c : index / (p * q) % c;

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                            const Pack* __restrict__ bias,
 #endif
                            Pack* __restrict__ out, int n, int vectors, int h, int w, int padding, int p, int q) {
-    // image: n h w vectors; weight: R S vectors; out: n p q vectors
+    // image [n][h][w][vectors]; weight [R][S][vectors]; out [n][p][q][vectors]
     const int groups = (q + PIXELS - 1) / PIXELS, index = blockIdx.x * BLOCK + threadIdx.x;
     if (index >= n * p * groups * vectors) return;
     const int vector = index % vectors, group = index / vectors, line = group / groups;

@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                               const Pack* __restrict__ bias,
 #endif
                               Pack* __restrict__ out, int n, int vectors, int h, int w, int padding, int p, int q) {
-    // image: n h w vectors; weight: R S vectors; out: n p q vectors
+    // image [n][h][w][vectors]; weight [R][S][vectors]; out [n][p][q][vectors]
     const int index = blockIdx.x * BLOCK + threadIdx.x;
     if (index >= n * p * q * vectors) return;
     const int vector = index % vectors, pixel = index / vectors, number = pixel / (p * q);

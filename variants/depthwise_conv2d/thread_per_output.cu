@@ -20,9 +20,9 @@
 // ]
 // ///
 //
-// The first variant: the sum as it is defined. Neighbouring lanes have neighbouring outputs, pixels in nchw and channels
-// in nhwc. Limits: a few divisions to find the place, a test of the borders for each product, and loads of 2 or 4 bytes,
-// r * s of the image for each output.
+// The first variant: the sum as it is defined. Neighbouring lanes have neighbouring outputs, pixels in nchw and
+// channels in nhwc. Limits: a few divisions to find the place, a test of the borders for each product, and loads of 2
+// or 4 bytes, r * s of the image for each output.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                                 T* __restrict__ out, int n, int c, int h, int w, int r, int s, int stride, int padding,
                                 int dilation, int p, int q) {
-    // image: n c h w or n h w c; weight: c r s or r s c; out as image, with p q for h w
+    // image [n][c][h][w] or [n][h][w][c]; weight [c][r][s] or [r][s][c]; out as image, with p q for h w
     const int index = blockIdx.x * BLOCK + threadIdx.x;
     if (index >= n * c * p * q) return;
     const int channel = NHWC ? index % c : index / (p * q) % c;

@@ -12,8 +12,8 @@
 // args   = ["x", "step?", "out", "n", "seed", "threshold - 2 ** 31", "percent"]
 // ///
 //
-// The first variant: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three of
-// four random words are thrown away, some sixty instructions for each element; one element per access.
+// The first variant: a counter-based generator needs no state in memory, so that a mask costs no bytes. Limits: three
+// of four random words are thrown away, some sixty instructions for each element; one element per access.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -42,7 +42,7 @@ extern "C" __global__ void dropout_scalar(const T* __restrict__ x,
 #endif
                                           T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
     const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
-    // x, out: n
+    // x, out [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
 #if TRAINING

@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                        T* __restrict__ out, int n, unsigned seed, int shifted, int percent) {
     const unsigned threshold = (unsigned)shifted + 0x80000000u;  // an argument is an int, the threshold has 32 bits
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned first = (blockIdx.x * BLOCK + threadIdx.x) * LANES;
     if (first >= (unsigned)n) return;
     const bool whole = first + LANES <= (unsigned)n;

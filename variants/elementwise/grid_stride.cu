@@ -46,7 +46,7 @@ __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b,
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     elementwise_grid_stride(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
-    // a, out: outer CHANNELS INNER, fewer than 2^31 elements; b: the same, CHANNELS, INNER or 1
+    // a, out [outer][CHANNELS][INNER], fewer than 2^31 elements; b: the same, CHANNELS, INNER or 1
 #pragma unroll 4
     for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < elements; i += gridDim.x * BLOCK) {
 #if BROADCAST == 0

@@ -21,8 +21,8 @@
 // args   = ["a", "b", "out", { u32 = "elements" }, "channels", "inner"]
 // ///
 //
-// The first variant: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too few
-// bytes in flight; broadcasting costs one or two integer divisions of some twenty instructions per element.
+// The first variant: operation and broadcast are macros, the sizes are not. Limits: 4 bytes (2) per access leave too
+// few bytes in flight; broadcasting costs one or two integer divisions of some twenty instructions per element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -43,7 +43,7 @@ __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b,
 
 extern "C" __global__ void elementwise_scalar(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
                                               unsigned elements, int channels, int inner) {
-    // a, out: outer channels inner, fewer than 2^32 elements; b: the same, channels, inner or 1
+    // a, out [outer][channels][inner], fewer than 2^32 elements; b: the same, channels, inner or 1
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= elements) return;
 #if BROADCAST == 0

@@ -83,7 +83,7 @@ __device__ __forceinline__ unsigned place_in_b(unsigned i) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     elementwise_vectorised(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
-    // a, out: outer CHANNELS INNER; b: the same, CHANNELS, INNER or 1; all aligned to 16 bytes
+    // a, out [outer][CHANNELS][INNER]; b: the same, CHANNELS, INNER or 1; all aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = elements / LANES;
     Pack v[UNROLL], other[UNROLL];
 #pragma unroll

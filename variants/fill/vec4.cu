@@ -10,10 +10,10 @@
 // block  = ["BLOCK"]
 // ///
 //
-// A quarter of the threads and of the store instructions of the previous variant, each of 16 bytes (Luitjens, "CUDA Pro Tip:
-// Increase Performance with Vectorized Memory Access", 2013). Limit: DRAM's rate for writes.
+// A quarter of the threads and of the store instructions of the previous variant, each of 16 bytes (Luitjens, "CUDA Pro
+// Tip: Increase Performance with Vectorized Memory Access", 2013). Limit: DRAM's rate for writes.
 extern "C" __global__ void fill_vec4(const float* __restrict__ value, float* __restrict__ out, int n) {
-    // out: n, aligned to 16 bytes
+    // out [n], aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     const float v = value[0];

@@ -16,7 +16,7 @@
 // its loop's branch, is an idle cycle.
 extern "C" __global__ void fma_chains_4(const float* __restrict__ a, const float* __restrict__ b,
                                         float* __restrict__ out, int n, int rounds) {
-    // a, b, out: n
+    // a, b, out [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
     const float slope = a[i];

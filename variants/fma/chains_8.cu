@@ -16,7 +16,7 @@
 // the thousands, so that the loads do not count. Limit: the FMA units at the clock that power allows.
 extern "C" __global__ void fma_chains_8(const float* __restrict__ a, const float* __restrict__ b,
                                         float* __restrict__ out, int n, int rounds) {
-    // a, b, out: n
+    // a, b, out [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
     const float slope = a[i];

@@ -25,7 +25,7 @@ extern "C" __global__ void gather_flat_divmod(const T* __restrict__ data, const 
                                               const int* __restrict__ step,
 #endif
                                               T* __restrict__ batch, int features, int rows, int total) {
-    // data: items features; order: total; step: 1, counts from 1; batch: rows features
+    // data [items][features]; order [total]; step [1], counts from 1; batch [rows][features]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)rows * features) return;
     const unsigned row = i / features, feature = i % features;

@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                         const int* __restrict__ step,
 #endif
                         Pack* __restrict__ batch) {
-    // data: items VECTORS; order: TOTAL; step: 1, counts from 1; batch: ROWS VECTORS
+    // data [items][VECTORS]; order [TOTAL]; step [1], counts from 1; batch [ROWS][VECTORS]
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
 #if SEVERAL
     const long long start = (long long)(*step - 1) * ROWS;

@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                       const int* __restrict__ step,
 #endif
                       Pack* __restrict__ batch, int rows, int total) {
-    // data: items VECTORS; order: total; step: 1, counts from 1; batch: rows VECTORS
+    // data [items][VECTORS]; order [total]; step [1], counts from 1; batch [rows][VECTORS]
     const unsigned row = blockIdx.x, first = blockIdx.y * (BLOCK * UNROLL) + threadIdx.x;
 #if SEVERAL
     const int place = (int)(((long long)(*step - 1) * rows + row) % total);

@@ -17,9 +17,9 @@
 // args   = ["partial", "limit", "norm", "factor", "cdiv(n, BLOCK * ITEMS)"]
 // ///
 //
-// The first variant: the number of blocks follows from n alone, not from the GPU, and block sums are added in their order:
-// the same bits every time. The factor is made where the norm is, so that no host waits for it. Limit: 4 bytes per
-// access.
+// The first variant: the number of blocks follows from n alone, not from the GPU, and block sums are added in their
+// order: the same bits every time. The factor is made where the norm is, so that no host waits for it. Limit: 4 bytes
+// per access.
 
 // The sum over a block, in a fixed order, in thread 0.
 template <int THREADS>
@@ -38,7 +38,7 @@ __device__ __forceinline__ float block_sum(float value) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     squares_to_partials(const float* __restrict__ gradient, float* __restrict__ partial, int n) {
-    // gradient: n; partial: one sum per block
+    // gradient [n]; partial: one sum per block
     const unsigned first = blockIdx.x * (BLOCK * ITEMS) + threadIdx.x;
     float sum = 0.0f;
 #pragma unroll
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(1024)
     norm_of_partials(const float* __restrict__ partial, const float* __restrict__ limit, float* __restrict__ norm,
                      float* __restrict__ factor, int count) {
-    // partial: count; limit, norm, factor: 1; one block of 1024 threads
+    // partial [count]; limit, norm, factor [1]; one block of 1024 threads
     float sum = 0.0f;
     for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
     sum = block_sum<1024>(sum);

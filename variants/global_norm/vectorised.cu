@@ -38,7 +38,7 @@ __device__ __forceinline__ float block_sum(float value) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     squares_to_partials(const float* __restrict__ gradient, float* __restrict__ partial, int n) {
-    // gradient: n, aligned to 16 bytes; partial: one sum per block
+    // gradient [n], aligned to 16 bytes; partial: one sum per block
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     const float4* vectors = reinterpret_cast<const float4*>(gradient);
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(1024)
     norm_of_partials(const float* __restrict__ partial, const float* __restrict__ limit, float* __restrict__ norm,
                      float* __restrict__ factor, int count) {
-    // partial: count; limit, norm, factor: 1; one block of 1024 threads
+    // partial [count]; limit, norm, factor [1]; one block of 1024 threads
     float sum = 0.0f;
     for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
     sum = block_sum<1024>(sum);

@@ -66,7 +66,8 @@ __device__ __forceinline__ int channel_of(int group, int i) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     groupnorm_block_per_group(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
                               T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd) {
-    // x, out: batch channels pixels (nhwc: batch pixels channels); weight, bias: channels; mean, rstd: batch groups
+    // x, out [batch][channels][pixels] (nhwc: [batch][pixels][channels]); weight, bias [channels]; mean, rstd
+    // [batch][groups]
     __shared__ float shared[BLOCK / 32];
     constexpr int size = WIDTH * PIXELS;
     const int group = blockIdx.x;

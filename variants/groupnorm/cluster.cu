@@ -29,10 +29,10 @@
 // args    = ["x", "weight", "bias", "out", "mean", "rstd"]
 // ///
 //
-// A large group fills several small blocks in place of one large block, and a multiprocessor has blocks of several groups:
-// while one adds up, others load and store. Each block computes mean and sum of squares of its part about its own mean,
-// and the parts are merged as by Chan, Golub and LeVeque (1979), with one exchange in place of two. Groups may be CLUSTER
-// times as large as in the variant before. Limit: HBM.
+// A large group fills several small blocks in place of one large block, and a multiprocessor has blocks of several
+// groups: while one adds up, others load and store. Each block computes mean and sum of squares of its part about its
+// own mean, and the parts are merged as by Chan, Golub and LeVeque (1979), with one exchange in place of two. Groups
+// may be CLUSTER times as large as in the variant before. Limit: HBM.
 
 #include <opbench/barrier.cuh>
 #include <opbench/row_norm.cuh>
@@ -54,7 +54,7 @@ __device__ __forceinline__ float activated(float value) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     groupnorm_cluster(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
                       T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd) {
-    // x, out: batch GROUPS WIDTH PIXELS; weight, bias: GROUPS WIDTH; mean, rstd: batch GROUPS
+    // x, out [batch][GROUPS][WIDTH][PIXELS]; weight, bias [GROUPS][WIDTH]; mean, rstd [batch][GROUPS]
     __shared__ float sums[1][WARPS], squared[1][WARPS];
     __shared__ float part[2];  // the mean of this block's part, and the sum of squares about it
     const int group = blockIdx.x / CLUSTER, rank = cluster_rank();

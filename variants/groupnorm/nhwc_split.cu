@@ -44,10 +44,10 @@
 // args   = ["x", "weight", "bias", "mean", "rstd", "out"]
 // ///
 //
-// A group's channels are a few bytes of each pixel, so blocks read whole pixels and thus all groups. Each thread computes
-// mean and sum of squares of UNROLL vectors about their own mean and merges them into those before, as Chan, Golub and
-// LeVeque (1979) do: a mean of many deviations costs no digits. The order of all merges depends on the problem and the
-// config alone. Limit: x is read twice, the second time partly from the L2 cache.
+// A group's channels are a few bytes of each pixel, so blocks read whole pixels and thus all groups. Each thread
+// computes mean and sum of squares of UNROLL vectors about their own mean and merges them into those before, as Chan,
+// Golub and LeVeque (1979) do: a mean of many deviations costs no digits. The order of all merges depends on the
+// problem and the config alone. Limit: x is read twice, the second time partly from the L2 cache.
 
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -79,7 +79,7 @@ struct Moments {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     groupnorm_parts(const T* __restrict__ x, float* __restrict__ part_mean, float* __restrict__ part_squares) {
-    // x: batch PIXELS PACKS LANES; part_mean, part_squares: batch PARTS PACKS
+    // x [batch][PIXELS][PACKS][LANES]; part_mean, part_squares [batch][PARTS][PACKS]
     __shared__ Moments shared[BLOCK];
     const int row = threadIdx.x / ACROSS, pack = blockIdx.z * ACROSS + threadIdx.x % ACROSS;
     const int end = min(((int)blockIdx.x + 1) * SIZE, PIXELS);
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(128)
     groupnorm_merge(const float* __restrict__ part_mean, const float* __restrict__ part_squares,
                     float* __restrict__ mean, float* __restrict__ rstd, int all) {
-    // part_mean, part_squares: batch PARTS PACKS; mean, rstd: all
+    // part_mean, part_squares [batch][PARTS][PACKS]; mean, rstd [all]
     const int group = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (group >= all) return;             // a whole warp
     constexpr int packs = WIDTH / LANES;  // of a group
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(BLOCK)
     groupnorm_apply(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
                     const float* __restrict__ mean, const float* __restrict__ rstd, T* __restrict__ out) {
-    // x, out: batch PIXELS PACKS LANES; weight, bias: PACKS LANES; mean, rstd: batch GROUPS
+    // x, out [batch][PIXELS][PACKS][LANES]; weight, bias [PACKS][LANES]; mean, rstd [batch][GROUPS]
     const int i = blockIdx.x * BLOCK + threadIdx.x, pack = i % PACKS, first = i / PACKS * UNROLL;
     if (first >= PIXELS) return;
     const size_t base = ((size_t)blockIdx.y * PIXELS + first) * PACKS + pack;

@@ -22,9 +22,9 @@
 // args   = ["x", "weight", "bias", "out", "mean", "rstd"]
 // ///
 //
-// A thread keeps up to 32 elements of the group, whose loads are all in flight together; memory is read once and written
-// once. Limits: 4 bytes (2) per access, and groups of at most 32768 elements; in nhwc half as many, as addresses need
-// registers too.
+// A thread keeps up to 32 elements of the group, whose loads are all in flight together; memory is read once and
+// written once. Limits: 4 bytes (2) per access, and groups of at most 32768 elements; in nhwc half as many, as
+// addresses need registers too.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -68,7 +68,8 @@ __device__ __forceinline__ int channel_of(int group, int i) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     groupnorm_registers(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
                         T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd) {
-    // x, out: batch channels pixels (nhwc: batch pixels channels); weight, bias: channels; mean, rstd: batch groups
+    // x, out [batch][channels][pixels] (nhwc: [batch][pixels][channels]); weight, bias [channels]; mean, rstd
+    // [batch][groups]
     __shared__ float shared[BLOCK / 32];
     constexpr int size = WIDTH * PIXELS;
     const int group = blockIdx.x;

@@ -27,9 +27,10 @@
 // args   = ["x", "weight", "bias", "out", "mean", "rstd", "batch * groups"]
 // ///
 //
-// In nchw a group is contiguous: a row, of which a thread holds ITEMS vectors of 16 bytes. A vector lies within one channel.
-// Small groups share a block. Limits: a multiprocessor has registers for one or two large groups only, so that memory
-// waits while their blocks add up; groups of more than 8 vectors for each of 1024 threads are the first variants'.
+// In nchw a group is contiguous: a row, of which a thread holds ITEMS vectors of 16 bytes. A vector lies within one
+// channel. Small groups share a block. Limits: a multiprocessor has registers for one or two large groups only, so that
+// memory waits while their blocks add up; groups of more than 8 vectors for each of 1024 threads are the first
+// variants'.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;
@@ -49,7 +50,7 @@ __device__ __forceinline__ float activated(float value) {
 extern "C" __global__ void __launch_bounds__(THREADS* GROUPS_PER_BLOCK)
     groupnorm_vectorised(const T* __restrict__ x, const float* __restrict__ weight, const float* __restrict__ bias,
                          T* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, int all) {
-    // x, out: all WIDTH PIXELS; weight, bias: GROUPS WIDTH; mean, rstd: all
+    // x, out [all][WIDTH][PIXELS]; weight, bias [GROUPS][WIDTH]; mean, rstd [all]
     __shared__ float sums[GROUPS_PER_BLOCK][WARPS], squared[GROUPS_PER_BLOCK][WARPS];
     const int group =
         blockIdx.x * GROUPS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers

@@ -59,7 +59,7 @@ __device__ __forceinline__ float block_sum(float value) {
 
 extern "C" __global__ void terms_of_loss(const T* __restrict__ x, const T* __restrict__ target,
                                          float* __restrict__ terms, int n) {
-    // x, target, terms: n
+    // x, target, terms [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     float unused;
     if (i < (unsigned)n) terms[i] = term((float)x[i], (float)target[i], 1.0f, unused);
@@ -67,7 +67,7 @@ extern "C" __global__ void terms_of_loss(const T* __restrict__ x, const T* __res
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_terms(const float* __restrict__ terms, float* __restrict__ loss, int n, int micro) {
-    // terms: n; loss: 1; one block of 1024 threads
+    // terms [n]; loss [1]; one block of 1024 threads
     float sum = 0.0f, excess = 0.0f;  // Kahan's sum: a float that collects n / 1024 terms one by one loses their digits
     for (unsigned i = threadIdx.x; i < (unsigned)n; i += 1024) {
         const float wanted = terms[i] - excess, next = sum + wanted;
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(1024)
 
 extern "C" __global__ void gradient_of_loss(const T* __restrict__ x, const T* __restrict__ target, T* __restrict__ dx,
                                             int n, int micro) {
-    // x, target, dx: n
+    // x, target, dx [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
     float slope;

@@ -11,8 +11,8 @@
 // ///
 //
 // The first variant: mean, variance and result as they are defined. With a residual, the sum is stored first and then
-// read in its place. Limits: neighbouring lanes read a whole row apart, so that each fetches a sector of its own; every row
-// is read three times; few rows leave most of the GPU idle.
+// read in its place. Limits: neighbouring lanes read a whole row apart, so that each fetches a sector of its own; every
+// row is read three times; few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -31,7 +31,7 @@ extern "C" __global__ void layernorm_thread_per_row(const T* __restrict__ x,
                                                     T* total,
 #endif
                                                     int rows, int cols) {
-    // x, residual, out, total: rows cols; weight, bias: cols; mean, rstd: rows
+    // x, residual, out, total [rows][cols]; weight, bias [cols]; mean, rstd [rows]
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const T* source = x + (size_t)row * cols;

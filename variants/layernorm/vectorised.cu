@@ -36,9 +36,9 @@
 // ///
 //
 // A thread loads ITEMS vectors of 16 bytes, all in flight together. Short rows share a block, long ones have up to 1024
-// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded with the row, before its sums are
-// known. STREAM marks rows evict-first. In `persistent` weight and bias stay in registers for all rows of a block, and
-// memory is busy during the sums. Limit: HBM, and for rows that no vector divides the narrower accesses.
+// threads, whose warps exchange their sums through shared memory. Weight and bias are loaded with the row, before its
+// sums are known. STREAM marks rows evict-first. In `persistent` weight and bias stay in registers for all rows of a
+// block, and memory is busy during the sums. Limit: HBM, and for rows that no vector divides the narrower accesses.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
                          T* total,
 #endif
                          int rows) {
-    // x, residual, out, total: rows cols; weight, bias: cols; mean, rstd: rows
+    // x, residual, out, total [rows][cols]; weight, bias [cols]; mean, rstd [rows]
     __shared__ float sums[ROWS_PER_BLOCK][WARPS], squared[ROWS_PER_BLOCK][WARPS];
     const int step = gridDim.x * ROWS_PER_BLOCK;
     int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers

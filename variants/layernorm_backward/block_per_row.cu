@@ -19,9 +19,9 @@
 // args   = ["x", "dout", "mean", "rstd", "dweight", "dbias", "rows", "cols"]
 // ///
 //
-// Lanes read along the rows; the second pass of the first kernel finds them in a cache. A warp of the second kernel reads
-// 32 columns of one row, and a block adds the sums of its DOWN warps in shared memory. Limits: the second kernel reads x
-// and dout from DRAM again, and a few thousand columns are few blocks.
+// Lanes read along the rows; the second pass of the first kernel finds them in a cache. A warp of the second kernel
+// reads 32 columns of one row, and a block adds the sums of its DOWN warps in shared memory. Limits: the second kernel
+// reads x and dout from DRAM again, and a few thousand columns are few blocks.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                             const T* __restrict__ dsum,
 #endif
                             T* __restrict__ dx, int cols) {
-    // x, dout, dsum, dx: rows cols; weight: cols; mean, rstd: rows
+    // x, dout, dsum, dx [rows][cols]; weight [cols]; mean, rstd [rows]
     __shared__ float warps[BLOCK / 32][2];
     const size_t base = (size_t)blockIdx.x * cols;
     float sum = 0.0f, product = 0.0f;
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(32 * DOWN)
     layernorm_backward_columns(const T* __restrict__ x, const T* __restrict__ dout, const float* __restrict__ mean,
                                const float* __restrict__ rstd, float* __restrict__ dweight, float* __restrict__ dbias,
                                int rows, int cols) {
-    // x, dout: rows cols; mean, rstd: rows; dweight, dbias: cols
+    // x, dout [rows][cols]; mean, rstd [rows]; dweight, dbias [cols]
     __shared__ float products[DOWN][32], sums[DOWN][32];
     const int c = blockIdx.x * 32 + threadIdx.x;
     float sum = 0.0f, product = 0.0f;

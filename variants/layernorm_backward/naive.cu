@@ -34,7 +34,7 @@ extern "C" __global__ void layernorm_backward_rows(const T* __restrict__ x, cons
                                                    const T* __restrict__ dsum,
 #endif
                                                    T* __restrict__ dx, int rows, int cols) {
-    // x, dout, dsum, dx: rows cols; weight: cols; mean, rstd: rows
+    // x, dout, dsum, dx [rows][cols]; weight [cols]; mean, rstd [rows]
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const size_t base = (size_t)row * cols;
@@ -62,7 +62,7 @@ extern "C" __global__ void layernorm_backward_columns(const T* __restrict__ x, c
                                                       const float* __restrict__ mean, const float* __restrict__ rstd,
                                                       float* __restrict__ dweight, float* __restrict__ dbias, int rows,
                                                       int cols) {
-    // x, dout: rows cols; mean, rstd: rows; dweight, dbias: cols
+    // x, dout [rows][cols]; mean, rstd [rows]; dweight, dbias [cols]
     const int c = blockIdx.x * BLOCK + threadIdx.x;
     if (c >= cols) return;
     float sum = 0.0f, product = 0.0f;

@@ -33,9 +33,9 @@
 // ///
 //
 // A thread has the same columns in each row of its block: it adds their products up in registers, in the order of the
-// rows, and both gradients take one read of x and dout. How many parts there are depends on the problem and PARTS alone,
-// so that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is reduced; rows
-// longer than 8 BLOCK are the previous variant's.
+// rows, and both gradients take one read of x and dout. How many parts there are depends on the problem and PARTS
+// alone, so that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is
+// reduced; rows longer than 8 BLOCK are the previous variant's.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                             T* __restrict__ dx, float* __restrict__ part_weight, float* __restrict__ part_bias,
                             int rows) {
-    // x, dout, dsum, dx: rows cols; weight: cols; mean, rstd: rows; parts: PARTS_USED cols
+    // x, dout, dsum, dx [rows][cols]; weight [cols]; mean, rstd [rows]; parts [PARTS_USED][cols]
     __shared__ float warps[2][BLOCK / 32][2];  // of this row and of the next: one barrier per row
     float weights[ITEMS], of_bias[ITEMS] = {}, of_weight[ITEMS] = {};
 #pragma unroll
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 extern "C" __global__ void __launch_bounds__(512)
     layernorm_backward_columns(const float* __restrict__ part_weight, const float* __restrict__ part_bias,
                                float* __restrict__ dweight, float* __restrict__ dbias, int parts, int cols) {
-    // part_weight, part_bias: parts cols; dweight, dbias: cols
+    // part_weight, part_bias [parts][cols]; dweight, dbias [cols]
     __shared__ float products[16][32], sums[16][32];
     const int c = blockIdx.x * 32 + threadIdx.x;
     float sum = 0.0f, product = 0.0f;

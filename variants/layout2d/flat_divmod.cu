@@ -24,7 +24,7 @@ typedef float T;
 
 extern "C" __global__ void layout2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int n, int rows,
                                                 int cols) {
-    // x: n rows cols; out: n cols rows, fewer than 2^32 elements
+    // x [n][rows][cols]; out [n][cols][rows], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)rows * (unsigned)cols) return;
     const unsigned row = i % (unsigned)rows, column = i / (unsigned)rows % (unsigned)cols;

@@ -25,7 +25,7 @@ typedef float T;
 
 extern "C" __global__ void __launch_bounds__(32 * THREAD_ROWS)
     layout2d_shared_tile(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-    // x: n rows cols; out: n cols rows
+    // x [n][rows][cols]; out [n][cols][rows]
     __shared__ T tile[32][33];
     const size_t image = (size_t)blockIdx.z * rows * cols;
     const int left = blockIdx.x * 32, top = blockIdx.y * 32;

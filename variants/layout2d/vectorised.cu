@@ -59,7 +59,7 @@ typedef Raw<sizeof(T) * IN>::type Loaded;
 typedef Raw<sizeof(T) * OUT>::type Stored;
 
 extern "C" __global__ void __launch_bounds__(BLOCK) layout2d_vectorised(const T* __restrict__ x, T* __restrict__ out) {
-    // x: n ROWS COLS; out: n COLS ROWS, both aligned to 16 bytes
+    // x [n][ROWS][COLS]; out [n][COLS][ROWS], both aligned to 16 bytes
     __shared__ T tiles[TILES][TILE * STRIDE];
     const size_t image = (size_t)blockIdx.z * ROWS * COLS;
     const int left = blockIdx.x * (TILE * TILES), top = blockIdx.y * TILE;

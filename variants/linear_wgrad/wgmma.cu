@@ -114,7 +114,8 @@
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-constexpr int piece = 64 * 128, part = PLANES * piece, promoted = 8;  // bytes of 64 rows of 64 columns; steps
+// piece: bytes of 64 rows of 64 columns; part: of its planes; promoted: steps between additions in float
+constexpr int piece = 64 * 128, part = PLANES * piece, promoted = 8;
 typedef Ring<STAGES, 4 * part> Stages;
 typedef Tiles<128, 128, GROUP> Walk;
 #if ROUNDED
@@ -125,14 +126,14 @@ constexpr Format operand = Format::bf16;
 typedef unsigned short T;
 #endif
 
-// A warp's 16 rows of 128 sums, through four slabs of 16 x 32 floats of its own.
+// Store a warp's sums of 16 rows and 128 columns: through its four slabs of 16 x 32 floats, by TMA.
 __device__ __forceinline__ void store_sums(const float (&d)[64], unsigned char* slabs, const TensorMap* map, int row,
                                            int column, int rows, int columns) {
     const unsigned lane = threadIdx.x % 32, line = lane / 4;
-    if (lane == 0) wait_for_reads<0>();  // of the tile before
+    if (lane == 0) wait_for_reads<0>();  // stores of the previous tile have read the slabs
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {  // pairs: those of a row, then those of the row 8 further down
+    for (int i = 0; i < 32; ++i) {  // pairs of sums: i even in row `line`, i odd in row `line` + 8
         const unsigned chunk = (i / 2 % 4 * 2 + lane % 4 / 2) ^ line;
         store_two(reinterpret_cast<float*>(slabs + i / 8 * 2048 + (line + i % 2 * 8) * 128 + chunk * 16) + lane % 2 * 2,
                   d[i * 2], d[i * 2 + 1]);

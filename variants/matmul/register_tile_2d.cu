@@ -14,10 +14,10 @@
 // ///
 //
 // An outer product in registers: TM + TN shared words feed TM * TN multiply-adds, so an 8x8 tile needs a quarter of a
-// word per multiply-add where the previous variant needs one. The thread's columns lie BN / TN apart, which keeps the lanes
-// of a warp on neighbouring words of b (no bank conflicts) and the stores coalesced. Limit: scalar shared loads and the
-// index arithmetic of scalar global loads. After "kernel 5" of S. Boehm, How to Optimize a CUDA Matmul Kernel (2022),
-// and V. Volkov, Better Performance at Lower Occupancy (GTC 2010).
+// word per multiply-add where the previous variant needs one. The thread's columns lie BN / TN apart, which keeps the
+// lanes of a warp on neighbouring words of b (no bank conflicts) and the stores coalesced. Limit: scalar shared loads
+// and the index arithmetic of scalar global loads. After "kernel 5" of S. Boehm, How to Optimize a CUDA Matmul Kernel
+// (2022), and V. Volkov, Better Performance at Lower Occupancy (GTC 2010).
 
 #define THREADS_X (BN / TN)
 #define THREADS_Y (BM / TM)

@@ -23,7 +23,7 @@ extern "C" __global__ void maxpool2d_flat_divmod(const float* __restrict__ x, fl
 #endif
                                                  int planes, int h, int w, int p, int q, int window, int stride,
                                                  int padding) {
-    // x: planes h w; out, positions: planes p q, fewer than 2^32 elements
+    // x [planes][h][w]; out, positions [planes][p][q], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
     const unsigned column = i % (unsigned)q;

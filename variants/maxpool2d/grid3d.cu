@@ -16,7 +16,7 @@
 // block lie outside; the window's bounds are known at run time only, so a thread waits for each load in turn.
 extern "C" __global__ void maxpool2d_grid3d(const float* __restrict__ x, float* __restrict__ out, int planes, int h,
                                             int w, int p, int q, int window, int stride, int padding) {
-    // x: planes h w; out: planes p q
+    // x [planes][h][w]; out [planes][p][q]
     const int column = blockIdx.x * BLOCK_X + threadIdx.x;
     const int row = blockIdx.y * BLOCK_Y + threadIdx.y;
     if (column >= q || row >= p) return;

@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_multi_output(const
                                                                            unsigned char* __restrict__ positions,
 #endif
                                                                            int planes) {
-    // x: planes H W, out, positions: planes P Q, all aligned to 16 bytes
+    // x [planes][H][W], out, positions [planes][P][Q], all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (ROW_GROUPS * COLUMN_GROUPS)) return;
     const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;

@@ -13,9 +13,10 @@
 // args   = ["x", "out", "positions?", "n", "c", "h", "w", "p", "q", "window", "stride", "padding"]
 // ///
 //
-// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and store
-// is contiguous whatever the stride, and all of them find the same window. Limits: three integer divisions per output,
-// loads of one element, and a loop whose bounds are known at run time only, so that each load waits for the last.
+// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and
+// store is contiguous whatever the stride, and all of them find the same window. Limits: three integer divisions per
+// output, loads of one element, and a loop whose bounds are known at run time only, so that each load waits for the
+// last.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -29,7 +30,7 @@ extern "C" __global__ void maxpool2d_nhwc_flat_divmod(const T* __restrict__ x, T
 #endif
                                                       int n, int c, int h, int w, int p, int q, int window, int stride,
                                                       int padding) {
-    // x: n h w c; out, positions: n p q c, fewer than 2^32 elements
+    // x [n][h][w][c]; out, positions [n][p][q][c], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)p * (unsigned)q * (unsigned)c) return;
     const unsigned channel = i % (unsigned)c;

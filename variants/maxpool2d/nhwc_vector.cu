@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) maxpool2d_nhwc_vector(const 
                                                                           Places* __restrict__ positions,
 #endif
                                                                           int n) {
-    // x: n H W PACKS; out, positions: n P Q PACKS
+    // x [n][H][W][PACKS]; out, positions [n][P][Q][PACKS]
 #if __CUDA_ARCH__ >= 900  // blocks take their places as those of the launch ahead end
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -36,7 +36,7 @@ typedef Element<BF16> T;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     maxpool2d_nhwc_window_constant(const T* x, T* __restrict__ out, int n) {
-    // x: n H W C; out: n P Q C, fewer than 2^32 elements
+    // x [n][H][W][C]; out [n][P][Q][C], fewer than 2^32 elements
 #if __CUDA_ARCH__ >= 900  // blocks take their places as those of the launch ahead end
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");

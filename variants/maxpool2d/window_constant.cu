@@ -18,7 +18,7 @@
 // divisions; 4-byte loads, which at stride 2 use every second float of a sector per instruction; 4-byte stores.
 extern "C" __global__ void maxpool2d_window_constant(const float* __restrict__ x, float* __restrict__ out, int planes,
                                                      int h, int w, int p, int q) {
-    // x: planes h w; out: planes p q, fewer than 2^32 elements
+    // x [planes][h][w]; out [planes][p][q], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)p * (unsigned)q) return;
     const unsigned column = i % (unsigned)q;

@@ -17,15 +17,15 @@
 // block  = ["BLOCK"]
 // ///
 //
-// Each window is searched once, where the previous variant searches it for each of its pixels. For teaching: the price is
-// that dx is written twice, by a clearing and by atomics that the L2 cache works off, and where windows overlap that
+// Each window is searched once, where the previous variant searches it for each of its pixels. For teaching: the price
+// is that dx is written twice, by a clearing and by atomics that the L2 cache works off, and where windows overlap that
 // sums are taken in the order of arrival, so that their bits vary from run to run; no network takes it. PyTorch's own
 // kernels for overlapping windows in channels_last do so.
 extern "C" __global__ void maxpool2d_backward_atomic_scatter(const float* __restrict__ x,
                                                              const float* __restrict__ dout, float* __restrict__ dx,
                                                              int n, int c, int h, int w, int window, int stride,
                                                              int padding) {
-    // x, dx: n c h w or n h w c; dout: n c p q or n p q c, fewer than 2^32 elements
+    // x, dx [n][c][h][w] or [n][h][w][c]; dout [n][c][p][q] or [n][p][q][c], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned p = (unsigned)((h + 2 * padding - window) / stride + 1);
     const unsigned q = (unsigned)((w + 2 * padding - window) / stride + 1);

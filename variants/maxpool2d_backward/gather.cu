@@ -38,7 +38,7 @@ extern "C" __global__ void maxpool2d_backward_gather(const T* __restrict__ x, co
 #endif
                                                      T* __restrict__ dx, int n, int c, int h, int w, int window,
                                                      int stride, int padding) {
-    // x, skip, dx: n c h w or n h w c, fewer than 2^32 elements; dout: n c p q or n p q c
+    // x, skip, dx [n][c][h][w] or [n][h][w][c], fewer than 2^32 elements; dout [n][c][p][q] or [n][p][q][c]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)c * (unsigned)h * (unsigned)w) return;
     const int p = (h + 2 * padding - window) / stride + 1, q = (w + 2 * padding - window) / stride + 1;

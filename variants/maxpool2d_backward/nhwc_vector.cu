@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                                    Pack* __restrict__ dx, int n, int c, int h, int w, int window, int stride,
                                    int padding) {
-    // x, skip, dx: n H W PACKS; dout: n P Q PACKS
+    // x, skip, dx [n][H][W][PACKS]; dout [n][P][Q][PACKS]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (Tiles::row_tiles * Tiles::column_tiles * PACKS)) return;
     const unsigned pack = i % PACKS;

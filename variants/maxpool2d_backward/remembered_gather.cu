@@ -42,7 +42,8 @@ extern "C" __global__ void maxpool2d_backward_remembered_gather(const unsigned c
 #endif
                                                                 T* __restrict__ dx, int n, int c, int h, int w,
                                                                 int window, int stride, int padding) {
-    // skip, dx: n c h w or n h w c, fewer than 2^32 elements; positions, dout, out: n c p q or n p q c
+    // skip, dx [n][c][h][w] or [n][h][w][c], fewer than 2^32 elements; positions, dout, out [n][c][p][q] or
+    // [n][p][q][c]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)c * (unsigned)h * (unsigned)w) return;
     const int p = (h + 2 * padding - window) / stride + 1, q = (w + 2 * padding - window) / stride + 1;

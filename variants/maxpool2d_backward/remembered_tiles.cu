@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                                         T* __restrict__ dx, int n, int c, int h, int w, int window, int stride,
                                         int padding) {
-    // skip, dx: n C H W, positions, dout, out: n C P Q, all aligned to 16 bytes
+    // skip, dx [n][C][H][W], positions, dout, out [n][C][P][Q], all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * Tiles::row_tiles * Tiles::column_tiles)) return;
     const int tile_column = (int)(i % Tiles::column_tiles);

@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #endif
                                        T* __restrict__ dx, int n, int c, int h, int w, int window, int stride,
                                        int padding) {
-    // x, skip, dx: n C H W or n H W C, fewer than 2^32 elements; dout: n C P Q or n P Q C
+    // x, skip, dx [n][C][H][W] or [n][H][W][C], fewer than 2^32 elements; dout [n][C][P][Q] or [n][P][Q][C]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * H * W)) return;
 #if NHWC

@@ -54,7 +54,7 @@ __device__ __forceinline__ float block_sum(float value) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     loss_and_gradient(const T* __restrict__ x, const T* __restrict__ target, T* __restrict__ dx,
                       float* __restrict__ partial, int n, int micro) {
-    // x, target, dx: n; partial: one sum per block
+    // x, target, dx [n]; partial: one sum per block
     const unsigned first = blockIdx.x * (BLOCK * ITEMS) + threadIdx.x;
     const float scale = 1.0f / (float)((long long)n * micro);
     float sum = 0.0f;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int n, int micro) {
-    // partial: count; loss: 1; one block of 1024 threads
+    // partial [count]; loss [1]; one block of 1024 threads
     float sum = 0.0f;
     for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
     sum = block_sum<1024>(sum);

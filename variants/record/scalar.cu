@@ -12,7 +12,7 @@
 // thread writes; the launch is all that it costs.
 extern "C" __global__ void record_scalar(const float* losses, const float* __restrict__ loss,
                                          const int* __restrict__ step, float* new_losses, int steps) {
-    // losses, new_losses: steps, perhaps the same memory; loss: 1; step: 1, counts from 1
+    // losses, new_losses [steps], perhaps the same memory; loss [1]; step [1], counts from 1
     const int i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= steps) return;
     if (i == *step - 1) {

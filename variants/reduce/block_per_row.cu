@@ -69,7 +69,7 @@ __device__ __forceinline__ Out finished(float result, int index, int axis) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     reduce_block_per_row(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
-    // x: outer axis; out: outer
+    // x [outer][axis]; out [outer]
     __shared__ float results[BLOCK];
     __shared__ int indices[BLOCK];
     const T* source = x + (size_t)blockIdx.x * axis;

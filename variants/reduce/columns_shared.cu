@@ -33,7 +33,7 @@ typedef T Out;
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
     reduce_columns_shared(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
-    // x: outer axis inner; out: outer inner
+    // x [outer][axis][inner]; out [outer][inner]
     __shared__ Part shared[ROWS][32];
     const int column = blockIdx.y * 32 + threadIdx.x;
     const T* source = x + (size_t)blockIdx.x * axis * inner + column;

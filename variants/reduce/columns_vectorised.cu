@@ -116,7 +116,7 @@ typedef Out Target;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     reduce_columns(const T* __restrict__ x, Target* __restrict__ target) {
-    // x: OUTPUTS / INNER, AXIS, INNER; target: OUTPUTS results, or PARTS times as many partial results
+    // x [OUTPUTS / INNER][AXIS][INNER]; target [OUTPUTS][results], or PARTS times as many partial results
     __shared__ Part shared[LINES][LANES][PITCH];
 #if OVERLAP
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 #if PARTS > 1
 extern "C" __global__ void __launch_bounds__(1024) reduce_join(const Part* partial, Out* __restrict__ out) {
-    // partial: PARTS OUTPUTS; out: OUTPUTS, of which a block has 32
+    // partial [PARTS][OUTPUTS]; out [OUTPUTS], of which a block has 32
     __shared__ Part shared[32][32];
 #if OVERLAP
     asm volatile("griddepcontrol.wait;" ::: "memory");

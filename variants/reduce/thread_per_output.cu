@@ -66,7 +66,7 @@ __device__ __forceinline__ Out finished(float result, int index, int axis) {
 
 extern "C" __global__ void reduce_thread_per_output(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis,
                                                     int inner) {
-    // x: outer axis inner; out: outer inner
+    // x [outer][axis][inner]; out [outer][inner]
     const size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (size_t)outer * inner) return;
     const T* source = x + i / inner * axis * inner + i % inner;

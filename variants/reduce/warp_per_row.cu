@@ -68,7 +68,7 @@ __device__ __forceinline__ Out finished(float result, int index, int axis) {
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
     reduce_warp_per_row(const T* __restrict__ x, Out* __restrict__ out, int outer, int axis, int inner) {
-    // x: outer axis; out: outer
+    // x [outer][axis]; out [outer]
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= outer) return;  // a whole warp
     const T* source = x + (size_t)row * axis;

@@ -24,7 +24,7 @@ __device__ __forceinline__ unsigned larger(unsigned pair) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     relu_bf16_vectorised(const __nv_bfloat16* __restrict__ x, __nv_bfloat16* __restrict__ out, int n) {
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = (unsigned)n / 8;
     const uint4* source = reinterpret_cast<const uint4*>(x);
     uint4* target = reinterpret_cast<uint4*>(out);

@@ -14,7 +14,7 @@
 // "CUDA Pro Tip: Write Flexible Kernels with Grid-Stride Loops", 2013). Still one 4-byte load in flight per thread:
 // the limit is latency, as on the previous variant, and a gain is not certain.
 extern "C" __global__ void relu_grid_stride(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n
+    // x, out [n]
     const unsigned stride = gridDim.x * BLOCK;
     for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < (unsigned)n; i += stride) out[i] = fmaxf(x[i], 0.0f);
 }

@@ -13,7 +13,7 @@
 // 2048 threads x 4 B = 8 KB of loads in flight, less than the latency of HBM asks for (Little's law: bandwidth x
 // latency, some 13 KB and more per SM), and a block lives for one load only: latency is what limits it.
 extern "C" __global__ void relu_scalar(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n
+    // x, out [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;  // unsigned: the last block may reach past 2^31
     if (i < (unsigned)n) out[i] = fmaxf(x[i], 0.0f);
 }

@@ -14,7 +14,7 @@
 // Increase Performance with Vectorized Memory Access", 2013). The n % 4 elements that are left over go to the first
 // threads of the grid. What remains is each block's start and end, when its threads have nothing in flight.
 extern "C" __global__ void relu_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     if (i < whole) {

@@ -15,7 +15,7 @@
 // the warp because a thread's vectors lie BLOCK apart. Nothing is used twice, so loads and stores are marked
 // evict-first (__ldcs, __stcs) and leave the L2 to others. Limit: HBM.
 extern "C" __global__ void relu_vec4_unrolled(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x, out: n, both aligned to 16 bytes
+    // x, out [n], both aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;
     const float4* x4 = reinterpret_cast<const float4*>(x);

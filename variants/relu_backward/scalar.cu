@@ -11,8 +11,9 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: neighbouring threads touch neighbouring elements, two loads and a store each. The mask comes from the
-// ReLU's output, which its reader keeps anyway, and never from its input. Limit: latency, as of relu's first variant.
+// The first variant: neighbouring threads touch neighbouring elements, two loads and a store each. The mask comes from
+// the ReLU's output, which its reader keeps anyway, and never from its input. Limit: latency, as of relu's first
+// variant.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -22,7 +23,7 @@ typedef float T;
 
 extern "C" __global__ void relu_backward_scalar(const T* __restrict__ out, const T* __restrict__ dout,
                                                 T* __restrict__ dx, int n) {
-    // out, dout, dx: n
+    // out, dout, dx [n]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;  // unsigned: the last block may reach past 2^31
     if (i < (unsigned)n) dx[i] = (float)out[i] > 0.0f ? dout[i] : (T)0.0f;
 }

@@ -32,7 +32,7 @@ __device__ __forceinline__ uint4 load(const T* source, unsigned i) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     relu_backward_vectorised(const T* __restrict__ out, const T* __restrict__ dout, T* __restrict__ dx, int n) {
-    // out, dout, dx: n, all aligned to 16 bytes
+    // out, dout, dx [n], all aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = (unsigned)n / LANES;
     uint4 value[UNROLL], gradient[UNROLL];
 #pragma unroll

@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                           T* total,
 #endif
                           int rows, int cols) {
-    // x, residual, out, total: rows cols; weight: cols; rstd: rows
+    // x, residual, out, total [rows][cols]; weight [cols]; rstd [rows]
     __shared__ float shared[BLOCK / 32];
     const T* source = x + (size_t)blockIdx.x * cols;
     T* target = out + (size_t)blockIdx.x * cols;

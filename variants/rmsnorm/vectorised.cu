@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
                        T* total,
 #endif
                        int rows) {
-    // x, residual, out, total: rows cols; weight: cols; rstd: rows
+    // x, residual, out, total [rows][cols]; weight [cols]; rstd [rows]
     __shared__ float squared[2][ROWS_PER_BLOCK][WARPS];  // of this row and of the next: one barrier per row
     const int step = gridDim.x * ROWS_PER_BLOCK;
     int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers

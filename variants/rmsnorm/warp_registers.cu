@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
                            T* total,
 #endif
                            int rows) {
-    // x, residual, out, total: rows cols; weight: cols; rstd: rows
+    // x, residual, out, total [rows][cols]; weight [cols]; rstd [rows]
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= rows) return;  // a whole warp
     const size_t base = (size_t)row * COLS + threadIdx.x;

@@ -33,7 +33,7 @@ extern "C" __global__ void rmsnorm_backward_rows(const T* __restrict__ x, const 
                                                  const T* __restrict__ dsum,
 #endif
                                                  T* __restrict__ dx, int rows, int cols) {
-    // x, dout, dsum, dx: rows cols; weight: cols; rstd: rows
+    // x, dout, dsum, dx [rows][cols]; weight [cols]; rstd [rows]
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const size_t base = (size_t)row * cols;
@@ -58,7 +58,7 @@ extern "C" __global__ void rmsnorm_backward_rows(const T* __restrict__ x, const 
 extern "C" __global__ void rmsnorm_backward_columns(const T* __restrict__ x, const T* __restrict__ dout,
                                                     const float* __restrict__ rstd, float* __restrict__ dweight,
                                                     int rows, int cols) {
-    // x, dout: rows cols; rstd: rows; dweight: cols
+    // x, dout [rows][cols]; rstd [rows]; dweight [cols]
     const int c = blockIdx.x * BLOCK + threadIdx.x;
     if (c >= cols) return;
     float product = 0.0f;

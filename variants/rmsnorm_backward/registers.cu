@@ -32,9 +32,9 @@
 // ///
 //
 // A thread has the same columns in each row of its block: it adds their products up in registers, in the order of the
-// rows, and both gradients take one read of x and dout. How many parts there are depends on the problem and PARTS alone,
-// so that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is reduced; rows
-// longer than 8 BLOCK are the previous variant's.
+// rows, and both gradients take one read of x and dout. How many parts there are depends on the problem and PARTS
+// alone, so that every GPU gets the same bits. Limits: 4 bytes (2) per access; nothing is loaded while a row is
+// reduced; rows longer than 8 BLOCK are the previous variant's.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                           const T* __restrict__ dsum,
 #endif
                           T* __restrict__ dx, float* __restrict__ part_weight, int rows) {
-    // x, dout, dsum, dx: rows cols; weight: cols; rstd: rows; parts: PARTS_USED cols
+    // x, dout, dsum, dx [rows][cols]; weight [cols]; rstd [rows]; parts [PARTS_USED][cols]
     __shared__ float warps[2][BLOCK / 32][1];  // of this row and of the next: one barrier per row
     float weights[ITEMS], of_weight[ITEMS] = {};
 #pragma unroll
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 extern "C" __global__ void __launch_bounds__(512)
     rmsnorm_backward_columns(const float* __restrict__ part_weight, float* __restrict__ dweight, int parts, int cols) {
-    // part_weight: parts cols; dweight: cols
+    // part_weight [parts][cols]; dweight [cols]
     __shared__ float products[16][32];
     const int c = blockIdx.x * 32 + threadIdx.x;
     float product = 0.0f;

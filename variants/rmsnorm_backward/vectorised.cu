@@ -38,8 +38,8 @@
 // ///
 //
 // A thread loads ITEMS vectors of 16 bytes of x and of dout, and those of its next row before it waits for the sums of
-// this one. Short rows share a block, and each of the block's rows has sums of its own. The order of all sums depends on
-// the problem and the config alone. Limits: HBM, and registers: a vector of bf16 takes 40 of a thread.
+// this one. Short rows share a block, and each of the block's rows has sums of its own. The order of all sums depends
+// on the problem and the config alone. Limits: HBM, and registers: a vector of bf16 takes 40 of a thread.
 
 #include <opbench/row_norm.cuh>
 using namespace opbench;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
                           const T* __restrict__ dsum,
 #endif
                           T* __restrict__ dx, float* __restrict__ part_weight, int rows) {
-    // x, dout, dsum, dx: rows cols; weight: cols; rstd: rows; parts: PARTS_USED cols
+    // x, dout, dsum, dx [rows][cols]; weight [cols]; rstd [rows]; parts [PARTS_USED][cols]
     __shared__ float shared[2][ROWS_PER_BLOCK][WARPS][1];  // of this row and of the next: one barrier per row
     constexpr int step = BLOCKS * ROWS_PER_BLOCK;
     int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
@@ -107,6 +107,6 @@ extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
 
 extern "C" __global__ void __launch_bounds__(512)
     rmsnorm_backward_columns(const float* __restrict__ part_weight, float* __restrict__ dweight, int parts, int cols) {
-    // part_weight: parts cols; dweight: cols
+    // part_weight [parts][cols]; dweight [cols]
     add_column_parts<1>({part_weight}, {dweight}, parts, cols);
 }

@@ -32,7 +32,7 @@ extern "C" __global__ void sgd_scalar(const float* parameter, const float* __res
                                       __nv_bfloat16* __restrict__ stored,
 #endif
                                       int n) {
-    // all: n; rates, hyper: 4
+    // all [n]; rates, hyper [4]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n) return;
     const float p = parameter[i];

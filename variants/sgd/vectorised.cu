@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
                    __nv_bfloat16* __restrict__ stored,
 #endif
                    int n) {
-    // all: n, aligned to 16 bytes; rate, hyper: 4
+    // all [n], aligned to 16 bytes; rate, hyper [4]
     const Rates rates = {rate[0], rate[3], hyper[0], hyper[3]};
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     const unsigned whole = (unsigned)n / 4;

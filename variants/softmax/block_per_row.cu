@@ -40,7 +40,7 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     softmax_block_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-    // x, out: rows cols
+    // x, out [rows][cols]
     __shared__ float shared[BLOCK / 32];
     const T* source = x + (size_t)blockIdx.x * cols;
     T* target = out + (size_t)blockIdx.x * cols;

@@ -10,8 +10,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: maximum, sum and quotient as they are defined. Limits: neighbouring lanes read a whole row apart, so
-// that each fetches a sector of its own; every row is read three times; few rows leave most of the GPU idle.
+// The first variant: maximum, sum and quotient as they are defined. Limits: neighbouring lanes read a whole row apart,
+// so that each fetches a sector of its own; every row is read three times; few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -20,7 +20,7 @@ typedef float T;
 #endif
 
 extern "C" __global__ void softmax_thread_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-    // x, out: rows cols
+    // x, out [rows][cols]
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const T* source = x + (size_t)row * cols;

@@ -39,7 +39,7 @@ constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     softmax_vectorised(const Pack* __restrict__ x, Pack* __restrict__ out, int rows) {
-    // x, out: rows VECTORS
+    // x, out [rows][VECTORS]
     __shared__ float maxima[ROWS_PER_BLOCK][WARPS], sums[ROWS_PER_BLOCK][WARPS];
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
     const size_t base = (size_t)row * VECTORS + threadIdx.x;

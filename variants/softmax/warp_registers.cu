@@ -27,7 +27,7 @@ constexpr int ITEMS = (COLS + 31) / 32;
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
     softmax_warp_registers(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-    // x, out: rows COLS
+    // x, out [rows][COLS]
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= rows) return;  // a whole warp
     const size_t base = (size_t)row * COLS + threadIdx.x;

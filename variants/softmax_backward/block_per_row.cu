@@ -24,7 +24,7 @@ typedef float T;
 extern "C" __global__ void __launch_bounds__(BLOCK)
     softmax_backward_block_per_row(const T* __restrict__ out, const T* __restrict__ dout, T* __restrict__ dx, int rows,
                                    int cols) {
-    // out, dout, dx: rows cols
+    // out, dout, dx [rows][cols]
     __shared__ float warps[BLOCK / 32];
     const size_t base = (size_t)blockIdx.x * cols;
     float sum = 0.0f;

@@ -10,8 +10,8 @@
 // block  = ["BLOCK"]
 // ///
 //
-// The first variant: the sum, then what it is subtracted from. Limits: neighbouring lanes read a whole row apart, so that
-// each fetches a sector of its own; both arrays are read twice; few rows leave most of the GPU idle.
+// The first variant: the sum, then what it is subtracted from. Limits: neighbouring lanes read a whole row apart, so
+// that each fetches a sector of its own; both arrays are read twice; few rows leave most of the GPU idle.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -21,7 +21,7 @@ typedef float T;
 
 extern "C" __global__ void softmax_backward_thread_per_row(const T* __restrict__ out, const T* __restrict__ dout,
                                                            T* __restrict__ dx, int rows, int cols) {
-    // out, dout, dx: rows cols
+    // out, dout, dx [rows][cols]
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const size_t base = (size_t)row * cols;

@@ -73,7 +73,7 @@ constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     softmax_backward_vectorised(const Pack* __restrict__ out, const Pack* __restrict__ dout, Pack* __restrict__ dx,
                                 int rows) {
-    // out, dout, dx: rows VECTORS
+    // out, dout, dx [rows][VECTORS]
     __shared__ float warps[ROWS_PER_BLOCK][WARPS];
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
     const size_t base = (size_t)row * VECTORS + threadIdx.x;

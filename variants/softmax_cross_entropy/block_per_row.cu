@@ -50,7 +50,7 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     loss_and_gradient(const T* __restrict__ logits, const int* __restrict__ labels, T* __restrict__ dlogits,
                       float* __restrict__ partial, int rows, int cols, int micro) {
-    // logits, dlogits: rows cols; labels, partial: rows
+    // logits, dlogits [rows][cols]; labels, partial [rows]
     __shared__ float shared[BLOCK / 32];
     const T* source = logits + (size_t)blockIdx.x * cols;
     T* target = dlogits + (size_t)blockIdx.x * cols;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int rows, int micro) {
-    // partial: count; loss: 1; one block of 1024 threads
+    // partial [count]; loss [1]; one block of 1024 threads
     __shared__ float warps[32];
     float sum = 0.0f;
     for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];

@@ -27,7 +27,7 @@ typedef float T;
 extern "C" __global__ void __launch_bounds__(BLOCK)
     loss_and_gradient(const T* __restrict__ logits, const int* __restrict__ labels, float* __restrict__ loss,
                       T* __restrict__ dlogits, int rows, int micro) {
-    // logits, dlogits: rows COLS; labels: rows; loss: 1
+    // logits, dlogits [rows][COLS]; labels [rows]; loss [1]
     __shared__ float sums[BLOCK];
     const float nan = __int_as_float(0x7fc00000), scale = 1.0f / (float)((long long)rows * micro);
     float losses = 0.0f;

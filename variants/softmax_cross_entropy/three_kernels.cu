@@ -36,7 +36,7 @@ typedef float T;
 #endif
 
 extern "C" __global__ void log_softmax(const T* __restrict__ logits, float* __restrict__ log_p, int rows, int cols) {
-    // logits, log_p: rows cols
+    // logits, log_p [rows][cols]
     const int row = blockIdx.x * BLOCK + threadIdx.x;
     if (row >= rows) return;
     const T* source = logits + (size_t)row * cols;
@@ -49,7 +49,7 @@ extern "C" __global__ void log_softmax(const T* __restrict__ logits, float* __re
 
 extern "C" __global__ void mean_of_labels(const float* __restrict__ log_p, const int* __restrict__ labels,
                                           float* __restrict__ loss, int rows, int cols, int micro) {
-    // log_p: rows cols; labels: rows; loss: 1; one block of 256 threads
+    // log_p [rows][cols]; labels [rows]; loss [1]; one block of 256 threads
     __shared__ float sums[256];
     float sum = 0.0f;
     for (int row = threadIdx.x; row < rows; row += 256) {
@@ -67,7 +67,7 @@ extern "C" __global__ void mean_of_labels(const float* __restrict__ log_p, const
 
 extern "C" __global__ void gradient(const float* __restrict__ log_p, const int* __restrict__ labels,
                                     T* __restrict__ dlogits, int rows, int cols, int micro) {
-    // log_p, dlogits: rows cols; labels: rows
+    // log_p, dlogits [rows][cols]; labels [rows]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)rows * cols) return;
     const int label = labels[i / cols], column = i % cols;

@@ -49,7 +49,7 @@ constexpr int BLOCK_THREADS = THREADS * ROWS_PER_BLOCK;
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     loss_and_gradient(const Pack* __restrict__ logits, const int* __restrict__ labels, Pack* __restrict__ dlogits,
                       float* __restrict__ partial, int rows, int micro) {
-    // logits, dlogits: rows VECTORS; labels: rows; partial: one sum per block
+    // logits, dlogits [rows][VECTORS]; labels [rows]; partial: one sum per block
     __shared__ float maxima[ROWS_PER_BLOCK][WARPS], sums[ROWS_PER_BLOCK][WARPS], losses[ROWS_PER_BLOCK];
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;  // beyond the last one too, for shuffles and barriers
     const size_t base = (size_t)row * VECTORS + threadIdx.x;
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int rows, int micro) {
-    // partial: count; loss: 1; one block of 1024 threads
+    // partial [count]; loss [1]; one block of 1024 threads
     __shared__ float warps[32];
     float sum = 0.0f;
     for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];

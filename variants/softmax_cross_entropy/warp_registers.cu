@@ -39,7 +39,7 @@ constexpr int ITEMS = (COLS + 31) / 32;
 extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
     loss_and_gradient(const T* __restrict__ logits, const int* __restrict__ labels, T* __restrict__ dlogits,
                       float* __restrict__ partial, int rows, int micro) {
-    // logits, dlogits: rows COLS; labels, partial: rows
+    // logits, dlogits [rows][COLS]; labels, partial [rows]
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;
     if (row >= rows) return;  // a whole warp
     const int label = labels[row];
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
 
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int rows, int micro) {
-    // partial: count; loss: 1; one block of 1024 threads
+    // partial [count]; loss [1]; one block of 1024 threads
     __shared__ float warps[32];
     float sum = 0.0f;
     for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];

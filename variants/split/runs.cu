@@ -25,7 +25,7 @@ typedef float T;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     split_runs(const T* __restrict__ x, T* __restrict__ a, T* __restrict__ b, int outer, int run1, int run2) {
-    // a: outer run1; b: outer run2; x: outer run1+run2
+    // a [outer][run1]; b [outer][run2]; x [outer][run1 + run2]
     const int place = blockIdx.x * BLOCK + threadIdx.x;
     if (place >= run1 + run2) return;
     for (int k = blockIdx.y; k < outer; k += gridDim.y) {

@@ -68,7 +68,7 @@ __device__ __forceinline__ void store(Pack* target, Pack pack) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     split_vectorised(const Pack* __restrict__ x, Pack* __restrict__ a, Pack* __restrict__ b, unsigned vectors) {
-    // a: outer FIRST; b: outer SECOND; x: vectors = outer * BOTH
+    // a [outer][FIRST]; b [outer][SECOND]; x: vectors = outer * BOTH
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     Pack v[UNROLL];
 #pragma unroll

@@ -34,7 +34,7 @@
 // and two loads in flight per thread. Levels as in `interleaved`. Limit: a barrier per step of the tree, even
 // when one warp alone is left.
 extern "C" __global__ void sum_first_add_on_load(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x: n; out: one sum per block
+    // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];
     const unsigned t = threadIdx.x;
     const unsigned i = blockIdx.x * (2 * BLOCK) + t;

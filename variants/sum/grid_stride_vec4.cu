@@ -55,7 +55,7 @@ __device__ __forceinline__ float thread_sum(const float* __restrict__ x, unsigne
 }
 
 extern "C" __global__ void sum_grid_stride_vec4(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x: n, aligned to 16 bytes; out: 1, zero at the start
+    // x [n], aligned to 16 bytes; out [1], zero at the start
     __shared__ float warps[BLOCK / 32];
     const unsigned t = threadIdx.x;
     const float sum = warp_sum(thread_sum(x, (unsigned)n));

@@ -35,7 +35,7 @@
 // Limits: the active threads are scattered, so every warp runs every step, each with a slow modulo, and half of the
 // threads do nothing from the start.
 extern "C" __global__ void sum_interleaved(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x: n; out: one sum per block
+    // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];
     const unsigned t = threadIdx.x;
     const unsigned i = blockIdx.x * BLOCK + t;

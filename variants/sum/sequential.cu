@@ -34,7 +34,7 @@
 // whole warps retire, there is no modulo, and neighbours read neighbouring banks. Levels as in `interleaved`. Limit:
 // half of the threads are idle after their load, which is the only one that they have in flight.
 extern "C" __global__ void sum_sequential(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x: n; out: one sum per block
+    // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];
     const unsigned t = threadIdx.x;
     const unsigned i = blockIdx.x * BLOCK + t;

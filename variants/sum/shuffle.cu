@@ -40,7 +40,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 
 extern "C" __global__ void sum_shuffle(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x: n; out: one sum per block
+    // x [n]; out: one sum per block
     __shared__ float warps[BLOCK / 32];
     const unsigned t = threadIdx.x;
     const unsigned i = blockIdx.x * (2 * BLOCK) + t;

@@ -46,8 +46,8 @@
 // programmatic = true
 // ///
 //
-// The same reading as the previous variant, but the block sums go to a workspace and a second kernel adds them in a fixed
-// order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
+// The same reading as the previous variant, but the block sums go to a workspace and a second kernel adds them in a
+// fixed order: no atomics, and the number of blocks does not depend on the GPU, so the same bits come out every time.
 // 1056 blocks are 8 on each of 132 SMs. The price is a second launch of a few microseconds, most of which Hopper hides:
 // with OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit:
 // HBM, reading only.
@@ -83,7 +83,7 @@ __device__ __forceinline__ float thread_sum(const float* __restrict__ x, unsigne
 }
 
 extern "C" __global__ void sum_to_partials(const float* __restrict__ x, float* __restrict__ partial, int n) {
-    // x: n, aligned to 16 bytes; partial: one sum per block
+    // x [n], aligned to 16 bytes; partial: one sum per block
     __shared__ float warps[BLOCK / 32];
 #if OVERLAP
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -99,7 +99,7 @@ extern "C" __global__ void sum_to_partials(const float* __restrict__ x, float* _
 }
 
 extern "C" __global__ void sum_of_partials(const float* partial, float* __restrict__ out, int count) {
-    // partial: count; out: 1; one block of 1024 threads
+    // partial [count]; out [1]; one block of 1024 threads
     __shared__ float warps[32];
     const int t = threadIdx.x;
 #if OVERLAP

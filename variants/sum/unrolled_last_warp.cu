@@ -35,7 +35,7 @@
 // lockstep; since Volta the lanes need __syncwarp between a step's reads and its writes. Levels as in `interleaved`.
 // Limit: shared memory and two warp barriers per step, and few bytes in flight.
 extern "C" __global__ void sum_unrolled_last_warp(const float* __restrict__ x, float* __restrict__ out, int n) {
-    // x: n; out: one sum per block
+    // x [n]; out: one sum per block
     __shared__ float tree[BLOCK];
     const unsigned t = threadIdx.x;
     const unsigned i = blockIdx.x * (2 * BLOCK) + t;

@@ -13,7 +13,8 @@
 // launch is all that it costs. Others read new_step, never step: their blocks may run at any time after this one.
 extern "C" __global__ void tick(const int* step, const float* __restrict__ table, const float* __restrict__ hyper,
                                 int* new_step, float* __restrict__ rates, int steps) {
-    // step, new_step: 1, perhaps the same memory; table: steps; hyper: 4; rates: 4, or 3 where the factor comes later
+    // step, new_step [1], perhaps the same memory; table [steps]; hyper [4]; rates [4], or 3 where the factor comes
+    // later
     const int done = *step, count = done + 1;
     *new_step = count;
     rates[0] = table[done < steps ? done : steps - 1];

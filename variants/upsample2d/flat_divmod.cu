@@ -13,9 +13,9 @@
 // args   = ["x", "out", "n * c", "h", "w", "scale"]
 // ///
 //
-// The first variant: consecutive threads write consecutive outputs, and read each input scale * scale times, mostly from
-// the L1 cache. Limits: integer divisions by sizes known at run time only, some twenty instructions each, two for the
-// place of the output and two for that of its source, and loads and stores of one element.
+// The first variant: consecutive threads write consecutive outputs, and read each input scale * scale times, mostly
+// from the L1 cache. Limits: integer divisions by sizes known at run time only, some twenty instructions each, two for
+// the place of the output and two for that of its source, and loads and stores of one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -25,7 +25,7 @@ typedef float T;
 
 extern "C" __global__ void upsample2d_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int planes, int h,
                                                   int w, int scale) {
-    // x: planes h w; out: planes h*scale w*scale, fewer than 2^32 elements
+    // x [planes][h][w]; out [planes][h * scale][w * scale], fewer than 2^32 elements
     const unsigned p = (unsigned)h * scale, q = (unsigned)w * scale;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * p * q) return;

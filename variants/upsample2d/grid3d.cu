@@ -26,7 +26,7 @@ typedef float T;
 
 extern "C" __global__ void upsample2d_grid3d(const T* __restrict__ x, T* __restrict__ out, int planes, int h, int w,
                                              int scale) {
-    // x: planes h w; out: planes h*scale w*scale
+    // x [planes][h][w]; out [planes][h * scale][w * scale]
     const int p = h * scale, q = w * scale;
     const int column = blockIdx.x * BLOCK_X + threadIdx.x;
     const int row = blockIdx.y * BLOCK_Y + threadIdx.y;

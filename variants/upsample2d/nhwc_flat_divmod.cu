@@ -13,9 +13,9 @@
 // args   = ["x", "out", "n", "c", "h", "w", "scale"]
 // ///
 //
-// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and store
-// is contiguous, and all of them share their weights. Limits: three integer divisions per output and two more for its
-// source, by sizes known at run time only; loads and stores of one element.
+// The first variant of this layout: neighbours in a warp are neighbouring channels of one pixel, so every load and
+// store is contiguous, and all of them share their weights. Limits: three integer divisions per output and two more for
+// its source, by sizes known at run time only; loads and stores of one element.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
@@ -25,7 +25,7 @@ typedef float T;
 
 extern "C" __global__ void upsample2d_nhwc_flat_divmod(const T* __restrict__ x, T* __restrict__ out, int n, int c,
                                                        int h, int w, int scale) {
-    // x: n h w c; out: n h*scale w*scale c, fewer than 2^32 elements
+    // x [n][h][w][c]; out [n][h * scale][w * scale][c], fewer than 2^32 elements
     const unsigned p = (unsigned)h * scale, q = (unsigned)w * scale;
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * p * q * (unsigned)c) return;

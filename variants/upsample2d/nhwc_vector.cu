@@ -49,7 +49,7 @@ __device__ __forceinline__ float between(float first, float second, float weight
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
-    // x: n H W PACKS; out: n H*S W*S PACKS
+    // x [n][H][W][PACKS]; out [n][H * S][W * S][PACKS]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
     const unsigned pack = i % PACKS;

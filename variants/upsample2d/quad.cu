@@ -41,7 +41,7 @@ __device__ __forceinline__ float between(float first, float second, float weight
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_quad(const T* __restrict__ x, T* __restrict__ out, int planes) {
-    // x: planes H W, fewer than 2^32 elements; out: planes H*S W*S
+    // x [planes][H][W], fewer than 2^32 elements; out [planes][H * S][W * S]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)(H * W)) return;
     const int column = (int)(i % W), row = (int)(i / W % H);

@@ -33,7 +33,7 @@ constexpr int P = H * S, Q = W * S;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_scale_constant(const T* __restrict__ x, T* __restrict__ out, int planes) {
-    // x: planes H W; out: planes P Q, fewer than 2^32 elements
+    // x [planes][H][W]; out [planes][P][Q], fewer than 2^32 elements
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)(P * Q)) return;
     const int column = (int)(i % Q), row = (int)(i / Q % P);

@@ -64,7 +64,8 @@ __device__ __forceinline__ void store(T* target, const T (&values)[OUTPUTS]) {
 }
 
 #if BILINEAR
-// One input row under the outputs, and a pixel beside each end, interpolated across.
+// Interpolate one input row horizontally, for OUTPUTS outputs; needs a pixel to the left and to the right of the row's
+// COLUMNS pixels, which is repeated at the image's border.
 __device__ __forceinline__ void interpolate_across(const T* row, int column, float (&across)[OUTPUTS]) {
     float v[COLUMNS + 2];
     const Loaded pack = *reinterpret_cast<const Loaded*>(row + column);
@@ -82,7 +83,7 @@ __device__ __forceinline__ void interpolate_across(const T* row, int column, flo
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_vectorised(const T* __restrict__ x, T* __restrict__ out, int planes) {
-    // x: planes H W; out: planes H*S W*S, both aligned to 16 bytes
+    // x [planes][H][W]; out [planes][H * S][W * S], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)planes * (unsigned)(ROW_GROUPS * COLUMN_GROUPS)) return;
     const int column = (int)(i % COLUMN_GROUPS) * COLUMNS;

@@ -40,7 +40,8 @@ __device__ __forceinline__ float weight(int large, int small, int size, int scal
 
 extern "C" __global__ void upsample2d_backward_gather(const T* __restrict__ dout, T* __restrict__ dx, int n, int c,
                                                       int h, int w, int scale) {
-    // dout: n c p q or n p q c; dx: n c h w or n h w c, fewer than 2^32 elements; p = scale * h, q = scale * w
+    // dout [n][c][p][q] or [n][p][q][c]; dx [n][c][h][w] or [n][h][w][c], fewer than 2^32 elements; p = scale * h, q =
+    // scale * w
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)c * (unsigned)h * (unsigned)w) return;
     const int p = scale * h, q = scale * w;

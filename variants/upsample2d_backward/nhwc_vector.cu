@@ -72,7 +72,7 @@ __device__ __forceinline__ float weight(int offset, bool first, bool last) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_backward_nhwc_vector(const Pack* __restrict__ dout, Pack* __restrict__ dx, int n) {
-    // dout: n P Q PACKS; dx: n H W PACKS
+    // dout [n][P][Q][PACKS]; dx [n][H][W][PACKS]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (H * W * PACKS)) return;
     const unsigned pack = i % PACKS, image = i / PACKS / (H * W);

@@ -52,7 +52,7 @@ __device__ __forceinline__ float weight(int offset, bool first, bool last) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_backward_vectorised(const T* __restrict__ dout, T* __restrict__ dx, int n) {
-    // dout: n C P Q, dx: n C H W, both aligned to 16 bytes
+    // dout [n][C][P][Q], dx [n][C][H][W], both aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (C * H * GROUPS)) return;
     const int z = (int)(i % GROUPS) * COLUMNS, y = (int)(i / GROUPS % H);

@@ -74,7 +74,7 @@ __device__ __forceinline__ void store(Pack* target, Pack pack) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample_concat_nhwc_vector(const Pack* __restrict__ low, const Pack* __restrict__ skip, Pack* __restrict__ out,
                                 int n) {
-    // low: n H W PACKS1; skip: n P Q PACKS2; out: n P Q PACKS
+    // low [n][H][W][PACKS1]; skip [n][P][Q][PACKS2]; out [n][P][Q][PACKS]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)(H * COLUMN_GROUPS * PACKS)) return;
     const int pack = (int)(i % PACKS);

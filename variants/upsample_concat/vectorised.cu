@@ -65,7 +65,7 @@ __device__ __forceinline__ void store(T* target, Pack pack) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample_concat_vectorised(const T* __restrict__ low, const T* __restrict__ skip, T* __restrict__ out, int n) {
-    // low: n C1 H W; skip: n C2 P Q; out: n C P Q; all aligned to 16 bytes
+    // low [n][C1][H][W]; skip [n][C2][P][Q]; out [n][C][P][Q]; all aligned to 16 bytes
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (unsigned)(C * ROW_GROUPS * COLUMN_GROUPS)) return;
     const int column = (int)(i % COLUMN_GROUPS) * LANES;

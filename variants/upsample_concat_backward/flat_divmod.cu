@@ -25,7 +25,8 @@ typedef float T;
 extern "C" __global__ void upsample_concat_backward_flat_divmod(const T* __restrict__ dout, T* __restrict__ dlow,
                                                                 T* __restrict__ dskip, int n, int c1, int c2, int h,
                                                                 int w) {
-    // dout: n c p q or n p q c; dlow: n c1 h w or n h w c1; dskip: n c2 p q or n p q c2; c = c2 + c1, p = 2h, q = 2w
+    // dout [n][c][p][q] or [n][p][q][c]; dlow [n][c1][h][w] or [n][h][w][c1]; dskip [n][c2][p][q] or [n][p][q][c2]; c =
+    // c2 + c1, p = 2h, q = 2w
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     const unsigned low = (unsigned)n * (unsigned)c1 * (unsigned)h * (unsigned)w;
     const unsigned c = (unsigned)(c1 + c2), q = 2 * (unsigned)w, large = 2 * (unsigned)h * q;  // pixels

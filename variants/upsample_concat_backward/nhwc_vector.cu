@@ -75,7 +75,7 @@ __device__ __forceinline__ void store(Pack* target, Pack pack) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample_concat_backward_nhwc_vector(const Pack* __restrict__ dout, Pack* __restrict__ dlow,
                                          Pack* __restrict__ dskip, int n) {
-    // dout: n 2H 2W PACKS; dlow: n H W PACKS-PACKS2; dskip: n 2H 2W PACKS2
+    // dout [n][2 * H][2 * W][PACKS]; dlow [n][H][W][PACKS - PACKS2]; dskip [n][2 * H][2 * W][PACKS2]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= (unsigned)n * (H * W * PACKS)) return;
     const unsigned pack = i % PACKS, pixel = i / PACKS;

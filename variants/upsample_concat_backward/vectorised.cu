@@ -77,7 +77,7 @@ __device__ __forceinline__ void store(Value* target, Value value) {
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample_concat_backward_vectorised(const Pack* __restrict__ dout, Half* __restrict__ dlow,
                                         Pack* __restrict__ dskip, int n) {
-    // dout: n C 2H VECTORS; dlow: n C-C2 H VECTORS; dskip: n C2 2H VECTORS
+    // dout [n][C][2 * H][VECTORS]; dlow [n][C - C2][H][VECTORS]; dskip [n][C2][2 * H][VECTORS]
     const unsigned all = (unsigned)n * (C * H * VECTORS), first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
     Pack above[UNROLL], below[UNROLL];
 #pragma unroll

@@ -68,8 +68,8 @@
 // stay. The sums differ by the parities of y and x, so there are four filters, a block's pixels share both parities,
 // and its rows of the output lie two pixels apart. A first kernel makes the filters, a few percent of the work of
 // layers of few pixels, and none where a network's weights stay as they are. In bf16 the sums are rounded once more, as
-// if weights were given so: within what outputs are rounded by. Limit: that of the previous variant. The idea is that of
-// "sub-pixel" convolutions: Shi et al. (2016), read backwards.
+// if weights were given so: within what outputs are rounded by. Limit: that of the previous variant. The idea is that
+// of "sub-pixel" convolutions: Shi et al. (2016), read backwards.
 
 #include <opbench/epilogue.cuh>
 #include <opbench/stride2_loader.cuh>
