@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, Tolerance, from_storage, to_storage
+from opbench import UNIT_ROUNDOFF, Arrays, Gradient, Operator, Tolerance, from_storage, to_storage
 
 REDUCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "sum": lambda x: x.sum(axis=1),
@@ -82,6 +82,19 @@ class Reduce(Operator):
     def integers_exact(self) -> bool:
         """Means and roots are not whole, and products of many numbers have too many digits."""
         return self.op not in ("mean", "prod", "l2")
+
+    @property
+    def linear_in(self) -> Sequence[str]:
+        """Only sums and means are linear."""
+        return ("x",) if self.op in ("sum", "mean") else ()
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
+        """Return the gradient of a sum, mean or norm; None for other operations."""
+        read = {"sum": (), "mean": (), "l1": ("x",), "l2": ("x", "out")}.get(self.op)
+        if read is None:
+            return None
+        tensors = {**{name: name for name in read}, "dout": "d.out"}
+        return [Gradient("reduce_backward", self.axes, tensors, {"dx": "d.x"})] if wanted else []
 
     def tensor_dtype(self, name: str) -> str:
         """Return int32 for indices."""
