@@ -8,20 +8,32 @@
 // product   = "bf16"
 // tune      = { BM = [128, 64], BN = [64, 128] }
 // tile      = { m = "BM", n = "DEPTH" }
-// define    = { CAUSAL = "mask == 'causal'", DEPTH = "depth", PER_SM = "2 if BM == 64 else 1" }
-// supports  = { mask = ["none", "causal"], dtype = ["bf16"] }
+// define.CAUSAL = "mask == 'causal'"
+// define.DEPTH  = "depth"
+// define.QUERY_STRIDE = "query_stride"
+// define.KEY_STRIDE   = "key_stride"
+// define.OUT_STRIDE   = "out_stride"
+// define.PART_STRIDE  = "part_stride"
+// define.PER_SM       = "2 if BM == 64 else 1"
+// supports  = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
 // requires  = [
-//     "depth in (64, 128)", "batch * heads <= 65535", "queries + BM < 2 ** 24 and keys + BN < 2 ** 24",
-//     "BN == 64 or depth == 64",
+//     "depth in (64, 128)", "batch <= 65535 and heads <= 65535", "queries + BM < 2 ** 24 and keys + BN < 2 ** 24",
+//     "BN == 64 or depth == 64", "query_batch_stride < 2 ** 32 and key_batch_stride < 2 ** 32",
 // ]
 // compute_capability = "8.0"
 //
 // [[launch]]
 // kernel = "attention_mma"
-// grid   = ["cdiv(queries, BM)", "batch * heads"]
+// grid   = ["cdiv(queries, BM)", "heads", "batch"]
 // block  = ["2 * BM"]
 // shared = "(BM + 4 * BN) * depth * 2"
-// args   = ["q", "k", "v", "out", "heads // kv_heads", "queries", "keys"]
+// args   = [
+//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out",
+//     { struct = [{ u32 = "query_batch_stride" }, { u32 = "query_head_stride" }] },
+//     { struct = [{ u32 = "key_batch_stride" }, { u32 = "key_head_stride" }] },
+//     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
+//     "heads // kv_heads", "queries", "keys",
+// ]
 // ///
 //
 // A warp has 16 queries, whose fragments it loads once. The sums of the first product lie in a warp's registers as the
@@ -46,39 +58,46 @@ __device__ __forceinline__ int place(int row, int chunk) {
     return chunk / chunks * rows * row_bytes + swizzled_offset(row, chunk % chunks);
 }
 
-// Load rows of [rows][DEPTH] to shared memory; rows from `left` on are zeros.
-template <int rows>
+// Load rows of DEPTH, `stride` elements apart, to shared memory; rows from `left` on are zeros.
+template <int rows, int stride>
 __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* from, int left) {
     constexpr int per_row = DEPTH / 8;
 #pragma unroll
     for (int i = 0; i < rows * per_row / THREADS; ++i) {
         const int at = i * THREADS + threadIdx.x, row = at / per_row, chunk = at % per_row;
         const int inside = row < left;
-        copy_chunk(to + place<rows>(row, chunk), from + (size_t)(inside ? row : 0) * DEPTH + chunk * 8, inside * 16);
+        copy_chunk(to + place<rows>(row, chunk), from + (size_t)(inside ? row : 0) * stride + chunk * 8, inside * 16);
     }
 }
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
+// Elements from a sequence or a head to the next.
+struct Strides { unsigned batch, head; };
+
+// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
+// array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     attention_mma(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
-                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out, int heads_per_kv_head,
-                  int queries, int keys) {
+                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out, Strides q_strides,
+                  Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries, int keys) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared), stages = memory + QUERY_BYTES;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.y;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned sequence = blockIdx.z, head = blockIdx.y;
     const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
-    q += ((size_t)head * queries + first) * DEPTH, out += (size_t)head * queries * DEPTH;
-    k += (size_t)(head / heads_per_kv_head) * keys * DEPTH, v += (size_t)(head / heads_per_kv_head) * keys * DEPTH;
+    q += (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head + (size_t)first * QUERY_STRIDE;
+    const size_t kv_offset = (size_t)sequence * k_strides.batch + (size_t)(head / heads_per_kv_head) * k_strides.head;
+    k += kv_offset + PART_STRIDE, v += kv_offset + 2 * PART_STRIDE;
+    out += (size_t)sequence * out_strides.batch + (size_t)head * out_strides.head;
     const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + BM + causal_offset) : keys;
     const int steps = (key_end + BN - 1) / BN;
 
     auto fill = [&](int step) {
         const unsigned to = stages + step % 2 * STAGE_BYTES;
-        copy_rows<BN>(to, k + (size_t)step * BN * DEPTH, keys - step * BN);
-        copy_rows<BN>(to + BN * DEPTH * 2, v + (size_t)step * BN * DEPTH, keys - step * BN);
+        copy_rows<BN, KEY_STRIDE>(to, k + (size_t)step * BN * KEY_STRIDE, keys - step * BN);
+        copy_rows<BN, KEY_STRIDE>(to + BN * DEPTH * 2, v + (size_t)step * BN * KEY_STRIDE, keys - step * BN);
         commit();
     };
-    copy_rows<BM>(memory, q, queries - first);
+    copy_rows<BM, QUERY_STRIDE>(memory, q, queries - first);
     fill(0);
     wait<0>();
     __syncthreads();
@@ -168,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         if (row >= queries) continue;
 #pragma unroll
         for (int d = 0; d < DEPTH / 8; ++d)
-            *reinterpret_cast<unsigned*>(out + (size_t)row * DEPTH + d * 8 + lane % 4 * 2) =
+            *reinterpret_cast<unsigned*>(out + (size_t)row * OUT_STRIDE + d * 8 + lane % 4 * 2) =
                 pack_bf16(accumulator[d][half * 2] * factor, accumulator[d][half * 2 + 1] * factor);
     }
 }

@@ -3,15 +3,30 @@
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "warp_shuffle", "fewer_passes", "compile_time_sizes"]
 // tune      = { WARPS = [4, 8, 2] }
-// define    = { BF16 = "dtype == 'bf16'", CAUSAL = "mask == 'causal'", DEPTH = "depth" }
-// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
-// requires  = ["depth <= 256", "batch * heads <= 65535"]
+// define.BF16   = "dtype == 'bf16'"
+// define.CAUSAL = "mask == 'causal'"
+// define.DEPTH  = "depth"
+// define.QUERY_STRIDE = "query_stride"
+// define.KEY_STRIDE   = "key_stride"
+// define.OUT_STRIDE   = "out_stride"
+// define.PART_STRIDE  = "part_stride"
+// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
+// requires  = [
+//     "depth <= 256", "batch <= 65535 and heads <= 65535",
+//     "query_batch_stride < 2 ** 32 and key_batch_stride < 2 ** 32",
+// ]
 //
 // [[launch]]
 // kernel = "attention_online"
-// grid   = ["cdiv(queries, WARPS)", "batch * heads"]
+// grid   = ["cdiv(queries, WARPS)", "heads", "batch"]
 // block  = [32, "WARPS"]
-// args   = ["q", "k", "v", "out", "heads // kv_heads", "queries", "keys"]
+// args   = [
+//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out",
+//     { struct = [{ u32 = "query_batch_stride" }, { u32 = "query_head_stride" }] },
+//     { struct = [{ u32 = "key_batch_stride" }, { u32 = "key_head_stride" }] },
+//     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
+//     "heads // kv_heads", "queries", "keys",
+// ]
 // ///
 //
 // The lanes hold a query and its average. For each key they add up the score with five shuffles, then add the value's
@@ -26,24 +41,32 @@ typedef float T;
 #endif
 constexpr int ITEMS = (DEPTH + 31) / 32;
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
+// Elements from a sequence or a head to the next.
+struct Strides { unsigned batch, head; };
+
+// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
+// array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attention_online(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
-                     int heads_per_kv_head, int queries, int keys) {
-    const int query = blockIdx.x * WARPS + threadIdx.y, head = blockIdx.y, lane = threadIdx.x;
+                     Strides q_strides, Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries,
+                     int keys) {
+    const int query = blockIdx.x * WARPS + threadIdx.y, lane = threadIdx.x;
+    const unsigned sequence = blockIdx.z, head = blockIdx.y;
     if (query >= queries) return;  // a whole warp
-    const size_t query_offset = ((size_t)head * queries + query) * DEPTH,
-                 key_offset = (size_t)(head / heads_per_kv_head) * keys * DEPTH;
+    q += (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head + (size_t)query * QUERY_STRIDE;
+    const size_t kv_offset = (size_t)sequence * k_strides.batch + (size_t)(head / heads_per_kv_head) * k_strides.head;
+    k += kv_offset + PART_STRIDE, v += kv_offset + 2 * PART_STRIDE;
+    out += (size_t)sequence * out_strides.batch + (size_t)head * out_strides.head + (size_t)query * OUT_STRIDE;
     const int key_end = CAUSAL ? query + keys - queries + 1 : keys;
     float row[ITEMS], accumulator[ITEMS] = {};
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         const int d = i * 32 + lane;
-        row[i] = d < DEPTH ? (float)q[query_offset + d] * rsqrtf((float)DEPTH) : 0.0f;
+        row[i] = d < DEPTH ? (float)q[d] * rsqrtf((float)DEPTH) : 0.0f;
     }
     float running_maximum = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
     for (int key = 0; key < key_end; ++key) {
-        const size_t at = key_offset + (size_t)key * DEPTH + lane;
+        const size_t at = (size_t)key * KEY_STRIDE + lane;
         float score = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i)
@@ -60,5 +83,5 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     }
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
-        if (i * 32 + lane < DEPTH) out[query_offset + i * 32 + lane] = (T)(accumulator[i] / sum);
+        if (i * 32 + lane < DEPTH) out[i * 32 + lane] = (T)(accumulator[i] / sum);
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +16,10 @@ class Attention(Operator):
 
     g = h * kv_heads / heads: several query heads share a key head (grouped queries). With mask "causal", query i sees
     the keys j <= i + keys - queries: the last query sees all. `dtype` stores all tensors.
+
+    `layout` orders them in memory: "heads" stores all tokens of a head together, "tokens" all heads of a token, as a
+    linear layer does. With "qkv" one input has the queries, then the keys, then the values of each token: the output of
+    one linear layer.
     """
 
     batch: int
@@ -27,21 +30,51 @@ class Attention(Operator):
     depth: int
     mask: str = "none"
     dtype: str = "f32"
+    layout: str = "heads"
 
-    special_inputs = {"q": ("zeros", "level", "tiny"), "v": ("level",)}
-    choices = {"mask": ("none", "causal"), "dtype": ("f32", "bf16")}
-    inputs: ClassVar[Mapping[str, str]] = {
-        "q": "batch heads queries depth",
-        "k": "batch kv_heads keys depth",
-        "v": "batch kv_heads keys depth",
-    }
-    outputs: ClassVar[Mapping[str, str]] = {"out": "batch heads queries depth"}
-    linear_in = ("v",)
+    choices = {"mask": ("none", "causal"), "dtype": ("f32", "bf16"), "layout": ("heads", "tokens", "qkv")}
     integers_exact = False  # exponentials are not whole
     library = "torch"
 
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Return the physical axes of queries, keys and values, or of the packed array."""
+        if self.layout == "qkv":
+            return {"qkv": "batch queries 3 heads depth"}
+        if self.layout == "tokens":
+            keys = "batch keys kv_heads depth"
+            return {"q": "batch queries heads depth", "k": keys, "v": keys}
+        keys = "batch kv_heads keys depth"
+        return {"q": "batch heads queries depth", "k": keys, "v": keys}
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Return the physical axes of the averages."""
+        return {"out": "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"}
+
+    @property
+    def special_inputs(self) -> Mapping[str, Sequence[str]]:
+        """Return tiny numbers only for queries: averages of tiny values would be rounded as subnormal numbers are."""
+        if self.layout == "qkv":
+            return {"qkv": ("zeros", "level")}
+        return {"q": ("zeros", "level", "tiny"), "v": ("level",)}
+
+    @property
+    def linear_in(self) -> Sequence[str]:
+        """The values, where they are an input of their own."""
+        return () if self.layout == "qkv" else ("v",)
+
     def validate(self) -> None:
-        """Refuse heads that cannot share keys evenly, and a query before the first key."""
+        """Refuse heads that cannot share keys evenly, a query before the first key, packed inputs of unequal sizes."""
+        if self.layout == "qkv" and (self.kv_heads != self.heads or self.keys != self.queries):
+            raise UsageError(
+                f"attention: layout=qkv with heads={self.heads}, kv_heads={self.kv_heads}, queries={self.queries} and "
+                f"keys={self.keys}: a token has as many heads of each; kv_heads = heads and keys = queries are needed",
+                kind="not-allowed",
+                subject="layout",
+                value=self.layout,
+                allowed="kv_heads == heads and keys == queries",
+            )
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise UsageError(
                 f"attention: heads={self.heads} is no multiple of kv_heads={self.kv_heads}; each serves as many"
@@ -59,6 +92,57 @@ class Attention(Operator):
             return self.queries * self.keys
         return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
 
+    @property
+    def part_stride(self) -> int:
+        """Elements from a token's queries to its keys, and from its keys to its values, in one packed array."""
+        return self.heads * self.depth if self.layout == "qkv" else 0
+
+    @property
+    def query_stride(self) -> int:
+        """Elements from a head's query to its next."""
+        return self._strides(self.queries, self.heads)[0]
+
+    @property
+    def query_head_stride(self) -> int:
+        """Elements from the first query of a head to that of the next head."""
+        return self._strides(self.queries, self.heads)[1]
+
+    @property
+    def query_batch_stride(self) -> int:
+        """Elements from the queries of one sequence to those of the next."""
+        return self._strides(self.queries, self.heads)[2]
+
+    @property
+    def key_stride(self) -> int:
+        """Elements from a head's key to its next; the same for values, here and below."""
+        return self._strides(self.keys, self.kv_heads)[0]
+
+    @property
+    def key_head_stride(self) -> int:
+        """Elements from the first key of a head to that of the next head."""
+        return self._strides(self.keys, self.kv_heads)[1]
+
+    @property
+    def key_batch_stride(self) -> int:
+        """Elements from the keys of one sequence to those of the next."""
+        return self._strides(self.keys, self.kv_heads)[2]
+
+    @property
+    def out_stride(self) -> int:
+        """Elements from a head's output to its next; between heads the outputs lie as queries do."""
+        return self.depth if self.layout == "heads" else self.heads * self.depth
+
+    @property
+    def out_batch_stride(self) -> int:
+        """Elements from the outputs of one sequence to those of the next."""
+        return self.heads * self.queries * self.depth
+
+    def _strides(self, tokens: int, heads: int) -> tuple[int, int, int]:
+        if self.layout == "heads":
+            return self.depth, tokens * self.depth, heads * tokens * self.depth
+        token = heads * self.depth * (3 if self.layout == "qkv" else 1)
+        return token, self.depth, tokens * token
+
     def flops(self) -> int:
         """Return the FLOPs of both matrix products over the pairs of query and key that are not masked."""
         return 4 * self.batch * self.heads * self.pairs * self.depth
@@ -67,25 +151,36 @@ class Attention(Operator):
         """Return the terms of the longest chain of sums: the products of a score and those of an output."""
         return self.keys + self.depth
 
-    def reference(self, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def reference(self, **inputs: np.ndarray) -> np.ndarray:
         """Compute head by head, with the maximum of each row subtracted."""
-        out = np.empty_like(q)
+        (q, k, v), (out, stored) = self._by_heads(inputs), self._new_output(inputs)
         for b, h, g in self._heads():
             out[b, h] = self._probabilities(q[b, h], k[b, g]) @ v[b, g]
-        return out
+        return stored
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Return the average of the absolute values, each with the error that its exponent's terms allow."""
         wide = self.widened(inputs)
-        q, k, v = wide["q"], wide["k"], wide["v"]
-        out = np.empty_like(q)
+        (q, k, v), (out, stored) = self._by_heads(wide), self._new_output(wide)
         for b, h, g in self._heads():
             weights = self._probabilities(q[b, h], k[b, g])
             exponent = np.abs(q[b, h]) @ np.abs(k[b, g]).T / np.sqrt(self.depth)
             exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted
             size, moved = np.abs(v[b, g]), weights * exponent
             out[b, h] = (weights + moved) @ size + moved.sum(axis=1, keepdims=True) * (weights @ size)
-        return {"out": out}
+        return {"out": stored}
+
+    def _by_heads(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return q, k and v with axes batch, head, token, depth."""
+        if self.layout == "qkv":
+            return [inputs["qkv"][:, :, part].swapaxes(1, 2) for part in range(3)]
+        arrays = [inputs[name] for name in ("q", "k", "v")]
+        return arrays if self.layout == "heads" else [array.swapaxes(1, 2) for array in arrays]
+
+    def _new_output(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the output's memory with axes batch, head, query, depth, and as it is stored."""
+        stored = np.empty_like(inputs["qkv"][:, :, 0] if self.layout == "qkv" else inputs["q"])
+        return stored if self.layout == "heads" else stored.swapaxes(1, 2), stored
 
     def _heads(self) -> list[tuple[int, int, int]]:
         share = self.heads // self.kv_heads
@@ -101,8 +196,8 @@ class Attention(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Attention]:
-        """One query and many, full tiles and parts of tiles, shared heads, every mask, depth and dtype."""
-        causal, bf16 = {"mask": "causal"}, {"dtype": "bf16"}
+        """One query and many, full tiles and parts of tiles, shared heads, every mask, depth, dtype and layout."""
+        causal, bf16, tokens, qkv = {"mask": "causal"}, {"dtype": "bf16"}, {"layout": "tokens"}, {"layout": "qkv"}
         small = [
             cls(batch=1, heads=1, kv_heads=1, queries=1, keys=1, depth=1),
             cls(batch=2, heads=3, kv_heads=1, queries=5, keys=7, depth=10),
@@ -115,5 +210,22 @@ class Attention(Operator):
             cls(batch=2, heads=2, kv_heads=2, queries=64, keys=64, depth=64, **causal, **bf16),
             cls(batch=1, heads=1, kv_heads=1, queries=140, keys=300, depth=128, **causal, **bf16),
             cls(batch=1, heads=2, kv_heads=1, queries=33, keys=270, depth=128, **bf16),
+        ]
+        small += [
+            cls(batch=2, heads=3, kv_heads=1, queries=5, keys=7, depth=10, **tokens),
+            cls(batch=2, heads=2, kv_heads=1, queries=35, keys=66, depth=64, **tokens),
+            cls(batch=1, heads=3, kv_heads=3, queries=33, keys=40, depth=64, **causal, **tokens),
+            cls(batch=1, heads=2, kv_heads=1, queries=7, keys=66, depth=128, **tokens),
+            cls(batch=1, heads=2, kv_heads=2, queries=33, keys=35, depth=128, **causal, **tokens),
+            cls(batch=2, heads=4, kv_heads=2, queries=9, keys=130, depth=64, **bf16, **tokens),
+            cls(batch=1, heads=3, kv_heads=1, queries=131, keys=140, depth=64, **causal, **bf16, **tokens),
+            cls(batch=1, heads=2, kv_heads=1, queries=130, keys=33, depth=128, **bf16, **tokens),
+            cls(batch=1, heads=2, kv_heads=1, queries=64, keys=128, depth=128, **causal, **bf16, **tokens),
+            cls(batch=2, heads=3, kv_heads=3, queries=5, keys=5, depth=10, **qkv),
+            cls(batch=2, heads=2, kv_heads=2, queries=67, keys=67, depth=64, **causal, **qkv),
+            cls(batch=2, heads=2, kv_heads=2, queries=67, keys=67, depth=64, **bf16, **qkv),
+            cls(batch=1, heads=3, kv_heads=3, queries=130, keys=130, depth=64, **causal, **bf16, **qkv),
+            cls(batch=1, heads=2, kv_heads=2, queries=35, keys=35, depth=128, **bf16, **qkv),
+            cls(batch=1, heads=2, kv_heads=2, queries=130, keys=130, depth=128, **causal, **bf16, **qkv),
         ]
         return small

@@ -2,8 +2,12 @@
 // title     = "three kernels: scores, the softmax of each row, averages; all scores pass through memory"
 // mechanism = ["coalesced", "warp_shuffle", "block_reduction"]
 // tune      = { BLOCK = [128, 64, 256] }
-// define    = { BF16 = "dtype == 'bf16'", CAUSAL = "mask == 'causal'" }
-// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
+// define.BF16   = "dtype == 'bf16'"
+// define.CAUSAL = "mask == 'causal'"
+// define.HEADS  = "heads"
+// define.HEADS_PER_KV_HEAD = "heads // kv_heads"
+// define.PART_STRIDE       = "part_stride"
+// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
 // requires  = ["queries <= 65535 and batch * heads <= 65535"]
 // workspace = { scores = "batch * heads * queries * keys" }
 //
@@ -11,7 +15,12 @@
 // kernel = "attention_scores"
 // grid   = ["cdiv(keys, BLOCK)", "queries", "batch * heads"]
 // block  = ["BLOCK"]
-// args   = ["q", "k", "scores", "heads // kv_heads", "queries", "keys", "depth"]
+// args   = [
+//     "q?", "k?", "qkv?", "qkv?", "scores",
+//     { struct = [{ i64 = "query_batch_stride" }, { i64 = "query_head_stride" }, { i64 = "query_stride" }] },
+//     { struct = [{ i64 = "key_batch_stride" }, { i64 = "key_head_stride" }, { i64 = "key_stride" }] },
+//     "queries", "keys", "depth",
+// ]
 //
 // [[launch]]
 // kernel = "attention_softmax"
@@ -23,7 +32,12 @@
 // kernel = "attention_average"
 // grid   = ["cdiv(depth, BLOCK)", "queries", "batch * heads"]
 // block  = ["BLOCK"]
-// args   = ["scores", "v", "out", "heads // kv_heads", "queries", "keys", "depth"]
+// args   = [
+//     "scores", "v?", "qkv?", "out",
+//     { struct = [{ i64 = "key_batch_stride" }, { i64 = "key_head_stride" }, { i64 = "key_stride" }] },
+//     { struct = [{ i64 = "out_batch_stride" }, { i64 = "query_head_stride" }, { i64 = "out_stride" }] },
+//     "queries", "keys", "depth",
+// ]
 // ///
 //
 // The first variant: each step as it is defined. Limit: the scores, which need far more memory than all tensors, are
@@ -35,19 +49,23 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// q [batch * heads][queries][depth], k [batch * heads / heads_per_kv_head][keys][depth], scores [batch *
-// heads][queries][keys]
+// Elements from a sequence, a head or a token to the next.
+struct Strides { long long batch, head, token; };
+
+// q, k: rows of depth; in one packed array a token's keys lie PART_STRIDE elements after its queries, and its values as
+// far after its keys. scores [batch * HEADS][queries][keys]
 extern "C" __global__ void attention_scores(const T* __restrict__ q, const T* __restrict__ k,
-                                            float* __restrict__ scores, int heads_per_kv_head, int queries, int keys,
-                                            int depth) {
-    const int key = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y, head = blockIdx.z;
+                                            float* __restrict__ scores, Strides q_strides, Strides k_strides,
+                                            int queries, int keys, int depth) {
+    const int key = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y;
+    const int head = blockIdx.z % HEADS, sequence = blockIdx.z / HEADS, kv_head = head / HEADS_PER_KV_HEAD;
     if (key >= keys) return;
-    const T* from = q + ((size_t)head * queries + query) * depth;
-    const T* to = k + ((size_t)(head / heads_per_kv_head) * keys + key) * depth;
+    const T* from = q + sequence * q_strides.batch + head * q_strides.head + query * q_strides.token;
+    const T* to = k + PART_STRIDE + sequence * k_strides.batch + kv_head * k_strides.head + key * k_strides.token;
     float sum = 0.0f;
     for (int d = 0; d < depth; ++d) sum += (float)from[d] * (float)to[d];
     const bool visible = !CAUSAL || key <= query + keys - queries;
-    scores[((size_t)head * queries + query) * keys + key] =
+    scores[((size_t)blockIdx.z * queries + query) * keys + key] =
         visible ? sum * rsqrtf((float)depth) : __int_as_float(0xff800000);  // -infinity
 }
 
@@ -79,16 +97,16 @@ extern "C" __global__ void attention_softmax(float* __restrict__ scores, int key
     for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - row_maximum) * factor;
 }
 
-// scores [batch * heads][queries][keys], v [batch * heads / heads_per_kv_head][keys][depth], out [batch *
-// heads][queries][depth]
+// scores [batch * HEADS][queries][keys]; v, out: rows of depth
 extern "C" __global__ void attention_average(const float* __restrict__ scores, const T* __restrict__ v,
-                                             T* __restrict__ out, int heads_per_kv_head, int queries, int keys,
-                                             int depth) {
-    const int d = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y, head = blockIdx.z;
+                                             T* __restrict__ out, Strides v_strides, Strides out_strides, int queries,
+                                             int keys, int depth) {
+    const int d = blockIdx.x * BLOCK + threadIdx.x, query = blockIdx.y;
+    const int head = blockIdx.z % HEADS, sequence = blockIdx.z / HEADS, kv_head = head / HEADS_PER_KV_HEAD;
     if (d >= depth) return;
-    const float* row = scores + ((size_t)head * queries + query) * keys;
-    const T* column = v + (size_t)(head / heads_per_kv_head) * keys * depth + d;
+    const float* row = scores + ((size_t)blockIdx.z * queries + query) * keys;
+    const T* column = v + 2 * PART_STRIDE + sequence * v_strides.batch + kv_head * v_strides.head + d;
     float sum = 0.0f;
-    for (int key = 0; key < keys; ++key) sum += row[key] * (float)column[(size_t)key * depth];
-    out[((size_t)head * queries + query) * depth + d] = (T)sum;
+    for (int key = 0; key < keys; ++key) sum += row[key] * (float)column[key * v_strides.token];
+    out[sequence * out_strides.batch + head * out_strides.head + query * out_strides.token + d] = (T)sum;
 }

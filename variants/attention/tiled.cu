@@ -6,16 +6,31 @@
 // ]
 // tune      = { BN = [64, 32] }
 // tile      = { m = 64, n = "DEPTH" }
-// define    = { BF16 = "dtype == 'bf16'", CAUSAL = "mask == 'causal'", DEPTH = "depth" }
-// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
-// requires  = ["depth <= 128", "batch * heads <= 65535"]
+// define.BF16   = "dtype == 'bf16'"
+// define.CAUSAL = "mask == 'causal'"
+// define.DEPTH  = "depth"
+// define.QUERY_STRIDE = "query_stride"
+// define.KEY_STRIDE   = "key_stride"
+// define.OUT_STRIDE   = "out_stride"
+// define.PART_STRIDE  = "part_stride"
+// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
+// requires  = [
+//     "depth <= 128", "batch <= 65535 and heads <= 65535",
+//     "query_batch_stride < 2 ** 32 and key_batch_stride < 2 ** 32",
+// ]
 //
 // [[launch]]
 // kernel = "attention_tiled"
-// grid   = ["cdiv(queries, 64)", "batch * heads"]
+// grid   = ["cdiv(queries, 64)", "heads", "batch"]
 // block  = [16, 16]
 // shared = "4 * ((64 + BN) * (depth + 1) + BN * 16 * cdiv(depth, 16) + 64 * (BN + 1))"
-// args   = ["q", "k", "v", "out", "heads // kv_heads", "queries", "keys"]
+// args   = [
+//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out",
+//     { struct = [{ u32 = "query_batch_stride" }, { u32 = "query_head_stride" }] },
+//     { struct = [{ u32 = "key_batch_stride" }, { u32 = "key_head_stride" }] },
+//     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
+//     "heads // kv_heads", "queries", "keys",
+// ]
 // ///
 //
 // A block keeps 64 queries and walks over the keys in tiles. Each key and value that it loads serves 64 queries. A
@@ -41,23 +56,31 @@ __device__ __forceinline__ float over_row(float value) {
     return value;
 }
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
+// Elements from a sequence or a head to the next.
+struct Strides { unsigned batch, head; };
+
+// Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
+// array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
 extern "C" __global__ void __launch_bounds__(256)
     attention_tiled(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
-                    int heads_per_kv_head, int queries, int keys) {
+                    Strides q_strides, Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries,
+                    int keys) {
     extern __shared__ float shared[];
     float* const query_tile = shared;                         // [ROWS][DEPTH + 1]
     float* const key_tile = query_tile + ROWS * (DEPTH + 1);  // [BN][DEPTH + 1]
     float* const value_tile = key_tile + BN * (DEPTH + 1);    // [BN][WIDE]
     float* const weights = value_tile + BN * WIDE;            // [ROWS][BN + 1]
-    const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x, head = blockIdx.y;
+    const int x = threadIdx.x, y = threadIdx.y, thread = y * 16 + x;
+    const unsigned sequence = blockIdx.z, head = blockIdx.y;
     const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * ROWS;  // causal: the longest first
-    q += (size_t)head * queries * DEPTH, out += (size_t)head * queries * DEPTH;
-    k += (size_t)(head / heads_per_kv_head) * keys * DEPTH, v += (size_t)(head / heads_per_kv_head) * keys * DEPTH;
+    q += (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head;
+    const size_t kv_offset = (size_t)sequence * k_strides.batch + (size_t)(head / heads_per_kv_head) * k_strides.head;
+    k += kv_offset + PART_STRIDE, v += kv_offset + 2 * PART_STRIDE;
+    out += (size_t)sequence * out_strides.batch + (size_t)head * out_strides.head;
     for (int i = thread; i < ROWS * DEPTH; i += 256) {
         const int row = i / DEPTH, d = i % DEPTH;
         query_tile[row * (DEPTH + 1) + d] =
-            first + row < queries ? (float)q[(size_t)(first + row) * DEPTH + d] * rsqrtf((float)DEPTH) : 0.0f;
+            first + row < queries ? (float)q[(size_t)(first + row) * QUERY_STRIDE + d] * rsqrtf((float)DEPTH) : 0.0f;
     }
     float accumulator[4][ITEMS] = {}, running_maximum[4], sum[4] = {};
 #pragma unroll
@@ -68,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(256)
         for (int i = thread; i < BN * WIDE; i += 256) {
             const int row = i / WIDE, d = i % WIDE;
             const bool inside = start + row < keys && d < DEPTH;
-            const size_t at = (size_t)(start + row) * DEPTH + d;
+            const size_t at = (size_t)(start + row) * KEY_STRIDE + d;
             if (d < DEPTH) key_tile[row * (DEPTH + 1) + d] = inside ? (float)k[at] : 0.0f;
             value_tile[row * WIDE + d] = inside ? (float)v[at] : 0.0f;
         }
@@ -129,6 +152,6 @@ extern "C" __global__ void __launch_bounds__(256)
         if (query >= queries) continue;
 #pragma unroll
         for (int d = 0; d < ITEMS; ++d)
-            if (d * 16 + x < DEPTH) out[(size_t)query * DEPTH + d * 16 + x] = (T)(accumulator[i][d] / sum[i]);
+            if (d * 16 + x < DEPTH) out[(size_t)query * OUT_STRIDE + d * 16 + x] = (T)(accumulator[i][d] / sum[i]);
     }
 }

@@ -3,7 +3,7 @@
 /// opbench
 title    = "scaled_dot_product_attention with the kernel that PyTorch chooses"
 modules  = ["cupy", "torch"]
-supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"] }
+supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
 requires = ["mask == 'none' or queries == keys"]
 ///
 
@@ -24,7 +24,10 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     from torch.nn.functional import scaled_dot_product_attention
 
     tensors = torch_tensors(problem, buffers)
-    q, k, v, out = (tensors[name] for name in ("q", "k", "v", "out"))
+    q, k, v = tensors["qkv"].unbind(2) if problem.layout == "qkv" else (tensors[name] for name in ("q", "k", "v"))
+    out = tensors["out"]
+    if problem.layout != "heads":  # PyTorch wants heads before tokens: views with other strides
+        q, k, v, out = (tensor.transpose(1, 2) for tensor in (q, k, v, out))
 
     def run() -> Sequence[Any]:
         shared = problem.heads != problem.kv_heads

@@ -8,22 +8,62 @@
 // product   = "bf16"
 // tune      = { BN = [128, 64], TURNS = [1, 0] }
 // tile      = { m = 128, n = "DEPTH" }
-// define    = { CAUSAL = "mask == 'causal'", DEPTH = "depth", STAGES = "4" }
-// supports  = { mask = ["none", "causal"], dtype = ["bf16"] }
-// requires  = ["depth in (64, 128)", "batch * heads <= 65535", "queries < 2 ** 24 and keys < 2 ** 24"]
+// define    = { CAUSAL = "mask == 'causal'", DEPTH = "depth", OUT_STRIDE = "out_stride", STAGES = "4" }
+// supports  = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
+// requires  = [
+//     "depth in (64, 128)", "batch <= 65535 and heads <= 65535", "queries < 2 ** 24 and keys < 2 ** 24",
+//     "out_batch_stride < 2 ** 32",
+// ]
 // compute_capability = "9.0a"
 //
-// [tensor_maps]
-// map_q = { tensor = "q", box = [64, 128, 1, 1] }
-// map_k = { tensor = "k", box = [64, "BN", 1, 1] }
-// map_v = { tensor = "v", box = [64, "BN", 1, 1] }
+// [tensor_maps.map_q]
+// tensor  = "q"
+// dims    = ["depth", "queries", "heads", "batch"]
+// strides = ["2 * query_stride", "2 * query_head_stride", "2 * query_batch_stride"]
+// box     = [64, 128, 1, 1]
+//
+// [tensor_maps.map_qkv_q]
+// tensor  = "qkv"
+// dims    = ["depth", "queries", "heads", "batch"]
+// strides = ["2 * query_stride", "2 * query_head_stride", "2 * query_batch_stride"]
+// box     = [64, 128, 1, 1]
+//
+// [tensor_maps.map_k]
+// tensor  = "k"
+// dims    = ["depth", "keys", "kv_heads", "batch"]
+// strides = ["2 * key_stride", "2 * key_head_stride", "2 * key_batch_stride"]
+// box     = [64, "BN", 1, 1]
+//
+// [tensor_maps.map_qkv_k]
+// tensor  = "qkv"
+// dims    = ["depth", "keys", "kv_heads", "batch"]
+// strides = ["2 * key_stride", "2 * key_head_stride", "2 * key_batch_stride"]
+// box     = [64, "BN", 1, 1]
+// offset  = "part_stride"
+//
+// [tensor_maps.map_v]
+// tensor  = "v"
+// dims    = ["depth", "keys", "kv_heads", "batch"]
+// strides = ["2 * key_stride", "2 * key_head_stride", "2 * key_batch_stride"]
+// box     = [64, "BN", 1, 1]
+//
+// [tensor_maps.map_qkv_v]
+// tensor  = "qkv"
+// dims    = ["depth", "keys", "kv_heads", "batch"]
+// strides = ["2 * key_stride", "2 * key_head_stride", "2 * key_batch_stride"]
+// box     = [64, "BN", 1, 1]
+// offset  = "2 * part_stride"
 //
 // [[launch]]
 // kernel = "attention_wgmma"
-// grid   = ["cdiv(queries, 128)", "batch * heads"]
+// grid   = ["cdiv(queries, 128)", "heads", "batch"]
 // block  = [384]
 // shared = "(128 + STAGES * BN) * depth * 2 + STAGES * 16 + 8"
-// args   = ["map_q", "map_k", "map_v", "out", "heads", "heads // kv_heads", "queries", "keys"]
+// args   = [
+//     "map_q?", "map_k?", "map_v?", "map_qkv_q?", "map_qkv_k?", "map_qkv_v?", "out",
+//     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
+//     "heads // kv_heads", "queries", "keys",
+// ]
 // ///
 //
 // One thread copies, in the order in which the tiles are used: keys 0, keys 1, values 0, keys 2, values 1, ... Two
@@ -71,16 +111,20 @@ struct Softmax {
     }
 };
 
-// q, out [batch * heads][queries][DEPTH]; k, v [batch * heads / heads_per_kv_head][keys][DEPTH]
+// Elements from a sequence or a head to the next.
+struct Strides { unsigned batch, head; };
+
+// The maps have depth, token, head and sequence as coordinates, whatever the layout; out: rows of DEPTH, a token's next
+// OUT_STRIDE elements further
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     attention_wgmma(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out, int heads,
+                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out, Strides out_strides,
                     int heads_per_kv_head, int queries, int keys) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), barriers = memory + QUERY_BYTES + Stages::bytes;
     const unsigned query_full = barriers + Stages::barrier_bytes;
     Stages ring(memory + QUERY_BYTES, barriers);
-    const int head = blockIdx.y % heads, image = blockIdx.y / heads;
+    const unsigned sequence = blockIdx.z, head = blockIdx.y;
     const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BM;  // causal: the longest first
     const int causal_offset = keys - queries, key_end = CAUSAL ? min(keys, first + BM + causal_offset) : keys;
     const int steps = (key_end + BN - 1) / BN;
@@ -96,13 +140,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         if (threadIdx.x > 0) return;
         arrive_expect(query_full, QUERY_BYTES);
         for (int half = 0; half < HALVES; ++half)
-            load(memory + half * BM * 128, &map_q, query_full, half * 64, first, head, image);
+            load(memory + half * BM * 128, &map_q, query_full, half * 64, first, head, sequence);
         ring.fill(2 * steps, [&](int step, unsigned to, unsigned full) {
             const bool of_keys = step == 0 || step % 2 == 1 && step < 2 * steps - 1;
             const int tile = step == 2 * steps - 1 ? steps - 1 : of_keys ? (step + 1) / 2 : step / 2 - 1;
             for (int half = 0; half < HALVES; ++half)
                 load(to + half * BN * 128, of_keys ? &map_k : &map_v, full, half * 64, tile * BN,
-                     head / heads_per_kv_head, image);
+                     head / heads_per_kv_head, sequence);
         });
         return;
     }
@@ -198,5 +242,6 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) accumulator[i] *= factor[i / 2 % 2];
-    store_pairs(accumulator, out + (size_t)blockIdx.y * queries * DEPTH, row, 0, queries, DEPTH);
+    out += (size_t)sequence * out_strides.batch + (size_t)head * out_strides.head;
+    store_pairs(accumulator, out, row, 0, queries, OUT_STRIDE);
 }
