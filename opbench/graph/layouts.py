@@ -91,10 +91,15 @@ def works_on_images(graph: Graph, node: Node) -> bool:
     return any(is_image(graph, name) for name in (*node.inputs.values(), *node.outputs.values()))
 
 
+def has_image_layouts(problem: Operator) -> bool:
+    """Return whether a problem's mode `layout` orders images; attention's orders heads and tokens."""
+    return set(LAYOUTS) <= set(problem.choices.get("layout", ()))
+
+
 def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
     """Return both layouts for operators with a layout mode and for element-by-element ones; else only nchw."""
     if "layout" in node.problem.axes:
-        return LAYOUTS if set(LAYOUTS) <= set(node.problem.choices["layout"]) else LAYOUTS[:1]
+        return LAYOUTS if has_image_layouts(node.problem) else LAYOUTS[:1]
     if node.operator not in ELEMENT_BY_ELEMENT or not works_on_images(graph, node):
         return LAYOUTS[:1]
     axes, out = node.problem.axes, graph.values[next(iter(node.outputs.values()))]
@@ -113,7 +118,7 @@ def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
     if layout == "nhwc" and node.problem.axes.get("broadcast") == "channel":
         n, c, h, w = graph.values[next(iter(node.outputs.values()))].image
         return with_modes(node.problem, outer=n * h * w, channels=c, inner=1)
-    return with_modes(node.problem, layout=layout)
+    return with_modes(node.problem, layout=layout) if has_image_layouts(node.problem) else node.problem
 
 
 def same_memory(value: Value) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
-from opbench.graph.layouts import with_layouts
+from opbench.graph.layouts import has_image_layouts, with_layouts
 from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
@@ -85,5 +85,5 @@ def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...]) -> Graph:
 
 
 def _laid_out(graph: Graph, layout: str) -> Graph:
-    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    able = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     return with_layouts(graph, dict.fromkeys(able, layout))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opbench.graph.graph import Graph
-from opbench.graph.layouts import permuted_from, with_layouts
+from opbench.graph.layouts import has_image_layouts, permuted_from, with_layouts
 from opbench.graph.recipe import Recipe
 from opbench.kernels.tensors import to_storage
 
@@ -92,7 +92,7 @@ def with_layouts_of(graph: Graph, layout: str) -> Graph:
     """Return the network with all nodes that support several layouts in one layout."""
     if layout == "nchw":
         return graph
-    return with_layouts(graph, {node.name: layout for node in graph.nodes if "layout" in node.problem.modes()})
+    return with_layouts(graph, {node.name: layout for node in graph.nodes if has_image_layouts(node.problem)})
 
 
 def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:

@@ -102,4 +102,4 @@ class Node:
             to = str(self.problem.scope["to"])
             return {name: to if name in self.outputs else other_layout(to) for name in images}
         layout = self.problem.axes.get("layout")
-        return {name: str(layout) for name in images} if layout else {}
+        return {name: str(layout) for name in images} if layout in LAYOUTS else {}

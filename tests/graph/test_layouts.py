@@ -14,6 +14,7 @@ from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import allowed_layouts, with_layouts, works_on_images
 from opbench.graph.passes import apply_passes, to_dtype
+from opbench.graph.training_step import with_layouts_of
 from opbench.graph.values import CONVERSION
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.operator import Operator
@@ -93,6 +94,21 @@ def test_both_layouts_in_one_dtype() -> None:
     after = with_layouts(half, {node.name: "nhwc" for node in half.nodes[::2]})
     assert {node.problem.storage for node in after.nodes} == {"bf16"}
     assert_same_outputs(half, after)
+
+
+def test_a_layout_that_orders_tokens_is_not_one_of_images() -> None:
+    net = Builder("tokens")
+    x = net.input("x", 3, 4)
+    axes = {"batch": 1, "heads": 2, "kv_heads": 2, "queries": 3, "keys": 3, "depth": 2, "layout": "qkv"}
+    packed = net.view(net.linear(x, 12, name="project"), (1, 3, 3, 2, 2), name="packed")
+    out = net.node("attention", "attention", axes, {"qkv": packed})
+    graph = net.graph(net.linear(net.view(out, (3, 4), name="rows"), 4, name="back"))
+    node = graph.node("attention")
+    assert node.layouts == {}
+    assert allowed_layouts(graph, node) == ("nchw",)
+    chosen = choose_layouts(graph, lambda problem: 1.0)
+    assert with_layouts(graph, chosen).node("attention").problem == node.problem
+    assert with_layouts_of(graph, "nhwc").node("attention").problem == node.problem
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from opbench import paths, units
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
-from opbench.graph.layouts import allowed_layouts, problem_in, with_layouts, works_on_images
+from opbench.graph.layouts import allowed_layouts, has_image_layouts, problem_in, with_layouts, works_on_images
 from opbench.graph.passes import PASSES, to_dtype
 from opbench.graph.values import Node
 from opbench.insight.defaults import ChosenFor
@@ -114,7 +114,7 @@ def convert_layouts(
 
     Where nothing was measured the layout on a GPU is nhwc, which tensor cores read.
     """
-    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    able = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     if options.layout in ("nchw", "nhwc"):
         chosen = dict.fromkeys(able, options.layout)
     elif options.layout == "auto":
@@ -175,7 +175,7 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
 
     A layout that the user names takes precedence.
     """
-    able = [node.name for node in graph.nodes if "layout" in node.problem.modes()]
+    able = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     cases = {name: choice.case for name, choice in plan.choices.items()}
     chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
     laid, rewrite = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
