@@ -27,12 +27,17 @@ if TYPE_CHECKING:
     from opbench.kernels.tensors import Arrays
 
 SIZES = {
-    "batch": "Images per batch.",
+    "batch": "Images or sequences per batch.",
     "size": "Height and width of an image.",
     "base": "For unet and the ResNets: channels of the first level.",
     "levels": "For unet: number of times that the image is halved.",
     "channels": "Channels of the input image.",
     "classes": "Number of classes, which are the channels of the result.",
+    "tokens": "For gpt2: tokens of a sequence.",
+    "layers": "For gpt2: number of layers.",
+    "heads": "For gpt2: heads of each attention.",
+    "width": "For gpt2: columns of the activations.",
+    "vocabulary": "For gpt2: number of different tokens.",
 }
 """The options for a network's sizes with their help; each network has some of them."""
 

@@ -17,9 +17,9 @@ from opbench.kernels.operator import Operator
 class Builder:
     """Builds a graph; every method adds a node and returns the value that the node computes.
 
-    All values are float32 in nchw: passes choose other layouts and dtypes. Weights equal those of PyTorch's layers, bit
-    for bit, if created in the same order after `torch.manual_seed(seed)`: uniform within 1/sqrt(fan-in) (He et
-    al. 2015 with a = sqrt(5)).
+    All values but whole numbers are float32 in nchw: passes choose other layouts and dtypes. Weights equal those of
+    PyTorch's layers, bit for bit, if created in the same order after `torch.manual_seed(seed)`: uniform within
+    1/sqrt(fan-in) (He et al. 2015 with a = sqrt(5)).
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -33,10 +33,10 @@ class Builder:
 
     # Inputs and outputs -------------------------------------------------------------------------------------------
 
-    def input(self, name: str, *shape: int) -> Value:
-        """Add an input, such as ("image", 1, 3, 224, 224)."""
+    def input(self, name: str, *shape: int, dtype: str = "f32") -> Value:
+        """Add an input, such as ("image", 1, 3, 224, 224), or whole numbers, such as tokens, with dtype "i32"."""
         self._inputs.append(name)
-        return self._value(name, shape)
+        return self._value(name, shape, dtype=dtype)
 
     def graph(self, *outputs: Value) -> Graph:
         """Return the network that these outputs need, without other nodes."""
@@ -96,20 +96,53 @@ class Builder:
             inputs["bias"] = self.weight(f"{name}.bias", (k,), bound)
         return self.node(name, "conv2d", axes, inputs)
 
-    def linear(self, x: Value, n: int, *, name: str = "") -> Value:
-        """Add a matrix product with n outputs per row, and a bias."""
+    def linear(self, x: Value, n: int, *, weight: Value | None = None, name: str = "") -> Value:
+        """Add a matrix product with n outputs per row, and a bias; with a given weight [n, k], without a bias."""
         name = self._name("linear", name)
-        if len(x.shape) != 2:
-            raise UsageError(
-                f"{name}: linear takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first",
-                kind="not-rows",
-                subject=name,
-                value=x.shape,
-            )
-        m, k = x.shape
+        m, k = self._require_rows(name, "linear", x)
         bound = 1 / math.sqrt(k)
-        weight, bias = self.weight(f"{name}.weight", (n, k), bound), self.weight(f"{name}.bias", (n,), bound)
+        if weight:  # a bias of zeros changes no bit but the sign of a zero
+            bias = self.constant(f"{name}.bias.zero", np.zeros(n))
+        else:
+            weight, bias = self.weight(f"{name}.weight", (n, k), bound), self.weight(f"{name}.bias", (n,), bound)
         return self.node(name, "linear", {"m": m, "n": n, "k": k}, {"x": x, "weight": weight, "bias": bias})
+
+    def embedding(self, table: Value, indices: Value, *, name: str = "") -> Value:
+        """Add the rows of a table [items, features] that int32 indices select, one after the other."""
+        (items, features), rows = table.shape, indices.elements
+        axes = {"items": items, "features": features, "rows": rows, "total": rows, "batches": "one"}
+        return self.node(self._name("embedding", name), "gather", axes, {"data": table, "order": indices})
+
+    def layernorm(self, x: Value, *, name: str = "") -> Value:
+        """Add a normalisation of each row by its mean and variance, scaled and shifted per column."""
+        name = self._name("layernorm", name)
+        rows, cols = self._require_rows(name, "layernorm", x)
+        weight = self.weight(f"{name}.weight", (cols,), 0.5, centre=1.0)
+        bias = self.weight(f"{name}.bias", (cols,), 0.5)
+        inputs = {"x": x, "weight": weight, "bias": bias}
+        return self._add(name, "layernorm", {"rows": rows, "cols": cols}, inputs)["out"]
+
+    def attention(self, qkv: Value, heads: int, batch: int = 1, mask: str = "causal", *, name: str = "") -> Value:
+        """Add the attention of each token to those of its sequence that it sees.
+
+        The rows of `qkv` are the tokens of `batch` sequences, one after the other: its queries of all heads, then keys,
+        then values. The result has one row per token.
+        """
+        name = self._name("attention", name)
+        rows, width = self._require_rows(name, "attention", qkv)
+        if rows % batch or width % (3 * heads):
+            raise UsageError(
+                f"{name}: '{qkv.name}' {qkv.shape} must have a multiple of batch={batch} rows and of 3 x heads={heads} "
+                "columns",
+                kind="other-shape",
+                subject=name,
+                value=qkv.shape,
+                allowed=(batch, 3 * heads),
+            )
+        tokens = rows // batch
+        sizes = {"batch": batch, "heads": heads, "kv_heads": heads, "queries": tokens, "keys": tokens}
+        axes = {**sizes, "depth": width // (3 * heads), "mask": mask, "layout": "qkv"}
+        return self.node(name, "attention", axes, {"qkv": qkv}, shape=(rows, width // 3))
 
     def relu(self, x: Value, *, name: str = "") -> Value:
         """Add max(x, 0)."""
@@ -219,14 +252,8 @@ class Builder:
     def softmax(self, x: Value, *, name: str = "") -> Value:
         """Add a softmax over the last axis of rows of features."""
         name = self._name("softmax", name)
-        if len(x.shape) != 2:
-            raise UsageError(
-                f"{name}: softmax takes rows of features, but '{x.name}' has shape {x.shape}",
-                kind="not-rows",
-                subject=name,
-                value=x.shape,
-            )
-        return self.node(name, "softmax", {"rows": x.shape[0], "cols": x.shape[1]}, {"x": x})
+        rows, cols = self._require_rows(name, "softmax", x)
+        return self.node(name, "softmax", {"rows": rows, "cols": cols}, {"x": x})
 
     def flatten(self, x: Value, *, name: str = "") -> Value:
         """Return a view of the same memory as rows of features."""
@@ -247,14 +274,28 @@ class Builder:
         shape: tuple[int, ...] | None = None,
     ) -> Value:
         """Add any operator with one output; pass `shape` if the operator treats its tensors as flat."""
-        problem = self._problem(name, operator, axes)
-        (tensor,) = problem.output_tensors()
-        out = self._value(name, shape or tensor.shape)
-        tied = {key: value.name for key, value in inputs.items()}
-        self._nodes.append(Node(name, operator, problem, tied, {tensor.name: out.name}))
+        (out,) = self._add(name, operator, axes, inputs, shape).values()
         return out
 
     # Parts --------------------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        name: str,
+        operator: str,
+        axes: Mapping[str, object],
+        inputs: dict[str, Value],
+        shape: tuple[int, ...] | None = None,
+    ) -> dict[str, Value]:
+        """Add any operator; return its outputs by tensor: the first has the node's name, others also the tensor's."""
+        problem = self._problem(name, operator, axes)
+        outputs = {}
+        for number, tensor in enumerate(problem.output_tensors()):
+            own = name if number == 0 else f"{name}.{tensor.name}"
+            outputs[tensor.name] = self._value(own, (shape if number == 0 else None) or tensor.shape)
+        tied = {key: value.name for key, value in inputs.items()}
+        self._nodes.append(Node(name, operator, problem, tied, {key: value.name for key, value in outputs.items()}))
+        return outputs
 
     def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
         """Draw a weight uniformly from centre - bound to centre + bound, as PyTorch's uniform_ draws it.
@@ -281,17 +322,28 @@ class Builder:
         except UsageError as error:
             raise UsageError(f"{name}: {error}", cause=error, subject=name) from None
 
-    def _value(self, name: str, shape: tuple[int, ...], of: str = "") -> Value:
+    def _value(self, name: str, shape: tuple[int, ...], of: str = "", dtype: str = "f32") -> Value:
         if name in self._values:
             raise UsageError(
                 f"{self.name}: '{name}' exists already; choose another name", kind="duplicate-name", subject=name
             )
-        self._values[name] = Value(name, tuple(shape), of=of)
+        self._values[name] = Value(name, tuple(shape), dtype, of=of)
         return self._values[name]
 
     def _name(self, kind: str, given: str) -> str:
         taken = sum(node.name.startswith(kind) for node in self._nodes)
         return given or next(f"{kind}{i}" for i in range(taken + 1, taken + 1000) if f"{kind}{i}" not in self._values)
+
+    def _require_rows(self, name: str, operator: str, x: Value) -> tuple[int, int]:
+        if len(x.shape) != 2:
+            raise UsageError(
+                f"{name}: {operator} takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first",
+                kind="not-rows",
+                subject=name,
+                value=x.shape,
+            )
+        rows, columns = x.shape
+        return rows, columns
 
     def _require_image(self, name: str, x: Value) -> tuple[int, int, int, int]:
         try:

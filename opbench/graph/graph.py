@@ -13,7 +13,7 @@ import numpy as np
 
 from opbench import units
 from opbench.errors import UsageError, unknown
-from opbench.graph.values import Node, Value, seen_flat
+from opbench.graph.values import Node, Value, seen_flat, splits_axes
 from opbench.kernels.arrays import on_the_gpu
 from opbench.kernels.operator import LONG_FLOPS, Operator
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
@@ -44,6 +44,19 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph {self.title()}>"
+
+    def make_inputs(self, seed: int) -> Arrays:
+        """Return seeded normal values for each input, and valid whole numbers for those that hold indices."""
+        rng = np.random.default_rng(seed)
+        found = {}
+        for name in self.inputs:
+            value = self.values[name]
+            if value.dtype in INTEGERS:  # as a node draws them that reads them: not all numbers are indices
+                node, tensor = next((node, t) for node in self.nodes for t, v in node.inputs.items() if v == name)
+                found[name] = node.problem.make_inputs(seed)[tensor].reshape(value.shape)
+            else:
+                found[name] = rng.standard_normal(value.shape, np.float32)
+        return found
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook."""
@@ -238,7 +251,8 @@ class Graph:
                     value=tensor.name,
                 )
             value = self._require_value(node.name, tied[tensor.name])
-            if value.shape != tensor.shape and not seen_flat(value.shape, tensor.shape):
+            split = tensor.name not in layouts and splits_axes(value.shape, tensor.shape)
+            if value.shape != tensor.shape and not split and not seen_flat(value.shape, tensor.shape):
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
                     f"but '{value.name}' has {value.shape}",

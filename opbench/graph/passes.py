@@ -125,6 +125,26 @@ def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
+def fuse_sum_into_norm(graph: Graph) -> tuple[Graph, list[str]]:
+    """Fuse a sum into the layer norm that reads it, which then writes the sum for its other readers."""
+    done: list[str] = []
+    for norm in graph.nodes:
+        if norm.operator != "layernorm" or norm.problem.axes["residual"] != "none":
+            continue
+        x = norm.inputs["x"]
+        total = next((n for n in graph.nodes if x in n.outputs.values() and n.operator == "elementwise"), None)
+        if total is None or (total.problem.axes["op"], total.problem.axes["broadcast"]) != ("add", "none"):
+            continue
+        if len({graph.values[name].shape for name in (x, *total.inputs.values())}) > 1:
+            continue
+        problem = with_modes(norm.problem, residual="add")
+        inputs = {**norm.inputs, "x": total.inputs["a"], "residual": total.inputs["b"]}
+        node = replace(norm, problem=problem, inputs=inputs, outputs={**norm.outputs, "sum": x})
+        graph = edit_graph(graph, drop=[total.name], nodes={norm.name: node})
+        done.append(f"{total.name}: fused into {norm.name}")
+    return graph, done
+
+
 def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
     """Write an upsampled image directly after the channels of the skip connection, without storing it in between."""
     done: list[str] = []
@@ -174,6 +194,7 @@ PASSES: dict[str, Pass] = {
     "fold_batchnorm": fold_batchnorm,
     "fuse_relu": fuse_relu,
     "fuse_residual": fuse_residual,
+    "fuse_sum_into_norm": fuse_sum_into_norm,
     "fuse_upsample_concat": fuse_upsample_concat,
     "fuse_upsample_concat_conv": fuse_upsample_concat_conv,
 }

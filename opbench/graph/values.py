@@ -24,6 +24,12 @@ def other_layout(layout: str) -> str:
     return LAYOUTS[1 - LAYOUTS.index(layout)]
 
 
+def splits_axes(shape: tuple[int, ...], finer: tuple[int, ...]) -> bool:
+    """Return whether `finer` splits each axis of an array's shape into one or more neighbouring axes."""
+    boundaries = set(itertools.accumulate(finer, operator.mul))
+    return math.prod(shape) == math.prod(finer) and boundaries >= set(itertools.accumulate(shape, operator.mul))
+
+
 def seen_flat(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
     """Return whether flat axes, (elements) or (outer, channels, inner), fit an array's shape.
 

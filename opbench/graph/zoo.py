@@ -1,4 +1,4 @@
-"""The networks that opbench ships: LeNet-5, AlexNet, UNet and ResNets, as plain functions of their sizes."""
+"""The networks that opbench ships, as plain functions of their sizes."""
 
 from __future__ import annotations
 
@@ -124,11 +124,50 @@ def _resnet(
     return net.graph(net.linear(x, classes, name="fc"))
 
 
+def gpt2(
+    batch: int = 1, tokens: int = 1024, layers: int = 12, heads: int = 12, width: int = 768, vocabulary: int = 50257
+) -> Graph:
+    """GPT-2 with 124 million parameters (Radford et al. 2019): scores of the token after one place of each sequence.
+
+    Inputs are the tokens of all sequences and, for each sequence, the row among all tokens after which a token is
+    predicted: for whole sequences the last one of each.
+    """
+    if width % heads:
+        raise UsageError(
+            f"gpt2: width={width} is no multiple of heads={heads}; each head has as many columns",
+            kind="not-allowed",
+            subject="width",
+            value=width,
+            allowed=heads,
+        )
+    net = Builder("gpt2")
+    bound = 0.02 * 3**0.5  # a deviation of 0.02
+    table = net.weight("tokens.weight", (vocabulary, width), bound)
+    places = net.weight("positions.weight", (tokens, width), bound)
+    x = net.embedding(table, net.input("tokens", batch, tokens, dtype="i32"), name="embedding")
+    x = net.elementwise(
+        "add", net.view(x, (batch, tokens, width), name="embedding.sequences"), places, name="positions"
+    )
+    x = net.view(x, (batch * tokens, width), name="positions.rows")
+    for number in range(layers):
+        name = f"layer{number}"
+        y = net.linear(net.layernorm(x, name=f"{name}.norm1"), 3 * width, name=f"{name}.qkv")
+        y = net.linear(net.attention(y, heads, batch, name=f"{name}.attention"), width, name=f"{name}.projection")
+        x = net.elementwise("add", y, x, name=f"{name}.sum1")
+        y = net.linear(net.layernorm(x, name=f"{name}.norm2"), 4 * width, name=f"{name}.up")
+        y = net.linear(net.activation("gelu_tanh", y, name=f"{name}.gelu"), width, name=f"{name}.down")
+        x = net.elementwise("add", y, x, name=f"{name}.sum2")
+    x = net.layernorm(x, name="norm")
+    x = net.embedding(x, net.input("places", batch, dtype="i32"), name="last")
+    return net.graph(net.linear(x, vocabulary, weight=table, name="scores"))
+
+
 NETWORKS: dict[str, Callable[..., Graph]] = {
     "lenet": lenet,
     "alexnet": alexnet,
     "unet": unet,
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "gpt2": gpt2,
 }
 """Keys are the names in commands and suites."""

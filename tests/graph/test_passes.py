@@ -68,6 +68,35 @@ def test_the_networks_become_what_their_operators_were_made_for() -> None:
     assert alexnet.node("fc8").inputs["x"] == "relu7"
 
 
+SMALL_GPT2 = {"batch": 2, "tokens": 16, "layers": 2, "heads": 2, "width": 32, "vocabulary": 50}
+
+
+def test_the_sums_of_residual_blocks_are_fused() -> None:
+    resnet = NETWORKS["resnet50"](size=32, base=4, classes=10)
+    after, _ = apply_passes(resnet)
+    assert sorted(set(operators(after))) == ["avgpool2d", "conv2d", "linear", "maxpool2d"]
+    epilogues = [node.problem.axes["epilogue"] for node in after.nodes if node.operator == "conv2d"]
+    assert (epilogues.count("bias_add_relu"), epilogues.count("bias"), len(epilogues)) == (16, 4, 53)
+    assert_same_outputs(resnet, after, rounding=1e-5)
+    gpt2 = NETWORKS["gpt2"](**SMALL_GPT2)
+    after, _ = apply_passes(gpt2)
+    norms = [node.problem.axes["residual"] for node in after.nodes if node.operator == "layernorm"]
+    assert norms == ["none", "add", "add", "add", "add"]
+    assert operators(after).count("elementwise") == 1 + 2, "the positions, and an activation per layer"
+    assert_same_outputs(gpt2, after)
+
+
+def test_a_sum_that_others_read_is_not_fused_into_a_convolution() -> None:
+    net = Builder("read-twice")
+    x = net.input("image", 1, 3, 6, 6)
+    y = net.conv2d(x, 3, 3, padding=1, name="conv")
+    total = net.relu(net.elementwise("add", y, x, name="sum"), name="relu")
+    graph = net.graph(total, net.relu(y, name="other"))
+    after, _ = apply_passes(graph)
+    assert operators(after) == ["conv2d", "elementwise", "relu"]
+    assert_same_outputs(graph, after)
+
+
 def test_folding_gives_the_weights_of_the_textbook() -> None:
     net = Builder("folded")
     x = net.input("image", 1, 2, 5, 5)

@@ -105,6 +105,38 @@ def resnet50() -> dict[str, nn.Module]:
     return resnet((3, 4, 6, 3), True)
 
 
+def drawn(module: nn.Module, bound: float, centre: float = 0.0) -> nn.Module:
+    """A module whose parameters are drawn again, uniformly around a centre."""
+    for tensor in module.parameters():
+        nn.init.uniform_(tensor, centre - bound, centre + bound)
+    return module
+
+
+def gpt2() -> dict[str, nn.Module]:
+    """Twelve layers of 768 columns; the last product has the weight of the embedding."""
+    bound = 0.02 * 3**0.5
+    layers: dict[str, nn.Module] = {
+        "tokens": drawn(nn.Embedding(50257, 768, _weight=torch.empty(50257, 768)), bound),
+        "positions": drawn(nn.Embedding(1024, 768, _weight=torch.empty(1024, 768)), bound),
+    }
+
+    def norm(name: str) -> None:
+        layers[name] = layer = nn.LayerNorm(768)
+        nn.init.uniform_(layer.weight, 0.5, 1.5)
+        nn.init.uniform_(layer.bias, -0.5, 0.5)
+
+    for number in range(12):
+        name = f"layer{number}"
+        norm(f"{name}.norm1")
+        layers[f"{name}.qkv"] = nn.Linear(768, 3 * 768)
+        layers[f"{name}.projection"] = nn.Linear(768, 768)
+        norm(f"{name}.norm2")
+        layers[f"{name}.up"] = nn.Linear(768, 4 * 768)
+        layers[f"{name}.down"] = nn.Linear(4 * 768, 768)
+    norm("norm")
+    return layers
+
+
 def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
     """The SHA-256 of every tensor, by its name in opbench."""
     found = {}
@@ -119,7 +151,7 @@ def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
 
 if __name__ == "__main__":
     written = {}
-    for make in (lenet, alexnet, unet, resnet18, resnet50):
+    for make in (lenet, alexnet, unet, resnet18, resnet50, gpt2):
         torch.manual_seed(0)
         written[make.__name__] = digests(make())
     path = Path(__file__).with_suffix(".json")

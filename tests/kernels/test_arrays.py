@@ -56,9 +56,11 @@ def test_cupy_itself_computes_every_reference(name: str) -> None:
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
 def test_the_outputs_of_a_network_can_be_computed_there(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"size": 32, "base": 4} if network == "unet" else {}
-    net = NETWORKS[network](**sizes)
-    inputs = {name: np.random.default_rng(1).random(net.values[name].shape, np.float32) for name in net.inputs}
+    small = {"size": 32, "base": 4}
+    language = {"tokens": 16, "layers": 2, "heads": 2, "width": 32, "vocabulary": 50}
+    sizes = {"unet": small, "resnet18": small, "resnet50": small, "gpt2": language}
+    net = NETWORKS[network](**sizes.get(network, {}))
+    inputs = net.make_inputs(1)
     host = net.reference(inputs)
     calls: list[str] = []
     monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))

@@ -11,6 +11,7 @@ import pytest
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import with_layouts
+from opbench.graph.passes import apply_passes
 from opbench.graph.values import Value
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan import torch_comparison as module_under_test
@@ -21,17 +22,24 @@ from support.common import CATALOG
 from support.fakes.cpu_in_place_of_gpu import CpuInPlaceOfGpu
 
 torch: Any = pytest.importorskip("torch", reason="too large for CI; run where PyTorch is: on the GPU machine")
-SMALL = {"lenet": {"batch": 2}, "alexnet": {}, "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2}}
+SMALL = {
+    "lenet": {"batch": 2},
+    "alexnet": {},
+    "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2},
+    "resnet18": {"batch": 2, "size": 32, "base": 4, "classes": 10},
+    "resnet50": {"batch": 2, "size": 32, "base": 4, "classes": 10},
+    "gpt2": {"batch": 2, "tokens": 16, "layers": 2, "heads": 2, "width": 32, "vocabulary": 50},
+}
 
 
 def inputs_of(graph: Graph, seed: int = 5) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+    return graph.make_inputs(seed)
 
 
 def computed(graph: Graph, function: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     with torch.no_grad():
-        found = function(*(torch.from_numpy(inputs[name]).double() for name in graph.inputs))
+        tensors = [torch.from_numpy(inputs[name]) for name in graph.inputs]
+        found = function(*(tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors))
     return {name: out.numpy() for name, out in zip(graph.outputs, found, strict=True)}
 
 
@@ -44,7 +52,9 @@ def agrees(graph: Graph) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_module_computes_what_the_references_do(name: str) -> None:
-    agrees(NETWORKS[name](**SMALL[name]))
+    graph = NETWORKS[name](**SMALL[name])
+    agrees(graph)
+    agrees(apply_passes(graph)[0])
 
 
 def pooled(net: Builder, x: Value) -> Value:
@@ -70,14 +80,14 @@ def fused_convolution(net: Builder, x: Value) -> Value:
 
 def residual(net: Builder, x: Value) -> Value:
     out = x
-    for op in ("add", "sub", "mul", "div"):
+    for op in ("add", "sub", "mul", "div", "add_relu"):
         out = net.elementwise(op, out, net.conv2d(x, 6, 1, bias=op == "add"))
     return out
 
 
 def activations(net: Builder, x: Value) -> Value:
     """The outputs of all activations, as the channels of one image."""
-    arithmetic = ("add", "sub", "mul", "div")
+    arithmetic = ("add", "sub", "mul", "div", "add_relu")
     modes = [op for op in CATALOG.operator("elementwise").choices["op"] if not op.endswith("_backward")]
     out = x
     for op in (op for op in modes if op not in arithmetic):

@@ -134,9 +134,10 @@ def make_graph(options: NetOptions) -> Graph:
             value=tuple(options.sizes),
         ) from None
     if options.weights == "digits" and options.network != "lenet":
+        data = DATA_OF.get(options.network, "DATA")
         raise UsageError(
             f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
-            f"train it: {next_command('net train', options.network, data=DATA_OF[options.network], out='DIR')}"
+            f"train it: {next_command('net train', options.network, data=data, out='DIR')}"
         )
     return graph.with_weights(read_weights(options.weights)) if options.weights else graph
 
@@ -163,11 +164,10 @@ def read_weights(source: str) -> dict[str, np.ndarray]:
 
 
 def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
-    """Return the given inputs, or seeded normal values."""
+    """Return the given inputs, or seeded random ones."""
     if options.inputs is not None:
         return dict(options.inputs)
-    rng = np.random.default_rng(options.seed)
-    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+    return graph.make_inputs(options.seed)
 
 
 # Measuring --------------------------------------------------------------------------------------------------------

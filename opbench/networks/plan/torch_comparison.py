@@ -13,7 +13,7 @@ import numpy as np
 from opbench.checking.launch_sources import ContentOrder, unpredictable_random
 from opbench.errors import UsageError, unknown
 from opbench.graph.graph import Graph
-from opbench.kernels.tensors import Arrays
+from opbench.kernels.tensors import INTEGERS, Arrays
 from opbench.networks.plan.network_launches import norm_difference
 from opbench.networks.plan.torch_gpu import TimeLimitExceeded, TorchGpu, on_one_line, settings, time_limit
 from opbench.networks.plan.torch_module import to_module
@@ -119,7 +119,7 @@ def peers(
             for last in sorted({way.channels_last for way in WAYS.values()}, reverse=True):
                 module = to_module(graph, dtype, gpu.device, channels_last=last)
                 placed = [
-                    [_to_memory_format(gpu, content[name], dtype, channels_last=last) for name in graph.inputs]
+                    [_placed_input(gpu, graph, name, content[name], dtype, channels_last=last) for name in graph.inputs]
                     for content in contents
                 ]
                 for name, way in WAYS.items():
@@ -135,7 +135,12 @@ def peers(
             gpu.release()
 
 
-def _to_memory_format(gpu: TorchGpu, array: np.ndarray, dtype: str, *, channels_last: bool) -> Tensor:
+def _placed_input(
+    gpu: TorchGpu, graph: Graph, name: str, array: np.ndarray, dtype: str, *, channels_last: bool
+) -> Tensor:
+    """Return an input on the GPU, in the module's dtype; whole numbers stay int32."""
+    if graph.values[name].dtype in INTEGERS:
+        return gpu.place(array.astype(np.int32))
     tensor = gpu.place(array).to(getattr(gpu.torch, dtype))
     last = channels_last and tensor.dim() == 4
     return tensor.to(memory_format=gpu.torch.channels_last) if last else tensor

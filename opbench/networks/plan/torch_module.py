@@ -9,6 +9,7 @@ import numpy as np
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
+from opbench.graph.layouts import has_image_layouts
 from opbench.graph.training import STATISTICS
 from opbench.graph.values import Node
 
@@ -90,12 +91,14 @@ def _identifier(name: str) -> str:
     return cleaned if cleaned[:1].isalpha() else f"n{cleaned}"
 
 
-def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call], training: bool) -> list[Call]:
+def _call(
+    trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call], training: bool
+) -> list[Call | None]:
     """Return the calls that compute a node's outputs, in the order of its problem's."""
     import torch
 
     functional, axes = torch.nn.functional, node.problem.axes
-    if axes.get("layout", "nchw") != "nchw":
+    if has_image_layouts(node.problem) and axes["layout"] != "nchw":
         raise UsageError(
             f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw",
             kind="other-layout",
@@ -118,6 +121,23 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
         parts = {"weight": given["scale"], "bias": given["shift"], "training": training, "eps": EPSILON}
         return call(functional.batch_norm, given["x"], given["mean"], given["variance"], **parts)
 
+    def layer_norm() -> list[Call | None]:
+        total = call(torch.add, given["x"], given["residual"]) if "residual" in given else given["x"]
+        shape = (axes["cols"],)
+        out = call(functional.layer_norm, total, shape, given["weight"], given["bias"], EPSILON)
+        return [out, None, None, *([total] if "residual" in given else [])]  # nothing here reads mean and rstd
+
+    def attention() -> Call:
+        sizes = [int(axes[name]) for name in ("batch", "queries", "heads", "depth")]
+        batch, tokens, heads, depth = sizes
+        packed = call(torch.reshape, given["qkv"], (batch, tokens, 3, heads, depth))
+        parts = [call(torch.transpose, call(torch.select, packed, 2, part), 1, 2) for part in range(3)]
+        out = call(functional.scaled_dot_product_attention, *parts, is_causal=axes["mask"] == "causal")
+        return call(torch.reshape, call(torch.transpose, out, 1, 2), (batch * tokens, heads * depth))
+
+    def rows() -> Call:
+        return call(torch.index_select, given["data"], 0, call(torch.reshape, given["order"], (axes["rows"],)))
+
     def joined() -> Call:
         return call(torch.cat, (given["skip"], upsampled(given["low"], 2, "nearest")), 1)
 
@@ -126,7 +146,10 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
         product = call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
         return call(torch.add, product, given["residual"]) if "residual" in given else product
 
-    makers: dict[str, Callable[[], Call]] = {
+    makers: dict[str, Callable[[], Call | list[Call | None]]] = {
+        "layernorm": layer_norm,
+        "attention": attention,
+        "gather": rows,
         "conv2d": lambda: conv(given["image"]),
         "linear": lambda: call(functional.linear, given["x"], given["weight"], given["bias"]),
         "matmul": lambda: call(torch.matmul, given["a"], given["b"]),
@@ -144,7 +167,12 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
         "add": lambda: call(torch.add, *given.values()),
         "dropout": lambda: call(functional.dropout, given["x"], int(axes["percent"]) / 100, training=training),
     }
-    if node.operator not in makers or axes.get("training") == "yes":
+    only_form = {"attention": ("layout", "qkv"), "gather": ("batches", "one")}.get(node.operator)
+    if (
+        node.operator not in makers
+        or axes.get("training") == "yes"
+        or (only_form and axes[only_form[0]] != only_form[1])
+    ):
         raise UsageError(
             f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; leave out --compare torch",
             kind="no-counterpart",
@@ -152,6 +180,8 @@ def _call(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, C
             value=node.operator,
         )
     out = makers[node.operator]()
+    if isinstance(out, list):
+        return out
     if "relu" in str(axes.get("epilogue", "")) or axes.get("op") == "add_relu":
         out = call(functional.relu, out)
     count = len(node.outputs)

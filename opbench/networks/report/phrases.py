@@ -207,18 +207,18 @@ def _time_sentence(record: Record) -> str:
     if not total:
         sentence = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
         return " ".join(part for part in (sentence, _prediction_sentence(record)) if part)
-    images = batch(record)
-    an_image = f", {units.time(total.median_s / images)} an image" if images > 1 else ""
+    items = batch(record)
+    each = f", {units.time(total.median_s / items)} each" if items > 1 else ""
     kernel = f" (kernels alone {units.time(total.kernel_s)})" if total.kernel_s else ""
     options = record.options
     how = "as one CUDA graph" if options.graph else "launched node by node"
     branches = ", parallel branches on streams of their own" if options.parallel else ""
-    return f"{_work_text(record)} takes {span(total)}{kernel}{an_image}, {how}{branches}, from a {total.mode} start."
+    return f"{_work_text(record)} takes {span(total)}{kernel}{each}, {how}{branches}, from a {total.mode} start."
 
 
 def _work_text(record: Record) -> str:
-    images = batch(record)
-    return "One image" if images == 1 else f"A batch of {images} images"
+    items, noun = batch(record), "sequence" if "tokens" in record.sizes else "image"
+    return f"One {noun}" if items == 1 else f"A batch of {items} {noun}s"
 
 
 def _prediction_sentence(record: Record) -> str:

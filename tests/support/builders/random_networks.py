@@ -85,9 +85,8 @@ def networks(draw: st.DrawFn, most: int = 10) -> Graph:
 
 
 def inputs_of(graph: Graph, seed: int = 0) -> Arrays:
-    """Normal numbers for every input."""
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs}
+    """Normal numbers for every input, or indices."""
+    return graph.make_inputs(seed)
 
 
 def assert_same_outputs(one: Graph, other: Graph, rounding: float = 0.0) -> None:
