@@ -116,7 +116,7 @@ typedef Out Target;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     reduce_columns(const T* __restrict__ x, Target* __restrict__ target) {
-    // x [OUTPUTS / INNER][AXIS][INNER]; target [OUTPUTS][results], or PARTS times as many partial results
+    // x [OUTPUTS / INNER][AXIS][INNER]; target [OUTPUTS], or partial results [PARTS][OUTPUTS]
     __shared__ Part shared[LINES][LANES][PITCH];
 #if OVERLAP
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

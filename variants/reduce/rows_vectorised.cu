@@ -121,7 +121,7 @@ typedef Out Target;
 
 extern "C" __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK)
     reduce_rows(const T* __restrict__ x, Target* __restrict__ target, unsigned outer) {
-    // x [outer][AXIS]; target [outer][results], or PARTS partial results for each
+    // x [outer][AXIS]; target [outer], or partial results [outer][PARTS]
     __shared__ Part shared[ROWS_PER_BLOCK][WARPS];
 #if OVERLAP
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,0 +1,62 @@
+// /// opbench
+// title     = "one block per row: BLOCK elements at a time, combined in log2(BLOCK) steps in shared memory"
+// builds_on = "thread_per_row"
+// mechanism = ["coalesced"]
+// tune      = { BLOCK = [256, 128, 512] }
+//
+// [supports]
+// op        = ["sum", "prod"]
+// kind      = ["inclusive", "exclusive"]
+// direction = ["forward", "reverse"]
+// dtype     = ["f32", "bf16"]
+//
+// [define]
+// BF16      = "dtype == 'bf16'"
+// PRODUCTS  = "op == 'prod'"
+// EXCLUSIVE = "kind == 'exclusive'"
+// REVERSE   = "direction == 'reverse'"
+//
+// [[launch]]
+// kernel = "scan_block_per_row"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
+// ///
+//
+// Neighbouring threads read neighbouring elements. In step s each thread adds the result that lies 2^s threads before
+// its own (Hillis and Steele, Communications of the ACM 29 (1986)). The last result of a chunk is carried into the next
+// one. Limits: two barriers per step, and one load in flight per thread.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
+
+__device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    scan_block_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+    // x, out [rows][cols]
+    __shared__ float results[BLOCK];
+    const size_t base = (size_t)blockIdx.x * cols;
+    float carry = nothing;
+    for (int first = 0; first < cols; first += BLOCK) {
+        const int i = first + threadIdx.x;
+        const size_t place = base + (REVERSE ? cols - 1 - i : i);
+        float running = i < cols ? (float)x[place] : nothing;
+        results[threadIdx.x] = running;
+        __syncthreads();
+        for (int distance = 1; distance < BLOCK; distance *= 2) {
+            const float before = threadIdx.x >= distance ? results[threadIdx.x - distance] : nothing;
+            __syncthreads();
+            running = combine(before, running);
+            results[threadIdx.x] = running;
+            __syncthreads();
+        }
+        const float before = EXCLUSIVE ? (threadIdx.x > 0 ? results[threadIdx.x - 1] : nothing) : running;
+        if (i < cols) out[place] = (T)combine(carry, before);
+        carry = combine(carry, results[BLOCK - 1]);
+        __syncthreads();  // before the next chunk overwrites the results
+    }
+}

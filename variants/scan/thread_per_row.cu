@@ -1,0 +1,47 @@
+// /// opbench
+// title  = "one thread per row, which walks along it"
+// tune   = { BLOCK = [64, 128, 256] }
+//
+// [supports]
+// op        = ["sum", "prod"]
+// kind      = ["inclusive", "exclusive"]
+// direction = ["forward", "reverse"]
+// dtype     = ["f32", "bf16"]
+//
+// [define]
+// BF16      = "dtype == 'bf16'"
+// PRODUCTS  = "op == 'prod'"
+// EXCLUSIVE = "kind == 'exclusive'"
+// REVERSE   = "direction == 'reverse'"
+//
+// [[launch]]
+// kernel = "scan_thread_per_row"
+// grid   = ["cdiv(rows, BLOCK)"]
+// block  = ["BLOCK"]
+// ///
+//
+// The first variant: the definition. Limits: neighbouring threads read a whole row apart, each step waits for the
+// previous one, and few rows leave most of the GPU idle.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
+
+__device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
+
+extern "C" __global__ void scan_thread_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
+    // x, out [rows][cols]
+    const int row = blockIdx.x * BLOCK + threadIdx.x;
+    if (row >= rows) return;
+    const size_t base = (size_t)row * cols;
+    float running = nothing;
+    for (int i = 0; i < cols; ++i) {
+        const size_t place = base + (REVERSE ? cols - 1 - i : i);
+        const float before = running;
+        running = combine(running, (float)x[place]);
+        out[place] = (T)(EXCLUSIVE ? before : running);
+    }
+}

@@ -1,0 +1,38 @@
+"""Scans by PyTorch.
+
+/// opbench
+title   = "torch.cumsum or cumprod along the row; for the other direction between two calls of flip"
+modules = ["cupy", "torch"]
+
+[supports]
+op        = ["sum", "prod"]
+direction = ["forward", "reverse"]
+dtype     = ["f32", "bf16"]
+///
+
+PyTorch has no scan in the other direction, and no exclusive one: users reverse the rows before and after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opbench import torch_launch, torch_tensors
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into buffers["out"]."""
+    import torch
+
+    tensors = torch_tensors(problem, buffers)
+    x, out = tensors["x"], tensors["out"]
+    scan = torch.cumsum if problem.op == "sum" else torch.cumprod
+
+    def forward() -> None:
+        scan(x, 1, out=out)
+
+    def reverse() -> Sequence[Any]:
+        return [scan(x.flip(1), 1).flip(1)]
+
+    return torch_launch(forward) if problem.direction == "forward" else torch_launch(reverse, [out])
