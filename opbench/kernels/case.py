@@ -138,12 +138,12 @@ class Case:
 
     def _early_inputs(self, index: int, names: tuple[str, ...]) -> tuple[str, ...]:
         for place, name in enumerate(names):
-            if name not in self.problem.inputs:
+            if not name.endswith("?") and name not in self.problem.inputs:
                 raise UsageError(
                     unknown("input", name, self.problem.inputs, where="early"),
                     self.variant.location("launch", index, "early", place),
                 )
-        return names
+        return tuple(plain for name in names if (plain := name.removesuffix("?")) in self.problem.inputs)
 
     @property
     def updates(self) -> Mapping[str, str]:

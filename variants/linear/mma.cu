@@ -4,8 +4,10 @@
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { epilogue = ["bias", "bias_relu"] }
-// define    = { WM = "min(BM, 64)", RELU = "epilogue == 'bias_relu'" }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
+// define.WM      = "min(BM, 64)"
+// define.BIAS    = "epilogue != 'none'"
+// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // compute_capability = "8.0"
 //
 // [[launch]]
@@ -92,8 +94,14 @@ typedef P::T T;
 
 // x [m][k], weight [n][k], bias [n], out [m][n]
 extern "C" __global__ void __launch_bounds__(Tile::threads)
-    linear_mma(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
-               int m, int n, int k) {
+    linear_mma(const T* __restrict__ x, const T* __restrict__ weight,
+#if BIAS
+               const T* __restrict__ bias,
+#endif
+               T* __restrict__ out, int m, int n, int k) {
+#if !BIAS
+    const T* bias = nullptr;
+#endif
     extern __shared__ __align__(128) unsigned char shared[];
     const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the rows of weight, the larger operand
     const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
@@ -102,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     Tile::Sums sum = {};
     multiply_stages<Tile, P::slices == 1, true>(sum, shared, (k + Tile::bk - 1) / Tile::bk, warp, rows);
     if constexpr (WK > 1)
-        store_slices<Tile, true, RELU>(sum, shared, warp, out, bias, m0, n0, m, n);
+        store_slices<Tile, BIAS, FOLLOWS>(sum, shared, warp, out, bias, m0, n0, m, n);
     else
-        store_tile<Tile, true, RELU>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
+        store_tile<Tile, BIAS, FOLLOWS>(sum, shared, out, bias, m0 + warp.m, n0 + warp.n, m, n);
 }

@@ -4,10 +4,12 @@
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN", split = "SPLIT" }
-// supports  = { epilogue = ["bias", "bias_relu"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
 // requires  = ["SPLIT * m * n <= 2 ** 30"]
 // where     = ["SPLIT == (2 if BM == 32 else 4) or (SPLIT == 8 and BM == 128)"]
-// define    = { WM = "min(BM, 64)", RELU = "epilogue == 'bias_relu'" }
+// define.WM      = "min(BM, 64)"
+// define.BIAS    = "epilogue != 'none'"
+// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // compute_capability = "8.0"
 // workspace = { parts = "SPLIT * m * n" }
 //
@@ -22,7 +24,7 @@
 // kernel = "linear_add_parts"
 // grid   = ["cdiv(m * n, 128 * (4 if n % 4 == 0 else 1))"]
 // block  = [128]
-// args   = ["parts", "bias", "out", "m * n", "n"]
+// args   = ["parts", "bias?", "out", "m * n", "n"]
 //
 // [variant.mma_bf16_split_k]
 // title     = "as mma_bf16, with k split over SPLIT blocks per tile, parts added by a second kernel"
@@ -89,8 +91,13 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
         store_tile<Tile, false, false>(sum, shared, own, nullptr, m0 + warp.m, n0 + warp.n, m, n);
 }
 
-extern "C" __global__ void __launch_bounds__(128)
-    linear_add_parts(const float* __restrict__ parts, const T* __restrict__ bias, T* __restrict__ out, int total,
-                     int n) {
-    add_partials<SPLIT, true, RELU>(parts, bias, out, total, n);
+extern "C" __global__ void __launch_bounds__(128) linear_add_parts(const float* __restrict__ parts,
+#if BIAS
+                                                                   const T* __restrict__ bias,
+#endif
+                                                                   T* __restrict__ out, int total, int n) {
+#if !BIAS
+    const T* bias = nullptr;
+#endif
+    add_partials<SPLIT, BIAS, FOLLOWS>(parts, bias, out, total, n);
 }

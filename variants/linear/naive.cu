@@ -1,7 +1,10 @@
 // /// opbench
 // title     = "one thread per output, the column on threadIdx.x: every weight load strided by k"
-// supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
-// define    = { BF16 = "1 if dtype == 'bf16' else 0", RELU = "1 if epilogue == 'bias_relu' else 0" }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16"] }
+// define.BF16 = "dtype == 'bf16'"
+// define.BIAS = "epilogue != 'none'"
+// define.RELU = "epilogue == 'bias_relu'"
+// define.GELU = "epilogue == 'bias_gelu_tanh'"
 // tune      = { ROWS = [1, 8] }
 // requires  = ["cdiv(m, ROWS) <= 65535"]
 //
@@ -27,14 +30,22 @@ __device__ __forceinline__ T narrow(float value) { return value; }
 
 // x [m, k], weight [n, k], bias [n], out [m, n].
 extern "C" __global__ void __launch_bounds__(32 * ROWS)
-    linear_naive(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
-                 int m, int n, int k) {
+    linear_naive(const T* __restrict__ x, const T* __restrict__ weight,
+#if BIAS
+                 const T* __restrict__ bias,
+#endif
+                 T* __restrict__ out, int m, int n, int k) {
     const int row = blockIdx.y * ROWS + threadIdx.y, col = blockIdx.x * 32 + threadIdx.x;
     if (row >= m || col >= n) return;
     const T* x_row = x + (size_t)row * k;
     const T* weight_row = weight + (size_t)col * k;
+#if BIAS
     float sum = wide(bias[col]);
+#else
+    float sum = 0.0f;
+#endif
     for (int i = 0; i < k; ++i) sum += wide(x_row[i]) * wide(weight_row[i]);
     if (RELU) sum = fmaxf(sum, 0.0f);
+    if (GELU) sum *= 0.5f + 0.5f * tanhf(0.797884561f * (sum + 0.044715f * sum * sum * sum));
     out[(size_t)row * n + col] = narrow(sum);
 }

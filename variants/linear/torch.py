@@ -1,15 +1,15 @@
 """cuBLAS through PyTorch: what a framework's linear layer calls, reading and writing the given buffers.
 
 /// opbench
-title     = "PyTorch's addmm in full float32 or on bf16 or f16, bias and ReLU fused by cublasLt"
+title     = "PyTorch's addmm in full float32 or on bf16 or f16, bias and ReLU or GELU fused by cublasLt"
 precision = "f32"
 modules   = ["cupy", "torch"]
-supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16", "f16"] }
+supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16", "f16"] }
 ///
 
-`aten::_addmm_activation` is addmm with ReLU, which cublasLt does in the product's epilogue; eager PyTorch's
-`linear` and `relu` would be two kernels. bf16 and f16 are multiplied on the matrix units; the products are exact and
-sums are kept in float32, also where the parts of a split k are added.
+`aten::_addmm_activation` is addmm with ReLU or GELU by tanh, which cublasLt does in the product's epilogue; eager
+PyTorch's `linear` and `relu` would be two kernels. bf16 and f16 are multiplied on the matrix units; the products are
+exact and sums are kept in float32, also where the parts of a split k are added.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     import torch
 
     tensors = torch_tensors(problem, buffers)
-    x, weight, bias, out = (tensors[name] for name in ("x", "weight", "bias", "out"))
-    transposed, relu = weight.T, problem.epilogue == "bias_relu"
+    x, out, bias, transposed = tensors["x"], tensors["out"], tensors.get("bias"), tensors["weight"].T
+    gelu, activated = problem.epilogue == "bias_gelu_tanh", problem.epilogue in ("bias_relu", "bias_gelu_tanh")
     matmul = torch.backends.cuda.matmul
 
     def run() -> None:
         matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = False, False
         matmul.allow_fp16_reduced_precision_reduction = False
-        if relu:
-            torch.ops.aten._addmm_activation.out(bias, x, transposed, out=out)
+        if bias is None:
+            torch.mm(x, transposed, out=out)
+        elif activated:
+            torch.ops.aten._addmm_activation.out(bias, x, transposed, use_gelu=gelu, out=out)
         else:
             torch.addmm(bias, x, transposed, out=out)
 

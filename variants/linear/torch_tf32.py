@@ -1,10 +1,10 @@
 """cuBLAS through PyTorch on the matrix units: what a variant of precision tf32 has to be compared with.
 
 /// opbench
-title     = "PyTorch's addmm with TF32 allowed, bias and ReLU fused by cublasLt"
+title     = "PyTorch's addmm with TF32 allowed, bias and ReLU or GELU fused by cublasLt"
 precision = "tf32"
 modules   = ["cupy", "torch"]
-supports  = { epilogue = ["bias", "bias_relu"] }
+supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
 compute_capability = "8.0"
 ///
 
@@ -24,14 +24,16 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     import torch
 
     tensors = torch_tensors(problem, buffers)
-    x, weight, bias, out = (tensors[name] for name in ("x", "weight", "bias", "out"))
-    transposed, relu = weight.T, problem.epilogue == "bias_relu"
+    x, out, bias, transposed = tensors["x"], tensors["out"], tensors.get("bias"), tensors["weight"].T
+    gelu, activated = problem.epilogue == "bias_gelu_tanh", problem.epilogue in ("bias_relu", "bias_gelu_tanh")
     matmul = torch.backends.cuda.matmul
 
     def run() -> None:
         matmul.allow_tf32 = True
-        if relu:
-            torch.ops.aten._addmm_activation.out(bias, x, transposed, out=out)
+        if bias is None:
+            torch.mm(x, transposed, out=out)
+        elif activated:
+            torch.ops.aten._addmm_activation.out(bias, x, transposed, use_gelu=gelu, out=out)
         else:
             torch.addmm(bias, x, transposed, out=out)
 

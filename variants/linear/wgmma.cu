@@ -4,11 +4,12 @@
 //     "persistent",
 // ]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// supports  = { epilogue = ["bias", "bias_relu"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.STAGES = "196608 // ((BM + BN) * 128)"
 // define.GROUP  = "8"
-// define.RELU   = "epilogue == 'bias_relu'"
+// define.BIAS    = "epilogue != 'none'"
+// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 256], BN = [128, 256, 192, 64] }
 // where     = ["BM == 128 or BN == 128"]
@@ -31,7 +32,7 @@
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768"
-// args   = ["map_x", "map_weight", "bias", "map_out", "m", "n", "k"]
+// args   = ["map_x", "map_weight", "bias?", "map_out", "m", "n", "k"]
 //
 // [variant.wgmma_tf32]
 // title     = "TF32 by wgmma, fed by TMA: a copying warp, two multiplying warpgroups, blocks that stay"
@@ -44,11 +45,11 @@
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16)"
-// args   = ["map_x", "map_weight", "bias", "out", "m", "n", "k"]
+// args   = ["map_x", "map_weight", "bias?", "out", "m", "n", "k"]
 // ///
 //
 // matmul/wgmma_persistent, whose file says what each step of it buys, with b by columns, as the weights are. Bias and
-// ReLU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are rounded
+// ReLU or GELU are applied to the sums in registers, where a thread has 2 of 8 neighbouring columns, before they are rounded
 // and leave by TMA. TMA rounds floats to TF32, to nearest even, on their way. Limit: with many rows power; with few
 // there are too few tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
 
@@ -64,7 +65,9 @@ typedef Stored<Format::PRODUCT>::T T;
 // x [m][k], weight [n][k], bias [n], out [m][n]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     linear_wgmma(const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_weight,
+#if BIAS
                  const T* __restrict__ bias,
+#endif
 #if BK == 64
                  const __grid_constant__ TensorMap map_out,
 #else
@@ -101,7 +104,9 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
             for (int i = 0; i < tiles; ++i) {
                 const int row = tile.row + first + i * 64 + warp * 16;
-                add_bias<RELU>(sum[i], bias, tile.column, n);
+#if BIAS
+                add_bias<FOLLOWS>(sum[i], bias, tile.column, n);
+#endif
 #if BK == 64
                 out_slabs.store_rows(sum[i], &map_out, row, tile.column, m, n);
 #else

@@ -3,13 +3,14 @@
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "split_k", "double_buffer", "tma", "tensor_core",
 //     "cluster", "overlapped_launch",
 // ]
-// supports  = { epilogue = ["bias", "bias_relu"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"] }
 // requires  = ["m <= 128", "n * max(m, k) < 2 ** 31"]
 // define.BK     = "64 if PRODUCT == 'bf16' else 32"
 // define.BATCH  = "8 if m <= 8 else 16 if m <= 16 else 32 if m <= 32 else 64 if m <= 64 else 128"
 // define.ROOM   = "196608 if m > 32 and (TILES == 2 or SPLIT * cdiv(n, 64) <= 132) else 98304"
 // define.STAGES = "min(12, ROOM // (128 * (64 * TILES + BATCH)))"
-// define.RELU   = "epilogue == 'bias_relu'"
+// define.BIAS   = "epilogue != 'none'"
+// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // compute_capability = "9.0a"
 // tune      = { TILES = [1, 2], SPLIT = [2, 4, 1] }
 //
@@ -24,8 +25,8 @@
 // cluster      = ["SPLIT"]
 // shared       = "STAGES * (128 * (64 * TILES + BATCH) + 16) + 8"
 // programmatic = true
-// early        = ["weight", "bias"]
-// args         = ["map_weight", "map_x", "bias", "out", "m", "n", "k"]
+// early        = ["weight", "bias?"]
+// args         = ["map_weight", "map_x", "bias?", "out", "m", "n", "k"]
 //
 // [variant.wgmma_few_rows_bf16]
 // title     = "few rows: weights are wgmma's rows, k split over a cluster, the next layer's weights come meanwhile"
@@ -61,14 +62,21 @@ typedef Stream::T T;
 // out [m][n] = x [m][k] . weight [n][k] + bias [n]; blocks of a cluster have the same weights' rows
 extern "C" __global__ void __launch_bounds__(160)
     linear_wgmma_few_rows(const __grid_constant__ TensorMap map_weight, const __grid_constant__ TensorMap map_x,
-                          const T* __restrict__ bias, T* __restrict__ out, int m, int n, int k) {
+#if BIAS
+                          const T* __restrict__ bias,
+#endif
+                          T* __restrict__ out, int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const int own = Stream::own();
+#if BIAS
     const float shift = own < n ? widen(bias[own]) : 0.0f;  // on its way with the weights
+#else
+    constexpr float shift = 0.0f;
+#endif
     Stream::multiply(
         shared, &map_weight, &map_x, m, n, k, [](int, int) { return 0.0f; },
         [&](float total, float, int column) {
             total += shift;
-            out[(size_t)column * n + own] = Stream::narrowed(RELU ? fmaxf(total, 0.0f) : total);
+            out[(size_t)column * n + own] = Stream::narrowed(followed<FOLLOWS>(total));
         });
 }

@@ -122,6 +122,15 @@ __device__ __forceinline__ float activation(float x) {
     return fabsf(x);
 }
 
+// What follows a sum in the epilogue of a product: a number, so that a bool may say whether a ReLU does.
+constexpr int relu_follows = 1, gelu_tanh_follows = 2;
+template <int follows>
+__device__ __forceinline__ float followed(float sum) {
+    if constexpr (follows == relu_follows) return fmaxf(sum, 0.0f);
+    if constexpr (follows == gelu_tanh_follows) return activation<Function::gelu_tanh>(sum);
+    return sum;
+}
+
 // f'(x); where two pieces meet, that of the piece to which PyTorch counts the point.
 template <Function f>
 __device__ __forceinline__ float slope(float x) {

@@ -1,6 +1,7 @@
-// The epilogue of wgmma: bias, ReLU, and stores. Each warp handles its own 16 rows, without a barrier of the block.
+// The epilogue of wgmma: bias, ReLU or GELU, stores. Each warp handles its own 16 rows, without a barrier of the block.
 // (The sums' layout in registers is described in wgmma.cuh.)
 #pragma once
+#include <opbench/activations.cuh>
 #include <opbench/barrier.cuh>
 #include <opbench/bf16.cuh>
 #include <opbench/tma.cuh>
@@ -51,8 +52,8 @@ __device__ __forceinline__ void store_transposed(unsigned row, unsigned a, unsig
                  : "memory");
 }
 
-// d += bias of its column, clipped at zero on request; `column` is the first column of the sums.
-template <bool with_relu, class T, int count>
+// d += bias of its column, then ReLU or GELU on request; `column` is the first column of the sums.
+template <int follows, class T, int count>
 __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int column, int columns) {
     const int first = column + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -62,10 +63,7 @@ __device__ __forceinline__ void add_bias(float (&d)[count], const T* bias, int c
             const int at = first + j * 8 + e;
             const float shift = at < columns ? widen(bias[at]) : 0.0f;
 #pragma unroll
-            for (int i = e; i < 4; i += 2) {
-                d[j * 4 + i] += shift;
-                if constexpr (with_relu) d[j * 4 + i] = fmaxf(d[j * 4 + i], 0.0f);
-            }
+            for (int i = e; i < 4; i += 2) d[j * 4 + i] = followed<follows>(d[j * 4 + i] + shift);
         }
 }
 
