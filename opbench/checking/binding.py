@@ -124,8 +124,8 @@ def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     indices; otherwise they repeat a few random numbers.
     """
     problem = case.problem
-    given = problem.input_tensors()
-    own = sum(t.nbytes for t in given) <= SMALL_BYTES or any(t.is_integer for t in given)
+    input_tensors = problem.input_tensors()
+    own = sum(t.nbytes for t in input_tensors) <= SMALL_BYTES or any(t.is_integer for t in input_tensors)
     inputs = problem.make_inputs(0) if own else {}
     values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
     tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]

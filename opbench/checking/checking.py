@@ -207,9 +207,9 @@ class Session:
         try:
             trace = self._resolve_undefined_hints(ready, "normal", self._trace(ready)) if ready.traced else None
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
-            found = tuple(f for f in trace.findings if not f.hint) if trace else ()
-            if found:
-                outcome = Outcome(Verdict(False, headline(found[0]), findings=found + hints), damaged=True)
+            errors = tuple(f for f in trace.findings if not f.hint) if trace else ()
+            if errors:
+                outcome = Outcome(Verdict(False, headline(errors[0]), findings=errors + hints), damaged=True)
             else:
                 outcome = self.run(ready, "normal")
             outputs = Arrays()
@@ -223,7 +223,7 @@ class Session:
                 outcome = self._check_setup(ready, outcome)
             if outcome.verdict.right and trace:
                 outcome = self._check_orders(ready, outcome)
-            if not outcome.verdict.right and not found:
+            if not outcome.verdict.right and not errors:
                 outcome = self._add_causes(outcome, case, hints)
             if not outcome.verdict.right and (mistaken := _mistaken_pointers(ready)):
                 verdict = outcome.verdict
@@ -366,8 +366,8 @@ class Session:
             )
         message = f"a launch without setup = true writes the workspace {changed[0]}, which a setup launch fills"
         overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_place(ready.case), buffer=changed[0])
-        found = (overwritten, *again.verdict.findings)
-        verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=found)
+        all_findings = (overwritten, *again.verdict.findings)
+        verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=all_findings)
         return replace(again, verdict=verdict)
 
     def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
@@ -395,12 +395,12 @@ class Session:
         mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
         # Only an error needs the kernel's line, and finding the line takes milliseconds.
         file, line = _kernel_place(ready.case) if damage or mismatches else ("", 0)
-        found = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
-        found += findings
+        all_findings = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
+        all_findings += findings
         for tensor, mismatch in mismatches:
-            pattern = None if found else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
-            found.append(mismatch.finding(file, line, pattern))
-        return Outcome(_make_verdict(expected.tolerance, judged, tuple(found)), damaged=damage is not None)
+            pattern = None if all_findings else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
+            all_findings.append(mismatch.finding(file, line, pattern))
+        return Outcome(_make_verdict(expected.tolerance, judged, tuple(all_findings)), damaged=damage is not None)
 
     def _judge(self, prepared: PreparedProblem, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
         return _judge_output(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
@@ -510,15 +510,15 @@ def _judge_output(
 ) -> Judgement:
     """Compare an output with its reference; bits that were right before are not compared again."""
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
-    if (found := prepared.judged.get(key)) is None:
+    if (judgement := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
         exact_anyway = prepared.problem.allowance("f32").exact
         kind_shown = "integers" if kind == "integers" and not exact_anyway else "value"
         terms = expected.tolerance, kind_shown, expected.scale
-        found = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
-        if found.mismatch is None:
-            prepared.judged[key] = found
-    return found
+        judgement = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
+        if judgement.mismatch is None:
+            prepared.judged[key] = judgement
+    return judgement
 
 
 def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Finding, ...]) -> Verdict:
@@ -537,10 +537,10 @@ def _mistaken_pointers(ready: BoundCase) -> list[Finding]:
         return []
     tensors = {tensor.name: tensor for tensor in _all_tensors(case.problem)}
     macros = dict(case.request().macros)
-    found: dict[PointerMismatch, None] = {}
+    mistakes: dict[PointerMismatch, None] = {}
     for launch in ready.binding.launches:
         if launch.kernel:
-            found |= dict.fromkeys(mismatches(case.variant.sources, launch, tensors, macros))
+            mistakes |= dict.fromkeys(mismatches(case.variant.sources, launch, tensors, macros))
     return [
         Finding(
             POINTER_TYPE.kind,
@@ -550,7 +550,7 @@ def _mistaken_pointers(ready: BoundCase) -> list[Finding]:
             kernel=one.kernel,
             buffer=one.tensor,
         )
-        for one in found
+        for one in mistakes
     ]
 
 

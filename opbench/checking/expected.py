@@ -166,8 +166,8 @@ class PreparedProblem:
             if other is None:
                 inputs = self.inputs(kind)
                 exact = kind == "integers" or self.problem.allowance(precision).exact
-                found = expected_on_device(self.backend, self.problem, inputs, exact)
-                reference, magnitude, sealed = found or (*_expected_on_host(self.problem, inputs, exact), ())
+                expected = expected_on_device(self.backend, self.problem, inputs, exact)
+                reference, magnitude, sealed = expected or (*_expected_on_host(self.problem, inputs, exact), ())
                 if magnitude and kind in SPECIAL_INPUTS:
                     magnitude = {name: _finite_magnitude(m, reference[name]) for name, m in magnitude.items()}
                 other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0), sealed=sealed)

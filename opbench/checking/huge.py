@@ -72,9 +72,11 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
             if not isinstance(size, int) or not new:
                 continue
             made = (_with_axis_size(problem, axis, size) for size in LONG)
-            if found := [one for one in made if one and _work_of(one) <= LONG_WORK and one.bytes() > problem.bytes()]:
+            if affordable := [
+                one for one in made if one and _work_of(one) <= LONG_WORK and one.bytes() > problem.bytes()
+            ]:
                 seen |= new
-                yield found
+                yield affordable
 
 
 def _work_of(problem: Operator) -> float:
@@ -102,8 +104,8 @@ def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
     if growth < 1:
         return None
     size = min(HUGE // growth + 3, MOST_INT - 7)
-    found = at(size)
-    return found if found is not None and is_huge(found) else None
+    problem_of_size = at(size)
+    return problem_of_size if problem_of_size is not None and is_huge(problem_of_size) else None
 
 
 def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
@@ -166,6 +168,6 @@ def _run(
         trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
     except LaunchError as refused:
         return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant"), 0
-    found = tuple(f for f in trace.findings if not f.hint)
-    reason = headline(found[0]) if found else ""
-    return Verdict(not found, reason, findings=found, launches=tuple(map(Launched.of, launches))), trace.unfinished
+    errors = tuple(f for f in trace.findings if not f.hint)
+    reason = headline(errors[0]) if errors else ""
+    return Verdict(not errors, reason, findings=errors, launches=tuple(map(Launched.of, launches))), trace.unfinished

@@ -99,8 +99,8 @@ def slices_of(case: Case, sm_count: int) -> Slices | str:
         (axis for axis, size in problem.axes.items() if isinstance(size, int)), key=lambda a: -_axis_size(problem, a)
     )
     for axis in large[:2]:
-        if (found := _independent_slices(problem, axis)) is not None:
-            return found
+        if (slices := _independent_slices(problem, axis)) is not None:
+            return slices
     return "its slices are not independent of each other"
 
 
@@ -147,7 +147,7 @@ def _are_slices_independent(slices: Slices, whole: Operator, part: Operator, see
 
 def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
     """Return the slices with written elements, as many as can be judged together, or why there are none."""
-    found: list[np.ndarray] = []
+    slice_numbers: list[np.ndarray] = []
     for tensor in case.problem.output_tensors():
         buffer = buffers[tensor.name]
         pages = buffer.written_pages()
@@ -158,11 +158,13 @@ def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) ->
         )
         if tensor.name not in case.updates:
             flat = flat[_as_unsigned(buffer.content.reshape(-1)[flat]) != _poison_bits(buffer)]
-        found.append(slices.numbers(tensor.name, tensor.shape, flat))
+        slice_numbers.append(slices.numbers(tensor.name, tensor.shape, flat))
     one = slices.some(len(CHOSEN))
     tensors = [*one.input_tensors(), *one.output_tensors()]
     each = (sum(t.elements for t in tensors if t.name in slices.places) + one.flops() / 64) / len(CHOSEN)
-    which = _sample_indices(np.unique(np.concatenate(found)), max(1, min(MOST_SLICES, int(MOST_ELEMENTS / each))))
+    which = _sample_indices(
+        np.unique(np.concatenate(slice_numbers)), max(1, min(MOST_SLICES, int(MOST_ELEMENTS / each)))
+    )
     return which if which.size else "nothing was written"
 
 
@@ -186,8 +188,8 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
 
 def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> None:
     """Write the slices' inputs to their places in the huge tensors, and reset the outputs."""
-    given = slices.some(len(which)).make_inputs(SEED)
-    for name, some in given.items():
+    slice_inputs = slices.some(len(which)).make_inputs(SEED)
+    for name, some in slice_inputs.items():
         slices.put(name, buffers[name].content, which, some)
     for name in case.problem.outputs:
         old = case.updates.get(name)
@@ -195,7 +197,7 @@ def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.nd
             buffers[name].poison()
         else:
             buffers[name].clear()
-            slices.put(name, buffers[name].content, which, given[old])
+            slices.put(name, buffers[name].content, which, slice_inputs[old])
 
 
 def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
@@ -213,16 +215,16 @@ def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], whic
         left = _as_unsigned(got) == (_as_unsigned(inputs[old]) if old else _poison_bits(buffers[name]))
         got[left] = to_storage(reference[name][left], tensor.dtype)
         scale = magnitude[name] if magnitude else None
-        found = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
-        count, error = count + int(np.count_nonzero(~left)), max(error, found.error)
-        if found.mismatch is not None:
-            return Judged(count, error, tolerance.elementwise, _mismatch_sentence(slices, found, name, which))
+        judgement = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
+        count, error = count + int(np.count_nonzero(~left)), max(error, judgement.error)
+        if judgement.mismatch is not None:
+            return Judged(count, error, tolerance.elementwise, _mismatch_sentence(slices, judgement, name, which))
     return Judged(count, error, tolerance.elementwise)
 
 
-def _mismatch_sentence(slices: Slices, found: Judgement, name: str, which: np.ndarray) -> str:
+def _mismatch_sentence(slices: Slices, judgement: Judgement, name: str, which: np.ndarray) -> str:
     """Describe a mismatch with its index in the huge problem."""
-    mismatch = found.mismatch
+    mismatch = judgement.mismatch
     assert mismatch is not None
     if mismatch.index is None:
         return mismatch.sentence()
@@ -254,5 +256,5 @@ def _sample_indices(numbers: np.ndarray, most: int) -> np.ndarray:
         return numbers
     ends = [*range(min(2, most)), *range(numbers.size - most // 4, numbers.size)]
     drawn = np.random.default_rng(SEED).choice(numbers.size, most - len(ends), replace=False)
-    found: np.ndarray = numbers[np.unique([*ends, *drawn])]
-    return found
+    sample: np.ndarray = numbers[np.unique([*ends, *drawn])]
+    return sample

@@ -105,8 +105,8 @@ def measure_cases(
     """
     with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
         launches = {name: ready.binding.launch for name, ready in timing.timed.items()}
-        found = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
-        return _without_faults(session, timing, found, {}, check_again, on_start)
+        measured = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
+        return _without_faults(session, timing, measured, {}, check_again, on_start)
 
 
 def relaunch_cases(
@@ -123,8 +123,8 @@ def relaunch_cases(
             turns = timing.case_launches[name]
             for _ in range(RELAUNCHES):
                 turns.next_launch()()
-                if found := [finding for finding in session.backend.synchronize() if not finding.hint]:
-                    findings[name] = headline(found[0])
+                if errors := [finding for finding in session.backend.synchronize() if not finding.hint]:
+                    findings[name] = headline(errors[0])
                     break
                 turns.sampled()
         return _without_faults(session, timing, {}, findings, True, on_start)

@@ -53,10 +53,10 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     traced = _traced(backend, plan, seed, TraceOptions(count=False))
     if isinstance(traced, str):
         return MemoryCheckResult("", unsupported=traced)
-    trace, found, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
-    doubtful = [one for one in found if _depends_on_contents(one, plan)]
+    trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
+    doubtful = [one for one in findings if _depends_on_contents(one, plan)]
     first: dict[tuple[str, str, int], Finding] = {}
-    for one in [one for one in found if one not in doubtful] or ([] if doubtful else damage):
+    for one in [one for one in findings if one not in doubtful] or ([] if doubtful else damage):
         first.setdefault((one.kind, one.file, one.line), one)
     cut = ""
     if doubtful and not first and not trace.completed:

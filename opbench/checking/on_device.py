@@ -105,8 +105,8 @@ def judge_buffer(
         assert isinstance(backend, Libraries) and cupy is not None
         with backend.on_stream():
             array = cast(Mapping[str, np.ndarray], backend.arrays({"out": out}))["out"]
-            if found := compare_faultless(tensor.dtype, array, reference, magnitude, tolerance, scale):
-                return found
+            if judgement := compare_faultless(tensor.dtype, array, reference, magnitude, tolerance, scale):
+                return judgement
             reference, magnitude = cupy.asnumpy(reference), None if magnitude is None else cupy.asnumpy(magnitude)
     return judge(tensor.name, tensor.dtype, out.read(), reference, magnitude, tolerance, kind, scale)
 

@@ -234,8 +234,8 @@ def partial_sum(e: Evidence) -> Pattern | None:
         return None
     for axis, size in (e.reduced or {}).items():
         for start, end in _tile_ranges(size, e.tiles):
-            found = e.partial(axis, start, end)
-            if found is not None and found.shape == e.got.shape and _same_sum(e, found):
+            pattern = e.partial(axis, start, end)
+            if pattern is not None and pattern.shape == e.got.shape and _same_sum(e, pattern):
                 return Pattern(
                     "partial",
                     f"The result holds only the terms {axis} = {start} to {end - 1} of {size}.",

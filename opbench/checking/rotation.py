@@ -62,41 +62,41 @@ def rotate(
 
     The first set of each case is the buffers of its check. If memory is short, the case's graph stays hot.
     """
-    found, problem = Rotation(), cases[0].problem
-    given, made = problem.input_tensors(), problem.output_tensors()
+    rotation, problem = Rotation(), cases[0].problem
+    input_tensors, made = problem.input_tensors(), problem.output_tensors()
     l2_bytes = backend.l2_bytes if isinstance(backend, Timed) else 0
-    count = sets_wanted(sum(t.nbytes for t in (*given, *made)), l2_bytes)
+    count = sets_wanted(sum(t.nbytes for t in (*input_tensors, *made)), l2_bytes)
     rotates = count > 1 and len(contents) == len(CONTENTS)
-    inputs = _buffer_sets(backend, found, "inputs", given, count - 1) if rotates else None
-    outputs = _buffer_sets(backend, found, "outputs", made, count - 1) if inputs is not None else None
+    inputs = _buffer_sets(backend, rotation, "inputs", input_tensors, count - 1) if rotates else None
+    outputs = _buffer_sets(backend, rotation, "outputs", made, count - 1) if inputs is not None else None
     for number, views in enumerate(inputs or ()):
         for name, view in views.items():
             view.copy_from(contents[kind_of_set(number + 1)][name])
-    found.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
+    rotation.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
     for case in cases:
         own = case.workspace(backend.sm_count)
-        extra = _buffer_sets(backend, found, case.name, own, count - 1) if outputs is not None else None
+        extra = _buffer_sets(backend, rotation, case.name, own, count - 1) if outputs is not None else None
         if inputs is None or outputs is None or extra is None:
-            found.modes[case.name] = "graph, cold (1 buffer set)" if count == 1 else "graph, hot"
+            rotation.modes[case.name] = "graph, cold (1 buffer set)" if count == 1 else "graph, hot"
             continue
         sets = [
             {**buffers, **workspaces[case.name]},
             *({**i, **o, **e} for i, o, e in zip(inputs, outputs, extra, strict=True)),
         ]
-        found.launches[case.name] = Rotated([bind(case, each) for each in sets])
-        found.modes[case.name] = f"graph, cold ({count} buffer sets)"
-        found.poisoned[case.name] = [
-            *found.outputs[0].values(),
+        rotation.launches[case.name] = Rotated([bind(case, each) for each in sets])
+        rotation.modes[case.name] = f"graph, cold ({count} buffer sets)"
+        rotation.poisoned[case.name] = [
+            *rotation.outputs[0].values(),
             *workspaces[case.name].values(),
-            *(found.arenas[name] for name in ("outputs", case.name) if name in found.arenas),
+            *(rotation.arenas[name] for name in ("outputs", case.name) if name in rotation.arenas),
         ]
-    return found
+    return rotation
 
 
 def _buffer_sets(
-    backend: Backend, found: Rotation, name: str, tensors: Sequence[Tensor], count: int
+    backend: Backend, rotation: Rotation, name: str, tensors: Sequence[Tensor], count: int
 ) -> list[dict[str, Buffer]] | None:
-    """Return `count` sets of views into an arena that is added to `found`; None if they do not fit."""
+    """Return `count` sets of views into an arena that is added to `rotation`; None if they do not fit."""
     offsets, size = {}, 0
     for tensor in tensors:
         offsets[tensor.name] = size
@@ -106,7 +106,7 @@ def _buffer_sets(
     if count * size > MOST_BYTES or not isinstance(backend, Arena):
         return None
     try:
-        arena = found.arenas[name] = backend.arena(count * size)
+        arena = rotation.arenas[name] = backend.arena(count * size)
     except EnvironmentFault:
         return None
     return [

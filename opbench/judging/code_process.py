@@ -23,11 +23,11 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints must not be part of the answer
     if request["confined"]:
         _confine(request)
-    found = read_code(request)
+    code = read_code(request)
     from opbench.records import to_json
 
     with os.fdopen(answer, "w", encoding="utf-8") as out:
-        json.dump(to_json(found), out)
+        json.dump(to_json(code), out)
 
 
 def _confine(request: dict[str, Any]) -> None:

@@ -25,12 +25,14 @@ OF_FAILURE: dict[Failure, str] = {
 
 def faults_of(results: Iterable[Result]) -> list[Fault]:
     """Return the faults of all cases; equal ones of several cases are counted in the first."""
-    found: dict[tuple[str, str, int, str], Fault] = {}
+    faults_by_place: dict[tuple[str, str, int, str], Fault] = {}
     for result in results:
         for fault in _faults_of_case(result):
             key = fault.code, fault.file, fault.line, fault.inputs
-            found[key] = replace(found[key], cases=found[key].cases + 1) if key in found else fault
-    return list(found.values())
+            faults_by_place[key] = (
+                replace(faults_by_place[key], cases=faults_by_place[key].cases + 1) if key in faults_by_place else fault
+            )
+    return list(faults_by_place.values())
 
 
 def code_of(result: Result) -> str:

@@ -100,8 +100,8 @@ def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed:
         own = [v for v in submitted.variants if target in (v.id, str(v.path)) or v.path == Path(target).resolve()]
         wanted = dict.fromkeys(str(judged.problem) for variant in own for judged in problems[variant.id])
         if wanted:
-            found = cases_to_check(submitted.catalog, target, 0, seed, every=False, problems=tuple(wanted))
-            cases |= {case.name: case for case in found}
+            to_check = cases_to_check(submitted.catalog, target, 0, seed, every=False, problems=tuple(wanted))
+            cases |= {case.name: case for case in to_check}
     return list(cases.values())
 
 

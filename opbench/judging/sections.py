@@ -117,14 +117,14 @@ class Facts:
 
     def unsupported_problems(self) -> list[Fault]:
         """Return a fault for each problem of the task that a submitted variant does not accept."""
-        found = []
+        faults = []
         for variant in self.submitted.variants:
             for problem in self.submitted.named:
                 if not accepts(variant, problem):
                     why = variant.unmet(problem, variant.configs[0]) if variant.configs else "has no config"
                     file = shown(variant.path)
-                    found.append(Fault("unsupported-problem", f"it {why}", f"{variant.id}{problem}", file))
-        return found
+                    faults.append(Fault("unsupported-problem", f"it {why}", f"{variant.id}{problem}", file))
+        return faults
 
     def false_claims(self) -> list[Fault]:
         """Return a fault for each variant that claims a lower precision than the task asks for."""
@@ -165,7 +165,7 @@ class Facts:
 
     def beyond_limits(self) -> list[Fault]:
         """Return a fault for each limit of the task that is exceeded."""
-        task, found = self.submitted.task, list[Fault]()
+        task, faults = self.submitted.task, list[Fault]()
         for result in self.own_results:
             verdict = result.verdict
             if result.status != "right" or verdict is None:
@@ -176,19 +176,19 @@ class Facts:
             ):
                 if most is not None and error is not None and error > most:
                     message = f"the {name} error is {error:.2g}; the task allows {most:.2g}"
-                    found.append(Fault("error-limit", message, result.case))
+                    faults.append(Fault("error-limit", message, result.case))
         for problem in self.timed_problems:
             fastest, most_s, least = self._fastest(problem), task.limits.time_s, task.limits.speedup
             if fastest is None or fastest.time_s is None:
                 continue
             if most_s is not None and fastest.time_s > most_s:
                 message = f"the time is {units.time(fastest.time_s)}; the task allows {units.time(most_s)}"
-                found.append(Fault("too-slow", message, fastest.case))
+                faults.append(Fault("too-slow", message, fastest.case))
             speedups = [r.speedup for r in self._rivals() if r.problem == problem and r.kind == "library" and r.speedup]
             if least is not None and speedups and min(speedups) < least:
                 message = f"the speedup over the library is {min(speedups):.2f}×; the task asks for {least:g}×"
-                found.append(Fault("too-little-speedup", message, fastest.case))
-        return found
+                faults.append(Fault("too-little-speedup", message, fastest.case))
+        return faults
 
     # Sections -----------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Facts:
                 for kind, time in (("best known", entry.winner), ("library", entry.library))
                 if time and (rival := _from_book(kind, str(problem), entry.gpu, time))
             )
-        gpu, found = self.gpu_times.header.environment.gpu, list[Rival]()
+        gpu, rivals = self.gpu_times.header.environment.gpu, list[Rival]()
         for row in self.rows:
             own = self._fastest(row.problem)
             if f"{row.operator}/{row.variant}" in self.own_ids or not row.ranked or row.times is None:
@@ -318,10 +318,10 @@ class Facts:
             if own and own.times and (mine := own.times.interval_s or (own.times.time_s, own.times.time_s)):
                 speedup = row.times.time_s / own.times.time_s, low / mine[1], high / mine[0]
             kind = "library" if row.library else "best known"
-            found.append(
+            rivals.append(
                 Rival(kind, row.case, row.problem, gpu, row.times.time_s, low, high, True, *speedup)  # type: ignore[arg-type]
             )
-        return tuple(found)
+        return tuple(rivals)
 
     def _comparable(self) -> list[Operator]:
         """Return the problems of the task, or else those of committed runs that the variants accept."""
@@ -374,20 +374,20 @@ class Facts:
 
     def lacking(self, faults: Sequence[Fault]) -> tuple[str, ...]:
         """Return what was not judged, each with its reason."""
-        found = []
+        missing = []
         if self.gpu_times is None:
             if self.settings.backend == "cuda":
-                found.append("time and comparison: a refused kernel does not run on a GPU")
+                missing.append("time and comparison: a refused kernel does not run on a GPU")
             else:
-                found.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
-            found += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
+                missing.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
+            missing += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
         lacks = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
-        found += [f"on the CPU: {reason}" for reason in lacks]
+        missing += [f"on the CPU: {reason}" for reason in lacks]
         if not self.code.arch:
-            found.append(f"signs: {self.code.missing}")
+            missing.append(f"signs: {self.code.missing}")
         if untraced := len([r for r in self.cpu.results if r.status == "right" and r.case not in self.cpu.traffic]):
-            found.append(f"tracing of {untraced} large cases, which ran at full speed")
-        return tuple(found)
+            missing.append(f"tracing of {untraced} large cases, which ran at full speed")
+        return tuple(missing)
 
 
 def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tuple[Overall, str]:

@@ -69,7 +69,7 @@ def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, c
     if not small or not count:
         return []
     tiles = sorted(_tiles(variant, small[0]))
-    found: dict[Operator, None] = {}
+    problems: dict[Operator, None] = {}
     for _ in range(TRIES * count):
         start = chance.choice(small)
         axes = [name for name, size in start.axes.items() if isinstance(size, int) and size > FEW]
@@ -81,10 +81,10 @@ def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, c
         except UsageError:
             continue
         if size > 0 and problem not in starts and is_traceable(problem) and accepts(variant, problem):
-            found[problem] = None
-        if len(found) == count:
+            problems[problem] = None
+        if len(problems) == count:
             break
-    return list(found)
+    return list(problems)
 
 
 def _tiles(variant: Variant, problem: Operator) -> set[int]:

@@ -40,16 +40,16 @@ def read_submission(
     Raises UsageError for kernels of several operators, for host code and for a foreign reference without `trust`.
     """
     catalog = Catalog(folders)
-    wanted, given = task.operator, ""
+    wanted, task_operator = task.operator, ""
     if wanted.startswith(PREFIX):
-        wanted = given = catalog.add_task(read_reference(wanted, task_file.parent if task_file else Path()))
-    variants = [variant for target in targets for variant in _variants_of(target, catalog, given)]
+        wanted = task_operator = catalog.add_task(read_reference(wanted, task_file.parent if task_file else Path()))
+    variants = [variant for target in targets for variant in _variants_of(target, catalog, task_operator)]
     operators = list(dict.fromkeys(variant.operator for variant in variants))
     wanted = wanted or operators[0]
     if other := next((variant for variant in variants if variant.operator != wanted), None):
         raise UsageError(f"{other.path}: is a kernel for {other.operator}, but {wanted} is judged; judge it alone")
     if not trust:
-        _require_no_host_code(variants, catalog, wanted, given)
+        _require_no_host_code(variants, catalog, wanted, task_operator)
     operator = catalog.operator(wanted)
     named = tuple(operator.parse(problem) for problem in task.problems)
     sources = {str(source.path): source for variant in variants for source in variant.sources}
@@ -65,20 +65,20 @@ def read_submission(
     return Submitted(catalog, tuple(targets), tuple(variants), operator, named, task, record)
 
 
-def _variants_of(target: str, catalog: Catalog, given: str) -> Sequence[Variant]:
-    """Return a target's variants; `given` is the operator of a PyTorch task, which the header need not name."""
+def _variants_of(target: str, catalog: Catalog, task_operator: str) -> Sequence[Variant]:
+    """Return a target's variants; `task_operator` is the operator of a PyTorch task, which the header need not name."""
     if is_file(target):
-        return own_variants(Path(target), catalog, given)
+        return own_variants(Path(target), catalog, task_operator)
     operator, slash, name = target.partition("/")
     if not slash:
         raise UsageError(f"'{target}' is not a kernel; name a FILE.cu or a variant such as relu/vec4")
     return [catalog.variant(operator, name)]
 
 
-def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operator: str, given: str) -> None:
+def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operator: str, task_operator: str) -> None:
     """Raise UsageError for a variant in Python, and for a reference that the kernel's author may have written.
 
-    `given` is the operator of the PyTorch task that the user names; a header alone may name none.
+    `task_operator` is the operator of the PyTorch task that the user names; a header alone may name none.
     """
     for variant in variants:
         if variant.is_library:
@@ -88,7 +88,7 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
                 subject=variant.path,
                 allowed="--trust",
             )
-        if variant.torch_task and variant.operator != given:
+        if variant.torch_task and variant.operator != task_operator:
             task = from_here(str(variant.torch_task.file))
             raise UsageError(
                 f"{variant.path}: names the PyTorch task {task}, which is Python code; if it is the task that you set: "

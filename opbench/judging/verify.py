@@ -70,17 +70,17 @@ def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
     if stored.settings.backend != now.settings.backend:
         notes.append("times are not compared: this machine has no GPU that opbench can use (opbench doctor)")
         skipped |= {*OF_TIME, "cases", "lacking", "reason", "right"}
-    found = list(_differences("", _without(to_json(stored), skipped), _without(to_json(now), skipped)))
-    return Verification(tuple(found), tuple(notes))
+    differences = list(_differences("", _without(to_json(stored), skipped), _without(to_json(now), skipped)))
+    return Verification(tuple(differences), tuple(notes))
 
 
 def _without(value: Mapping[str, Any], skipped: set[str], place: str = "") -> dict[str, Any]:
-    found = {}
+    remaining = {}
     for key, of in value.items():
         path = f"{place}{key}"
         if path not in skipped:
-            found[key] = _without(of, skipped, f"{path}.") if isinstance(of, dict) else of
-    return found
+            remaining[key] = _without(of, skipped, f"{path}.") if isinstance(of, dict) else of
+    return remaining
 
 
 def _differences(place: str, stored: Any, now: Any) -> Iterator[Difference]:

@@ -59,17 +59,17 @@ def pulled_back(
             continue
         step = bound(entry, operator, problem.name)
         shapes = {t.name: t.shape for t in step.input_tensors()}
-        found = step.computed(**{name: known[tied].reshape(shapes[name]) for name, tied in entry.inputs.items()})
+        outputs = step.computed(**{name: known[tied].reshape(shapes[name]) for name, tied in entry.inputs.items()})
         for name, tied in entry.outputs.items():
-            known[tied] = np.asarray(found[name]).reshape(like_tensor(problem, tied).shape)
+            known[tied] = np.asarray(outputs[name]).reshape(like_tensor(problem, tied).shape)
     return {name: known[GRADIENT + name] for name in wanted}
 
 
 def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
     """Return the entries that compute the wanted inputs' gradients; raise UsageError if the operator lacks one."""
     entries = problem.gradients(frozenset(wanted))
-    given = {tied for entry in entries or () for tied in entry.outputs.values()}
-    if missing := [name for name in wanted if GRADIENT + name not in given]:
+    tied_outputs = {tied for entry in entries or () for tied in entry.outputs.values()}
+    if missing := [name for name in wanted if GRADIENT + name not in tied_outputs]:
         raise UsageError(
             f"{where}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
             "(gradients), or exclude the layers before it from training",

@@ -162,8 +162,8 @@ def _compile(node: ast.expr) -> Compiled:
             items = [_compile(element) for element in elements]
             return lambda scope: tuple(item(scope) for item in items)
         case ast.Call(func=ast.Name(id=name), args=args):
-            function, given = REAL_FUNCTIONS[name], [_compile(argument) for argument in args]
-            return lambda scope: function(*(argument(scope) for argument in given))
+            function, compiled_args = REAL_FUNCTIONS[name], [_compile(argument) for argument in args]
+            return lambda scope: function(*(argument(scope) for argument in compiled_args))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
             start, rights = _compile(left), [_compile(right) for right in comparators]
             compares = [_COMPARE[type(op)] for op in ops]
@@ -180,10 +180,10 @@ def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
     if kind is ast.Div or isinstance(left, float) or isinstance(right, float):  # parse allows this only for floats
         if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and kind in _REAL):
             raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")
-        found = _REAL[kind](left, right)
-        if isinstance(found, complex):
+        real_result = _REAL[kind](left, right)
+        if isinstance(real_result, complex):
             raise ValueError(f"{left} ** {right} is not a real number")
-        return found
+        return real_result
     if not (isinstance(left, int) and isinstance(right, int)):
         raise TypeError(f"{left!r} and {right!r}: only integers are allowed")
     if kind is ast.Pow and right < 0:

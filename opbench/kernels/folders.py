@@ -45,14 +45,14 @@ class Catalog:
         self._given: dict[Path, str] = {}
         self._tasks: dict[str, TorchTask] = {}
         self._unpacked: dict[str, type[Operator]] = {}
-        for root, given in zip(self.extra_roots, extra_roots, strict=True):
-            self._require_operators(root, given)
+        for root, root_as_named in zip(self.extra_roots, extra_roots, strict=True):
+            self._require_operators(root, root_as_named)
 
-    def _require_operators(self, root: Path, given: str | Path) -> None:
+    def _require_operators(self, root: Path, root_as_named: str | Path) -> None:
         """Raise UsageError for a user's folder without variants, or with a folder that names no operator."""
         own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))]
         if not own:
-            raise UsageError(f"--variants {given}: no folder in it has variants; it {LAYOUT}")
+            raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT}")
         known = self.operator_names()
         for folder in own:
             if folder.name not in known:
@@ -62,11 +62,11 @@ class Catalog:
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
         """Return each operator's folders, the user's first."""
-        found: dict[str, list[Path]] = {}
+        folders_by_operator: dict[str, list[Path]] = {}
         for root in self.roots:
             for folder in variant_folders(root):
-                found.setdefault(folder.name, []).append(folder)
-        return dict(sorted(found.items()))
+                folders_by_operator.setdefault(folder.name, []).append(folder)
+        return dict(sorted(folders_by_operator.items()))
 
     def command(self, words: str, *targets: str | Path, **options: object) -> str:
         """Return a command to type next, including the user's extra folders of this catalog."""
@@ -134,15 +134,15 @@ class Catalog:
 
     def _variants(self, operator: str) -> list[Variant]:
         self.operator_file(operator)
-        found: dict[str, Variant] = {}
+        variants_by_name: dict[str, Variant] = {}
         for folder in reversed(self.folders.get(operator, [])):
             for path in sorted((*folder.glob("*.cu"), *folder.glob("*.py"))):
                 if path.name == "operator.py" or path.name.startswith("_"):
                     continue
                 for variant in self.variants_in(path, operator):
-                    _require_other_name(variant, found.get(variant.name))
-                    found[variant.name] = variant
-        return ladder_order(list(found.values()))
+                    _require_other_name(variant, variants_by_name.get(variant.name))
+                    variants_by_name[variant.name] = variant
+        return ladder_order(list(variants_by_name.values()))
 
     def variant(self, operator: str, name: str) -> Variant:
         """Return one variant by name; raise UsageError with the nearest existing name."""

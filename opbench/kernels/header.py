@@ -157,7 +157,7 @@ def _variants_of(
     tables = table.pop("variant", {})
     if not tables:
         return (replace(whole.variant(path.stem, operator, why), header=proposed),)
-    found = []
+    variants = []
     for name, own in tables.items():
         reader = _HeaderReader(path, text, name, own, sources, folders)
         if not isinstance(own, dict) or not re.fullmatch(r"[\w-]+", name):
@@ -165,8 +165,8 @@ def _variants_of(
                 ("variant", name), f"variant.{name} = {own!r} is not allowed; write a table [variant.NAME]"
             )
         reader.require_known(VARIANT_KEYS)
-        found.append(replace(reader, table=_merge_tables(table, own)).variant(name, operator, why))
-    return tuple(found)
+        variants.append(replace(reader, table=_merge_tables(table, own)).variant(name, operator, why))
+    return tuple(variants)
 
 
 def _merge_tables(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,9 +71,9 @@ class KernelLaunch:
         if self.origin is None:
             return None
         variant = self.origin.variant
-        found = declaration(variant.sources, self.kernel) if self.kernel else None
-        if found:
-            return Location(Path(from_here(str(found.file))), found.line)
+        declared = declaration(variant.sources, self.kernel) if self.kernel else None
+        if declared:
+            return Location(Path(from_here(str(declared.file))), declared.line)
         return variant.location(*self.origin.key)
 
     def buffers(self) -> set[str]:

@@ -147,8 +147,8 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
     if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
         raise reader.refuse(here, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}")
-    given = {**entry, **walk}
-    lists = {key: _expressions(reader, key, given.get(key, ()), within.get(key, here)) for key in MAP_LISTS}
+    keys = {**entry, **walk}
+    lists = {key: _expressions(reader, key, keys.get(key, ()), within.get(key, here)) for key in MAP_LISTS}
 
     def read(key: str, text: object) -> str:
         return reader.expression(key, text, within.get(key, here))
@@ -163,11 +163,11 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
         element_strides=lists["element_strides"],
         swizzle=entry["swizzle"] if entry.get("swizzle") in SPANS else read("swizzle", entry.get("swizzle", "'128B'")),
         l2=entry.get("l2", PROMOTIONS[-1]),
-        offset=read("offset", given.get("offset", "0")),
+        offset=read("offset", keys.get("offset", "0")),
         lower=lists["lower"],
         upper=lists["upper"],
-        channels=read("channels", given.get("channels", "0")),
-        pixels=read("pixels", given.get("pixels", "0")),
+        channels=read("channels", keys.get("channels", "0")),
+        pixels=read("pixels", keys.get("pixels", "0")),
     )
 
 
@@ -215,49 +215,49 @@ def _zero_launch(reader: Reader, index: int, entry: Mapping[str, object], key: s
     return LaunchTemplate(zero=name, value=value)
 
 
-def _argument(reader: Reader, given: object, key: KeyPath) -> str | Scalar | Struct:
+def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Struct:
     """Read an argument: an expression, an optional buffer "x?", an offset into a buffer, a number or a structure."""
-    if isinstance(given, dict) and "struct" in given:
-        listed = given["struct"]
-        if len(given) != 1 or not isinstance(listed, list) or not listed:
-            raise reader.refuse(key, f'args: {given!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
+    if isinstance(entry, dict) and "struct" in entry:
+        listed = entry["struct"]
+        if len(entry) != 1 or not isinstance(listed, list) or not listed:
+            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
         fields = [_argument(reader, one, (*key, "struct", n)) for n, one in enumerate(listed)]
         if any(isinstance(field, Struct) for field in fields):
-            raise reader.refuse(key, f"args: {given!r}: a struct in a struct is not allowed; list its fields")
+            raise reader.refuse(key, f"args: {entry!r}: a struct in a struct is not allowed; list its fields")
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
-    if isinstance(given, dict) and "buffer" in given:
-        if given.keys() != {"buffer", "offset"} or not isinstance(given["buffer"], str):
-            raise reader.refuse(key, f'args: {given!r} is not allowed; {{ buffer = "x", offset = "n" }}, in elements')
-        return Part((given["buffer"],), reader.expression("args", given["offset"], key))
-    if isinstance(given, bool):
-        return Scalar("bool", given)
-    if isinstance(given, float):
-        return Scalar("f32", given)
-    if isinstance(given, dict):
-        kind, value = next(iter(given.items()), ("", None))
-        if len(given) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
+    if isinstance(entry, dict) and "buffer" in entry:
+        if entry.keys() != {"buffer", "offset"} or not isinstance(entry["buffer"], str):
+            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ buffer = "x", offset = "n" }}, in elements')
+        return Part((entry["buffer"],), reader.expression("args", entry["offset"], key))
+    if isinstance(entry, bool):
+        return Scalar("bool", entry)
+    if isinstance(entry, float):
+        return Scalar("f32", entry)
+    if isinstance(entry, dict):
+        kind, value = next(iter(entry.items()), ("", None))
+        if len(entry) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
             known = ", ".join(FORMATS)
-            raise reader.refuse(key, f'args: {given!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
+            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
         if isinstance(value, str) and value not in SPECIAL:
             reader.expression("args", value, key, kind in FLOATS)
         return Scalar(kind, value)
-    if isinstance(given, str) and given.endswith("?") and given[:-1].isidentifier():
-        return given
-    return reader.expression("args", given, key)
+    if isinstance(entry, str) and entry.endswith("?") and entry[:-1].isidentifier():
+        return entry
+    return reader.expression("args", entry, key)
 
 
-def constant(reader: Reader, name: str, given: object) -> ConstantTemplate:
+def constant(reader: Reader, name: str, entry: object) -> ConstantTemplate:
     """Read the value of a `__constant__` variable: a tensor's content, or numbers."""
-    if isinstance(given, str):
-        return ConstantTemplate(name, tensor=given)
-    kind, values = next(iter(given.items()), ("", None)) if isinstance(given, dict) else ("", given)
+    if isinstance(entry, str):
+        return ConstantTemplate(name, tensor=entry)
+    kind, values = next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else ("", entry)
     listed = [v for v in (values if isinstance(values, list) else [values]) if isinstance(v, (str, int, float))]
     if not kind:
         kind = "i32" if all(isinstance(v, int) for v in listed) else "f32"
     if kind not in FORMATS or len(listed) != (len(values) if isinstance(values, list) else 1):
         raise reader.refuse(
             ("constants", name),
-            f"constants.{name} = {given!r} is not allowed; a tensor's name, numbers, or {{ f64 = [0.5, 1] }} "
+            f"constants.{name} = {entry!r} is not allowed; a tensor's name, numbers, or {{ f64 = [0.5, 1] }} "
             f"({', '.join(FORMATS)})",
         )
     for value in listed:

@@ -64,15 +64,15 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
     response never exceeds the sum of the terms' sizes, so the scale allows nothing that rounding each input and term
     once could not explain.
     """
-    found = _absolute_inputs(problem, wide)
+    largest = _absolute_inputs(problem, wide)
     if not subtracts(problem):
-        return found
+        return largest
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
         trials = TRIALS if _work_of(problem) < FEW_FROM else FEW_TRIALS
         for answer in (_perturbed_change(problem, wide, reference, number) for number in range(trials)):
-            found = _elementwise_maximum(found, answer)
-    return _elementwise_maximum(found, reference)
+            largest = _elementwise_maximum(largest, answer)
+    return _elementwise_maximum(largest, reference)
 
 
 def subtracts(problem: Problem) -> bool:
@@ -114,7 +114,7 @@ def terms(problem: Problem) -> int:
     """
     wide = problem.widened(problem.make_inputs(0))
     outputs = sum(t.elements for t in problem.output_tensors())
-    found = 0.0
+    count = 0.0
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
         for name in _real_inputs(problem):
@@ -125,8 +125,8 @@ def terms(problem: Problem) -> int:
                 other.reshape(-1)[place] += 0.5
                 moved = problem.evaluated({**wide, name: other})
                 changed = sum(int(np.count_nonzero(moved[key] != reference[key])) for key in reference)
-                found += array.size * changed / outputs / PROBES
-    return max(1, round(found))
+                count += array.size * changed / outputs / PROBES
+    return max(1, round(count))
 
 
 def _work_of(problem: Problem) -> int:

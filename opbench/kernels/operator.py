@@ -193,7 +193,7 @@ class Operator:
         rng = np.random.default_rng([seed, zlib.crc32(cls.name.encode())])
         pools = [example.axes for example in cls.examples()]
         largest = max((e.flops() or e.bytes()) for e in cls.examples())
-        found: list[Operator] = []
+        problems: list[Operator] = []
         for _ in range(50 * count):
             axes = {key: pools[int(rng.integers(len(pools)))][key] for key in pools[0]}
             sizes = {k: v for k, v in axes.items() if isinstance(v, int) and v > 3}
@@ -202,11 +202,11 @@ class Operator:
                 problem = cls.from_axes(axes)
             except UsageError:
                 continue
-            if (problem.flops() or problem.bytes()) <= 2 * largest and problem not in found:
-                found.append(problem)
-            if len(found) == count:
+            if (problem.flops() or problem.bytes()) <= 2 * largest and problem not in problems:
+                problems.append(problem)
+            if len(problems) == count:
                 break
-        return found
+        return problems
 
     # What follows from it -----------------------------------------------------------------------------------------
 

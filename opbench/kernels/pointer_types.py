@@ -103,15 +103,15 @@ def mismatches(
     `tensors` are the tensors to compare, by name; `macros` are the compiler's macros. The result is empty if a kernel
     has several definitions, if its head has preprocessor branches, or if the launch passes another number of arguments.
     """
-    found = [
+    kernels = [
         (source, one)
         for source in sources
         for one in declarations(source.text)
         if one.is_kernel and one.name == plain_kernel(launch.kernel)
     ]
-    if len(found) != 1:
+    if len(kernels) != 1:
         return []
-    source, kernel = found[0]
+    source, kernel = kernels[0]
     parameters = kernel.parameters()
     has_branches = re.search(r"^\s*#", source.text[kernel.start : kernel.tokens[kernel.body].start], re.MULTILINE)
     if len(parameters) != len(launch.args) or has_branches:
@@ -186,8 +186,8 @@ def _names(
     meanings: dict[str, set[tuple[str, ...]]] = {}
     for source in sources:
         for one in declarations(source.text):
-            if found := _alias_definition(one):
-                meanings.setdefault(found[0], set()).add(found[1])
+            if alias := _alias_definition(one):
+                meanings.setdefault(alias[0], set()).add(alias[1])
     names: dict[str, Sequence[str]] = {name: texts.pop() for name, texts in meanings.items() if len(texts) == 1}
     names |= {name: tuple(_token_texts(value)) for name, value in macros.items()}
     return names | _template_arguments(kernel, called)
@@ -216,14 +216,14 @@ def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[
         return {}
     head = list(kernel.tokens)
     ends = next((i for i, t in enumerate(head) if t.text == ">" and _bracket_depth(head[1 : i + 1]) == 0), 0)
-    given = [[token.text for token in part] for part in _template_argument_tokens(called)]
+    arguments = [[token.text for token in part] for part in _template_argument_tokens(called)]
     names: dict[str, Sequence[str]] = {}
     for number, part in enumerate(split(tuple(head[2:ends]), ",")):
         texts = [token.text for token in part]
         if texts[:1] not in (["typename"], ["class"]) or len(texts) < 2:
             continue
         default = texts[texts.index("=") + 1 :] if "=" in texts else []
-        if words := given[number] if number < len(given) else default:
+        if words := arguments[number] if number < len(arguments) else default:
             names[texts[1]] = words
         else:
             names[texts[1]] = (f"template parameter {texts[1]}",)  # so that a type with the same name is not used

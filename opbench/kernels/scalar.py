@@ -42,10 +42,10 @@ class Scalar:
         """Return the scalar with its number evaluated; raise UsageError for a number that its type cannot represent."""
         value = self.value
         if isinstance(value, str):
-            found = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope, self.type in FLOATS)
-            if isinstance(found, str):
-                raise UsageError(f"{self.type} = '{value}' is the word '{found}'; a number is needed")
-            value = found
+            number = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope, self.type in FLOATS)
+            if isinstance(number, str):
+                raise UsageError(f"{self.type} = '{value}' is the word '{number}'; a number is needed")
+            value = number
         bound = Scalar(self.type, value)
         bound.packed()
         return bound
@@ -83,17 +83,17 @@ class Struct:
 
         Raises UsageError for a number that its type cannot represent.
         """
-        found, widest = b"", 1
-        for given in self.fields:
-            field = given
+        content, widest = b"", 1
+        for listed in self.fields:
+            field = listed
             if isinstance(field, str):
                 field = Scalar("u64", address_of(field))
             elif not isinstance(field, Scalar):
                 field = Scalar("f32" if isinstance(field, float) else "i32", field)
             part = field.packed()
-            found += bytes(-len(found) % len(part)) + part
+            content += bytes(-len(content) % len(part)) + part
             widest = max(widest, len(part))
-        return found + bytes(-len(found) % widest)
+        return content + bytes(-len(content) % widest)
 
     def __str__(self) -> str:
         return f"struct({', '.join(map(str, self.fields))})"

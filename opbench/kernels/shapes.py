@@ -303,8 +303,8 @@ def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
     configs: dict[tuple[int, ...], Config] = {}
     for config in variant.configs:
         configs.setdefault(tuple(config[name] for name in sorted(named & config.keys())), config)
-    found = list(configs.values())
-    return found[:: -(-len(found) // CONFIGS)] if found else [{}]
+    distinct = list(configs.values())
+    return distinct[:: -(-len(distinct) // CONFIGS)] if distinct else [{}]
 
 
 def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:

@@ -90,16 +90,16 @@ class Space:
 
         The space is not enumerated.
         """
-        found = list(itertools.islice(self, 1))
-        for seed in range(4 * count if found else 0):
+        configs = list(itertools.islice(self, 1))
+        for seed in range(4 * count if configs else 0):
             chance = random.Random(seed)
             shuffled = {key: tuple(chance.sample(values, len(values))) for key, values in self.tune.items()}
             config = next(self._enumerate_configs(shuffled))
-            if config not in found:
-                found.append(config)
-            if len(found) > count:
+            if config not in configs:
+                configs.append(config)
+            if len(configs) > count:
                 break
-        return found
+        return configs
 
     def _enumerate_configs(self, tune: Mapping[str, tuple[int, ...]]) -> Iterator[Config]:
         names, rules = list(tune), self._rules()
@@ -124,12 +124,12 @@ class Space:
     def _rules(self) -> list[list[str]]:
         """Return, for each tunable, the rules to evaluate once it has a value; rules without tunables are first."""
         place = {name: number for number, name in enumerate(self.tune)}
-        found: list[list[str]] = [[] for _ in place]
+        rules_by_place: list[list[str]] = [[] for _ in place]
         for rule in self.where if place else ():
             known = self._needs(rule) & place.keys()
             missing = self._needs(rule) - place.keys()  # evaluated last: raises for an unknown name
-            found[len(place) - 1 if missing else max((place[n] for n in known), default=0)].append(rule)
-        return found
+            rules_by_place[len(place) - 1 if missing else max((place[n] for n in known), default=0)].append(rule)
+        return rules_by_place
 
     def _needs(self, text: str) -> frozenset[str]:
         """Return the names that an expression depends on, with macros replaced by the names in their expressions."""
@@ -145,10 +145,10 @@ class Space:
 
     def _macros(self, wanted: frozenset[str], config: Mapping[str, int]) -> dict[str, expression.ExpressionValue]:
         """Return the macros that a rule depends on; macros that need a name which is not a tunable are omitted."""
-        define, found = self.define or {}, dict[str, expression.ExpressionValue]()
+        define, macros = self.define or {}, dict[str, expression.ExpressionValue]()
         for name in wanted & define.keys():
             behind = self._macros(expression.names(define[name]) - config.keys(), config)
             scope = {**behind, **config}
             if expression.names(define[name]) <= scope.keys():
-                found[name] = expression.evaluate(define[name], scope)
-        return found
+                macros[name] = expression.evaluate(define[name], scope)
+        return macros

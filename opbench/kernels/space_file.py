@@ -29,24 +29,24 @@ def with_space(variant: Variant, path: Path) -> Variant:
             kind="missing-key",
             subject=path,
         )
-    given = dict(variant.tune)
+    new_tune = dict(variant.tune)
     for name, value in tune.items():
-        if name not in given:
-            raise UsageError(unknown("tunable", name, given, f"of {variant.id}", where=str(path)))
-        given[name] = _values(path, name, value)
+        if name not in new_tune:
+            raise UsageError(unknown("tunable", name, new_tune, f"of {variant.id}", where=str(path)))
+        new_tune[name] = _values(path, name, value)
     _require_rules(path, where)
-    found = replace(variant, tune=given, where=(*variant.where, *where), searched=True)
+    searched = replace(variant, tune=new_tune, where=(*variant.where, *where), searched=True)
     try:
-        if not found.configs:
+        if not searched.configs:
             raise UsageError(
-                f"no combination of tune passes where = {list(found.where)}",
+                f"no combination of tune passes where = {list(searched.where)}",
                 kind="no-config",
                 subject="where",
-                value=tuple(found.where),
+                value=tuple(searched.where),
             )
     except UsageError as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
-    return found
+    return searched
 
 
 def _values(path: Path, name: str, value: object) -> tuple[int, ...]:

@@ -188,10 +188,10 @@ class TensorMapTemplate:
 
     def evaluated(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> TensorMap:
         """Return the map with all numbers evaluated; raise UsageError for an unknown tensor, type or name."""
-        found = {tensor.name: tensor for tensor in tensors}
-        if self.tensor not in found:
-            raise UsageError(unknown("tensor", self.tensor, found, where=f"tensor map '{self.name}'"))
-        tensor = found[self.tensor]
+        tensor_by_name = {tensor.name: tensor for tensor in tensors}
+        if self.tensor not in tensor_by_name:
+            raise UsageError(unknown("tensor", self.tensor, tensor_by_name, where=f"tensor map '{self.name}'"))
+        tensor = tensor_by_name[self.tensor]
         named = self.type or tensor.dtype
         kind = str(named if named in ELEMENT_BYTES else expression.evaluate(named, scope))
         if kind not in ELEMENT_BYTES:

@@ -91,10 +91,10 @@ class TextureTemplate:
 
     def evaluated(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
         """Return the texture with all numbers evaluated; raise UsageError for an unknown tensor or a wrong type."""
-        found = {tensor.name: tensor for tensor in tensors}
-        if self.tensor not in found:
-            raise UsageError(unknown("tensor", self.tensor, found, where=f"texture '{self.name}'"))
-        dtype = found[self.tensor].dtype
+        tensor_by_name = {tensor.name: tensor for tensor in tensors}
+        if self.tensor not in tensor_by_name:
+            raise UsageError(unknown("tensor", self.tensor, tensor_by_name, where=f"texture '{self.name}'"))
+        dtype = tensor_by_name[self.tensor].dtype
         if dtype not in TYPES:
             raise UsageError(unknown("dtype", dtype, TYPES, where=f"texture '{self.name}': '{self.tensor}'"))
         size = tuple(int(expression.evaluate(text, scope)) for text in self.size)

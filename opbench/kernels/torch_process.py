@@ -97,7 +97,7 @@ def _answer(pipe: Connection, header: Mapping[str, Any], arrays: Sequence[tuple[
 
 def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
     """Return the numbers of a task that may be sizes: module variables, and numbers within get_inputs()."""
-    found: dict[str, list[ast.expr]] = {}
+    constants: dict[str, list[ast.expr]] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target, value = statement.targets[0], statement.value
@@ -105,12 +105,12 @@ def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
                 many = isinstance(value, (ast.Tuple, ast.List))
                 for index, part in enumerate(value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]):
                     if _whole_number(part) is not None:
-                        found[f"{target.id}_{index}" if many else _axis_name(target.id)] = [part]
+                        constants[f"{target.id}_{index}" if many else _axis_name(target.id)] = [part]
         if isinstance(statement, ast.FunctionDef) and statement.name in ("get_inputs", "get_init_inputs"):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= LEAST_LITERAL:
-                    found.setdefault(f"size_{node.value}", []).append(node)
-    return found
+                    constants.setdefault(f"size_{node.value}", []).append(node)
+    return constants
 
 
 def _axis_name(name: str) -> str:
@@ -141,8 +141,8 @@ class Built:
             if seed is not None:
                 torch.manual_seed(seed)
             module = server.module(sizes)
-            given = module["get_inputs"]()
-            self.arguments: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+            inputs = module["get_inputs"]()
+            self.arguments: list[Any] = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             self.model, self.state = self._model(module[server.model], module, torch)
         names = _argument_names(self.model, len(self.arguments))
         self.positions = {name: i for i, name in enumerate(names) if isinstance(self.arguments[i], torch.Tensor)}
@@ -298,11 +298,11 @@ class Server:
     def try_meta(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the shapes at some sizes, None where the task fails."""
         try:
-            found = self.meta(self.sizes(sizes))
+            meta = self.meta(self.sizes(sizes))
         except Exception:
             return None
-        tensors = [*found["inputs"], *found["outputs"]]
-        return found if all(min(t["shape"], default=1) > 0 for t in tensors) else None
+        tensors = [*meta["inputs"], *meta["outputs"]]
+        return meta if all(min(t["shape"], default=1) > 0 for t in tensors) else None
 
     def describe(self) -> dict[str, Any]:
         """Return all that an operator needs to know of the task."""
@@ -352,8 +352,8 @@ class Server:
         """Return the shapes of inputs with another value of equal numbers; None if the task accepts no other."""
         value = self.original[names[0]]
         for other in (value + 1, 2 * value, 3 * value, value // 2 or 1):
-            if found := self.try_meta(dict.fromkeys(names, other)):
-                return [t["shape"] for t in found["inputs"]]
+            if meta := self.try_meta(dict.fromkeys(names, other)):
+                return [t["shape"] for t in meta["inputs"]]
         return None
 
     def _examples(self, axes: Sizes) -> list[Sizes]:
@@ -367,7 +367,7 @@ class Server:
                     if size < base[name] and self.try_meta({**base, name: size}):
                         base[name] = size
                         break
-        found = [base]
+        examples = [base]
         for _ in range(TRIES if axes else 0):
             other = dict(base)
             for name in axes:
@@ -375,11 +375,11 @@ class Server:
                     changed = {**other, name: chance.choice(OTHER_SIZES)}
                     if _cost(self.try_meta(changed)) <= MOST_COST:
                         other = changed
-            if other not in found:
-                found.append(other)
-            if len(found) == EXAMPLES:
+            if other not in examples:
+                examples.append(other)
+            if len(examples) == EXAMPLES:
                 break
-        return found
+        return examples
 
     def _require_repeatable(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> None:
         first, second = (self.outputs(sizes, "f64", arrays) for _ in range(2))
@@ -406,7 +406,7 @@ class Server:
         self, sizes: tuple[Any, ...], built: Built, normal: Mapping[str, np.ndarray], own: Sequence[str]
     ) -> dict[str, list[str]]:
         """Return the kinds of special inputs for which PyTorch's float32 result is near that of float64, and no NaN."""
-        found: dict[str, list[str]] = {}
+        special_inputs: dict[str, list[str]] = {}
         whole = any(t["dtype"] in ("i32", "u8") for t in self.meta(sizes)["outputs"])
         for kind, (_, make) in SPECIAL_INPUTS.items():
             if kind == "level" or (whole and kind in ("ties", "zeros")):
@@ -423,8 +423,8 @@ class Server:
                 ):
                     changed = together
             for name in changed:
-                found.setdefault(name, []).append(kind)
-        return found
+                special_inputs.setdefault(name, []).append(kind)
+        return special_inputs
 
     def _is_defined(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> bool:
         with np.errstate(all="ignore"):

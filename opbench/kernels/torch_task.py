@@ -91,19 +91,19 @@ class TaskProcess:
         self, what: str, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> tuple[dict[str, Any], Arrays]:
         """Return the answer to a request; raise UsageError where the task fails, EnvironmentFault without PyTorch."""
-        given = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
-        described = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in given.items()]
+        sent = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+        described = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in sent.items()]
         request = {"do": what, "sizes": dict(sizes), "seed": seed, "arrays": described}
         with self._lock:
             try:
                 pipe = self._started()
                 pipe.send_bytes(json.dumps(request).encode())
-                for array in given.values():
+                for array in sent.values():
                     pipe.send_bytes(array.tobytes())
                 if not pipe.poll(LIMIT_S):
                     raise UsageError(f"takes longer than {LIMIT_S:g} s; use smaller sizes", self._location(1))
                 header = json.loads(pipe.recv_bytes())
-                found = {
+                received = {
                     one["name"]: np.frombuffer(pipe.recv_bytes(), one["dtype"]).reshape(one["shape"])
                     for one in header.pop("arrays", [])
                 }
@@ -120,7 +120,7 @@ class TaskProcess:
                     "python3 -m pip install 'torch>=2.5' --index-url https://download.pytorch.org/whl/cpu"
                 )
             raise UsageError(f"the PyTorch task {header['error']}", self._location(header["line"]))
-        return header, found
+        return header, received
 
     def _location(self, line: int) -> Location:
         return Location(Path(paths.from_here(str(self.task.file))), line)

@@ -142,13 +142,13 @@ class Variant:
 
     def defines(self, scope: Mapping[str, expression.ExpressionValue]) -> dict[str, expression.ExpressionValue]:
         """Return the macros' values; macros that need a name which the scope lacks are omitted."""
-        found: dict[str, expression.ExpressionValue] = {}
+        macros: dict[str, expression.ExpressionValue] = {}
         known = dict(scope)
         for name, text in self.define.items():
             if expression.names(text) <= known.keys():
-                found[name] = expression.evaluate(text, known)
-                known.setdefault(name, found[name])
-        return found
+                macros[name] = expression.evaluate(text, known)
+                known.setdefault(name, macros[name])
+        return macros
 
     @property
     def space(self) -> Space:

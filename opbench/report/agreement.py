@@ -43,12 +43,12 @@ def provenance(cpu: Run, gpu: Run) -> str:
 
 def verdict(agreement: Agreement) -> str:
     """Return the result in one or two sentences: how many counts agree within which bound, and the worst."""
-    found = agreement.comparisons
-    if not found:
+    comparisons = agreement.comparisons
+    if not comparisons:
         return "Nothing could be compared."
-    total, verdicts = len(found), [c.verdict for c in found]
+    total, verdicts = len(comparisons), [c.verdict for c in comparisons]
     equal, near, close, outside = (verdicts.count(name) for name in VERDICTS)
-    apart = [c for c in found if c.held_out]
+    apart = [c for c in comparisons if c.held_out]
     held = sum(c.verdict in VERDICTS[:2] for c in apart)
     unseen = f" (of the test set {units.percent(held / len(apart))})" if apart else ""
     sentence = (
@@ -56,7 +56,7 @@ def verdict(agreement: Agreement) -> str:
         f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR:g} %{unseen}; "
         f"{close:,} more to within {100 * CLOSE:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
     )
-    off = worst(found)
+    off = worst(comparisons)
     if not off:
         return sentence
     first = off[0]

@@ -16,11 +16,11 @@ def lines(book: Book) -> list[str]:
     if not book.entries:
         return ["no problem has a right and timed case of ours"]
     head, *rows = align_columns(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
-    found = [head]
+    table = [head]
     pairs = zip(book.entries, rows, strict=True)
     for problem, of_problem in itertools.groupby(pairs, key=lambda pair: f"{pair[0].operator}{pair[0].problem}"):
-        found += [problem, *(row for _, row in of_problem)]
-    return found
+        table += [problem, *(row for _, row in of_problem)]
+    return table
 
 
 def _cells(entry: BookEntry) -> list[str]:

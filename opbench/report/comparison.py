@@ -29,12 +29,12 @@ def summary(found: RunComparison) -> str:
     return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
 
 
-def answer(found: RunComparison) -> str:
+def answer(comparison: RunComparison) -> str:
     """Return the result of a comparison as one sentence, with its worst case."""
-    if not found.cases:
+    if not comparison.cases:
         return "The runs share no case that could be compared."
-    worst = found.cases[0]
-    count = found.counts[worst.change]
+    worst = comparison.cases[0]
+    count = comparison.counts[worst.change]
     cases = f"{count} case{'s' if count > 1 else ''}"
     match worst.change:
         case Change.BROKEN:
@@ -46,37 +46,41 @@ def answer(found: RunComparison) -> str:
             return f"No case became slower. {cases} remain{'s' if count == 1 else ''} undecided: measure longer."
         case Change.MORE_TRAFFIC:
             return f"{cases} moved more data. The worst is `{worst.case}`."
-    faster = found.counts.get(Change.FASTER, 0)
+    faster = comparison.counts.get(Change.FASTER, 0)
     return "No case became slower" + (f"; {faster} became faster." if faster else ".")
 
 
-def method(found: RunComparison) -> str:
+def method(comparison: RunComparison) -> str:
     """Explain in one sentence how verdicts are decided."""
-    thresholds = sorted({case.threshold for case in found.cases if case.threshold is not None})
+    thresholds = sorted({case.threshold for case in comparison.cases if case.threshold is not None})
     if not thresholds:
         return "Verdicts only: no case has a time in both runs."
     ends = [units.percent(threshold) for threshold in dict.fromkeys((thresholds[0], thresholds[-1]))]
     text = (
         f"{units.percent(CONFIDENCE)} intervals of the ratio of medians; a change counts beyond ±{' to ±'.join(ends)}"
     )
-    noise = found.noise
+    noise = comparison.noise
     return text + (f"; identical machine code differs by {units.percent(noise)}" if noise is not None else "")
 
 
-def lines(found: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
+def lines(comparison: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
     """Return the comparison as aligned lines, each with its case's change.
 
     The change is None for headings and for cases that were not compared. The last line, the summary, has the change of
     the first case. Cases without a change appear only with `everything`.
     """
-    shown = [case for case in found.cases if everything or case.change not in QUIET]
+    shown = [case for case in comparison.cases if everything or case.change not in QUIET]
     listed: list[tuple[str, Change | None]] = []
     if shown:
         head, *rows = align_columns(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
         listed += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
-    listed += [(line, None) for line in _not_compared(found.left_out, everything)]
-    listed += [(f"differs: {difference}", None) for difference in found.differences]
-    return [*listed, (method(found), None), (summary(found), found.cases[0].change if found.cases else None)]
+    listed += [(line, None) for line in _not_compared(comparison.left_out, everything)]
+    listed += [(f"differs: {difference}", None) for difference in comparison.differences]
+    return [
+        *listed,
+        (method(comparison), None),
+        (summary(comparison), comparison.cases[0].change if comparison.cases else None),
+    ]
 
 
 NAMED = 2
@@ -117,19 +121,19 @@ def _cells(case: CaseComparison) -> list[str]:
     return [str(case.change), case.case, *times, change, cycles, case.machine_code, case.reason]
 
 
-def to_markdown(found: RunComparison) -> str:
+def to_markdown(comparison: RunComparison) -> str:
     """Return Markdown for a comment on a pull request: changes as a table, the rest folded."""
-    loud = [case for case in found.cases if case.change not in QUIET]
-    quiet = [case for case in found.cases if case.change in QUIET]
-    parts = [f"**opbench compare**: {summary(found)}", method(found)]
+    loud = [case for case in comparison.cases if case.change not in QUIET]
+    quiet = [case for case in comparison.cases if case.change in QUIET]
+    parts = [f"**opbench compare**: {summary(comparison)}", method(comparison)]
     parts += [_markdown_table(loud)] if loud else []
     left_out = "\n".join(
-        f"- {_markdown_code(case)}: {_escape_markdown(reason)}" for case, reason in found.left_out.items()
+        f"- {_markdown_code(case)}: {_escape_markdown(reason)}" for case, reason in comparison.left_out.items()
     )
-    differing = "\n".join(f"- {_escape_markdown(str(difference))}" for difference in found.differences)
+    differing = "\n".join(f"- {_escape_markdown(str(difference))}" for difference in comparison.differences)
     folded = (
         ("What the environments do not share", differing),
-        (f"{len(found.left_out)} not compared", left_out),
+        (f"{len(comparison.left_out)} not compared", left_out),
         (f"{len(quiet)} without a change", _markdown_table(quiet) if quiet else ""),
     )
     room = LONGEST - sum(map(len, parts))
@@ -170,25 +174,25 @@ def _escape_markdown(text: str) -> str:
     return text
 
 
-def to_page(found: RunComparison) -> str:
+def to_page(comparison: RunComparison) -> str:
     """Return a self-contained page: every case with its interval and the threshold."""
-    timed = [case for case in found.cases if case.time is not None]
+    timed = [case for case in comparison.cases if case.time is not None]
     far = max((abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0)
     widest = max((case.threshold or 0.0 for case in timed), default=0.0)
     reach = min(WIDEST, max(math.expm1(far), 2 * widest)) or WIDEST
     rows = [
         (case, _cells(case), interval_mark(case.time, case.threshold or 0.0, reach) if case.time else "")
-        for case in found.cases
+        for case in comparison.cases
     ]
     return render_template(
         "comparison.html.j2",
         title="Comparison of two runs",
-        comparison=found,
+        comparison=comparison,
         loud=[row for row in rows if row[0].change not in QUIET],
         quiet=[row for row in rows if row[0].change in QUIET],
-        answer=answer(found),
-        summary=summary(found),
-        method=method(found),
+        answer=answer(comparison),
+        summary=summary(comparison),
+        method=method(comparison),
         ratio_method=stats.RATIO_METHOD,
         reach=units.percent(reach),
     )

@@ -28,12 +28,12 @@ SHOWN_LINES = 40
 ORDER = ("slower", "faster", "same")
 
 
-def lines(found: Sequence[Series], threshold: float = 0.01, everything: bool = True) -> list[str]:
+def lines(all_series: Sequence[Series], threshold: float = 0.01, everything: bool = True) -> list[str]:
     """Return a line per case with a time, regressions first, then a summary; 40 lines unless `everything`."""
-    timed = sorted((series for series in found if series.timed), key=lambda series: _sort_key(series, threshold))
-    untimed = len(found) - len(timed)
+    timed = sorted((series for series in all_series if series.timed), key=lambda series: _sort_key(series, threshold))
+    untimed = len(all_series) - len(timed)
     texts = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
-    texts.append(summary(found))
+    texts.append(summary(all_series))
     room = SHOWN_LINES - len(texts) - 1
     if not everything and len(timed) > room:
         trends = Counter(series.trend(threshold) for series in timed[room - 1 :])
@@ -83,25 +83,25 @@ def bars(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((v - low) / (high - low) * len(BARS)))] for v in values)
 
 
-def summary(found: Sequence[Series]) -> str:
+def summary(all_series: Sequence[Series]) -> str:
     """Return such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps, 1 slower and 1 faster"."""
-    points = [point for series in found for point in series.points]
+    points = [point for series in all_series for point in series.points]
     if not points:
         return "no case in any run"
     runs, days = len({point.run for point in points}), sorted({point.started[:10] for point in points})
     when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
-    ratios = [step.ratio for series in found for _, step in series.steps]
+    ratios = [step.ratio for series in all_series for _, step in series.steps]
     slower = sum(ratio > 1 for ratio in ratios)
     ways = [f"{count} {way}" for count, way in ((slower, "slower"), (len(ratios) - slower, "faster")) if count]
     steps = f"{_count_noun(len(ratios), 'step')}, {' and '.join(ways)}" if ratios else "no step"
-    return f"{_count_noun(len(found), 'case')} in {_count_noun(runs, 'run')} {when}: {steps}"
+    return f"{_count_noun(len(all_series), 'case')} in {_count_noun(runs, 'run')} {when}: {steps}"
 
 
 def _count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def to_json(found: Sequence[Series]) -> list[dict[str, JSON]]:
+def to_json(all_series: Sequence[Series]) -> list[dict[str, JSON]]:
     """Return every case with its points and steps as JSON values."""
     return [
         {
@@ -117,7 +117,7 @@ def to_json(found: Sequence[Series]) -> list[dict[str, JSON]]:
                 {"run": series.points[index].run, "what": words} for index, words in series.changes
             ],
         }
-        for series in found
+        for series in all_series
     ]
 
 
@@ -128,11 +128,11 @@ CHANGES = 16
 """Most cases without a step that are drawn: the ones that changed most. The tables list every case."""
 
 
-def to_page(found: Sequence[Series], threshold: float) -> str:
+def to_page(all_series: Sequence[Series], threshold: float) -> str:
     """Return a self-contained page: steps, then cases that changed without a step, then a folded table per operator."""
-    runs = {point.run: point for series in found for point in series.points}
-    shown = [series for series in found if len(series.timed) > 1]
-    steps = [(series, point, step) for series in found for point, step in series.steps]
+    runs = {point.run: point for series in all_series for point in series.points}
+    shown = [series for series in all_series if len(series.timed) > 1]
+    steps = [(series, point, step) for series in all_series for point, step in series.steps]
     steps.sort(key=lambda entry: (entry[1].started, abs(math.log(entry[2].ratio))), reverse=True)
     changed = [s for s in shown if not s.steps and _total_change(s) > math.log1p(threshold)]
     changed.sort(key=_total_change, reverse=True)
@@ -142,10 +142,10 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
         trend_of=lambda series: series.trend(threshold),
         trends={name: trends[name] for name in ("slower", "faster", "same") if trends[name]},
         title="History",
-        summary=summary(found),
+        summary=summary(all_series),
         threshold=units.percent(threshold),
-        gpus=sorted({series.gpu for series in found if series.gpu}),
-        runs=[(runs[number], _environment_changes(found, number)) for number in sorted(runs)],
+        gpus=sorted({series.gpu for series in all_series if series.gpu}),
+        runs=[(runs[number], _environment_changes(all_series, number)) for number in sorted(runs)],
         steps=[
             (*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1]), trend(entry[0]))
             for entry in steps
@@ -154,8 +154,8 @@ def to_page(found: Sequence[Series], threshold: float) -> str:
         changed=len(changed),
         changes=[(series, _cells(series), trend(series)) for series in changed[:CHANGES]],
         operators=_operators(shown),
-        single=[series for series in found if len(series.timed) == 1],
-        untimed=[series for series in found if not series.timed],
+        single=[series for series in all_series if len(series.timed) == 1],
+        untimed=[series for series in all_series if not series.timed],
     )
 
 
@@ -193,9 +193,9 @@ class _OperatorTable:
 
 def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
     """Return each operator's cases as rows of a table; the heading shows the largest change."""
-    found: dict[str, list[Series]] = {}
+    series_by_operator: dict[str, list[Series]] = {}
     for series in shown:
-        found.setdefault(series.operator, []).append(series)
+        series_by_operator.setdefault(series.operator, []).append(series)
     return [
         _OperatorTable(
             operator,
@@ -204,7 +204,7 @@ def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
             percent_change(max(group, key=_total_change).last_over_first or 1.0),
             [_SeriesRow(s, _cells(s), s.timed[-1].median_s, s.last_over_first or 1.0) for s in group],
         )
-        for operator, group in found.items()
+        for operator, group in series_by_operator.items()
     ]
 
 

@@ -35,8 +35,8 @@ def ladder_readme(
     lines = [f"# {operator}", "", *([_cell(title), ""] if title else []), _introduction(operator, variants), ""]
     measured = _problems(operator, runs, {variant.name for variant in variants})
     lines += _variants(variants, measured, layouts)
-    for run, problem, found in measured:
-        lines += _table(variants, run, problem, found)
+    for run, problem, measured_rows in measured:
+        lines += _table(variants, run, problem, measured_rows)
     if not measured:
         lines += ["No committed run has measured it yet.", ""]
     lines += [
@@ -69,12 +69,12 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plainest_s(found: Sequence[Row]) -> float:
+def _plainest_s(measured_rows: Sequence[Row]) -> float:
     """Return the time of the plainest measured variant: the first of the longest chain, with its fastest config."""
-    below = {row.variant: row.builds_on for row in found}
-    firsts = [first_variant(row.variant, below) for row in found]
+    below = {row.variant: row.builds_on for row in measured_rows}
+    firsts = [first_variant(row.variant, below) for row in measured_rows]
     plainest = max(dict.fromkeys(firsts), key=firsts.count)
-    return min(row.time_s or math.inf for row in found if row.variant == plainest)
+    return min(row.time_s or math.inf for row in measured_rows if row.variant == plainest)
 
 
 def _share(row: Row, mark: str = "") -> str:
@@ -137,16 +137,16 @@ def _problems(operator: str, runs: Sequence[Run], known: Collection[str] = ()) -
 
     If `known` is not empty, rows of other variants (renamed or removed since the run) are ignored.
     """
-    found: dict[str, MeasuredRun] = {}
+    run_by_problem: dict[str, MeasuredRun] = {}
     for run in runs:
         for row in rows(run):
             if row.operator == operator and row.ranked and (not known or row.variant in known):
-                found.setdefault(row.problem, (run, row.problem, []))
-                if found[row.problem][0] is run:
-                    found[row.problem][2].append(row)
+                run_by_problem.setdefault(row.problem, (run, row.problem, []))
+                if run_by_problem[row.problem][0] is run:
+                    run_by_problem[row.problem][2].append(row)
     chosen: list[MeasuredRun] = []
     seen: set[str] = set()
-    while len(chosen) < PROBLEMS and (left := [m for m in found.values() if m not in chosen]):
+    while len(chosen) < PROBLEMS and (left := [m for m in run_by_problem.values() if m not in chosen]):
         best = min(
             left, key=lambda m: (-len(_names(m) - seen), -len(_names(m)), -(m[2][0].compulsory_bytes or 0), m[1])
         )
@@ -195,8 +195,8 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
 
 def _layout(measured: MeasuredRun) -> str:
     """Return the layout of a measured problem; empty for an operator without layouts."""
-    run, problem, found = measured
-    axes = (r.axes for r in run.results if r.operator == found[0].operator and r.problem == problem)
+    run, problem, measured_rows = measured
+    axes = (r.axes for r in run.results if r.operator == measured_rows[0].operator and r.problem == problem)
     return str(next(axes, {}).get("layout", ""))
 
 
@@ -241,8 +241,8 @@ def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main: str) 
 
     It is of the first problem that has the variant, which is named unless it is `main`.
     """
-    for _, problem, found in measured:
-        row = _best_config(found, variant.name)
+    for _, problem, measured_rows in measured:
+        row = _best_config(measured_rows, variant.name)
         if row is None:
             continue
         there = f" at `{problem}`" if problem != main else ""
@@ -256,15 +256,15 @@ def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main: str) 
     return "not measured" if measured else "–"
 
 
-def _best_config(found: Sequence[Row], variant: str) -> Row | None:
-    return min((r for r in found if r.variant == variant), key=lambda r: r.time_s or math.inf, default=None)
+def _best_config(measured_rows: Sequence[Row], variant: str) -> Row | None:
+    return min((r for r in measured_rows if r.variant == variant), key=lambda r: r.time_s or math.inf, default=None)
 
 
-def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[Row]) -> list[str]:
+def _table(variants: Sequence[Variant], run: Run, problem: str, measured_rows: Sequence[Row]) -> list[str]:
     gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
-    first = found[0]
+    first = measured_rows[0]
     flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
-    shown = [(variant, row) for variant in variants if (row := _best_config(found, variant.name))]
+    shown = [(variant, row) for variant in variants if (row := _best_config(measured_rows, variant.name))]
     peaks = _peak_text(run, [row for _, row in shown])
     lines = [
         f"## `{problem}`",
@@ -289,7 +289,7 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, found: Sequence[
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    without = [f"`{v.name}`" for v in variants if _best_config(found, v.name) is None]
+    without = [f"`{v.name}`" for v in variants if _best_config(measured_rows, v.name) is None]
     lines += [""]
     for reason, sentence in reasons.items():
         lines += [f"{marks[reason].strip()} {sentence}", ""]

@@ -54,7 +54,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
                 kind="no-times",
                 subject=folder,
             )
-    found = LadderFiles()
+    files = LadderFiles()
     have = set().union(*measured.values())
     for name in catalog.operator_names():
         path = root / "variants" / name / "README.md"
@@ -67,16 +67,16 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
         own = {(problem, variant) for operator, problem, variant in have if operator == name}
         lost = {cell for cell in _lost(old, text, own) if cell[1] in {v.name for v in variants}}
         if lost:
-            found.refusals[path] = _refusal(lost, old, root)
+            files.refusals[path] = _refusal(lost, old, root)
         else:
-            found.texts[path] = text
+            files.texts[path] = text
     shown = [
         name
         for name in catalog.operator_names()
-        if root / "variants" / name / "README.md" in found.texts and not catalog.operator_role(name)
+        if root / "variants" / name / "README.md" in files.texts and not catalog.operator_role(name)
     ]
-    _add_overviews(found, root, shown, runs, tables)
-    return found
+    _add_overviews(files, root, shown, runs, tables)
+    return files
 
 
 def cells_of(text: str) -> set[ProblemVariant]:

@@ -10,14 +10,14 @@ from opbench.results.own_variants import VariantComparison
 def sentences(comparison: VariantComparison) -> list[str]:
     """Return one sentence on time and one on traffic, as far as both are known; names are in backticks."""
     new, base = (f"`{name.replace('`', chr(39))}`" for name in (comparison.new, comparison.base))
-    found = []
+    texts = []
     if comparison.time is not None:
-        found.append(f"{new} {_time_text(comparison)} {base}.")
+        texts.append(f"{new} {_time_text(comparison)} {base}.")
     if comparison.base_traffic is not None and comparison.new_traffic is not None:
         phrases = "; ".join(comparison.new_traffic.differences(comparison.base_traffic))
         predicted = PREDICTED in (comparison.new_traffic.source, comparison.base_traffic.source)
-        found.append(f"{new} compared with {base}: {phrases}{' (predicted from some blocks)' if predicted else ''}.")
-    return found
+        texts.append(f"{new} compared with {base}: {phrases}{' (predicted from some blocks)' if predicted else ''}.")
+    return texts
 
 
 def _time_text(comparison: VariantComparison) -> str:

@@ -142,8 +142,8 @@ def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
         if tallies := figures.get("aa", {}).get(alike_key(order, AS_COMPARE)):
             total = tallies["all"]
             lines[f"same kernel, {order}"] = {0.0: (total["faster"] + total["slower"], total["pairs"])}
-    for found in figures.get("slowdown", {}).values():
-        label = f"{found['samples']} samples each" if found["samples"] else "default stop rule"
-        usual = found["usual"]
-        lines.setdefault(label, {})[found["slow_down"]] = (usual["slower"], usual["pairs"])
+    for counts in figures.get("slowdown", {}).values():
+        label = f"{counts['samples']} samples each" if counts["samples"] else "default stop rule"
+        usual = counts["usual"]
+        lines.setdefault(label, {})[counts["slow_down"]] = (usual["slower"], usual["pairs"])
     return lines

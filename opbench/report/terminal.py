@@ -29,7 +29,7 @@ TableLine = tuple[list[str], Row | None]
 
 
 def print_table(
-    found: Sequence[Row],
+    measured_rows: Sequence[Row],
     console: Console,
     left_out: LeftOut = MappingProxyType({}),
     own: Sequence[VariantComparison] = (),
@@ -38,7 +38,7 @@ def print_table(
 
     `own` are the comparisons of the user's variants, printed below their problem.
     """
-    parts = sections(found)
+    parts = sections(measured_rows)
     if not parts:
         console.print(
             "no results: the run ended before its first case; resume it with: opbench run SUITE --out DIR --resume"
@@ -136,12 +136,12 @@ def above_peak_text(rows: Iterable[Row]) -> list[str]:
 
     Such as "fill/vec4: 108 % of peak (peak of a copy)".
     """
-    found: dict[str, list[Row]] = {}
+    rows_by_reason: dict[str, list[Row]] = {}
     for row in rows:
         if row.above_peak:
-            found.setdefault(row.above_peak, []).append(row)
+            rows_by_reason.setdefault(row.above_peak, []).append(row)
     texts = []
-    for why, above in found.items():
+    for why, above in rows_by_reason.items():
         first = max(above, key=lambda row: row.peak_share or 0.0)
         others = f" and {len(above) - 1} more" if len(above) > 1 else ""
         texts.append(f"{first.name}{others}: {units.percent(first.peak_share)} of peak ({why})")
@@ -250,11 +250,11 @@ def _traffic(row: Row) -> list[str]:
     """Return sectors per load and per store request, actual/ideal, and the share of bank conflicts; "!" marks a bad
     value.
     """
-    found = traffic_columns.figures(row)
+    figures = traffic_columns.figures(row)
     cells = []
     for key in ("load", "store", "conflicts"):
-        ideal = found[key].below.replace("of ", "/") if key != "conflicts" else ""
-        cells.append(f"{traffic_columns.FLAG if found[key].bad else ''}{found[key].text}{ideal}")
+        ideal = figures[key].below.replace("of ", "/") if key != "conflicts" else ""
+        cells.append(f"{traffic_columns.FLAG if figures[key].bad else ''}{figures[key].text}{ideal}")
     return cells
 
 

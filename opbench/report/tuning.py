@@ -16,22 +16,22 @@ def head(found: Tuning) -> tuple[str, ...]:
     return columns if found.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
 
-def lines(found: Tuning, run: Run | None) -> list[str]:
+def lines(tuning: Tuning, run: Run | None) -> list[str]:
     """Return the finals as lines for a terminal, then what became of all other configs."""
-    rows = finals_rows(found, run)
-    texts = align_columns(head(found), rows) if rows else []
+    rows = finals_rows(tuning, run)
+    texts = align_columns(head(tuning), rows) if rows else []
     for result in run.results if run else ():
         if result.status != "right":
             texts.append(f"{result_config(result.config)}: {result.status}: {result.reason}")
-    texts.append(summary(found))
-    if (tie := count_ties(found, run)) > 1:
+    texts.append(summary(tuning))
+    if (tie := count_ties(tuning, run)) > 1:
         texts.append(f"the intervals of the first {tie} overlap: any of them may be the best")
     return texts
 
 
-def finals_rows(found: Tuning, run: Run | None) -> list[list[str]]:
+def finals_rows(tuning: Tuning, run: Run | None) -> list[list[str]]:
     """Return a row for each of the finals, the best first."""
-    finals, unit = ranked_finals(found, run), found.begun.unit
+    finals, unit = ranked_finals(tuning, run), tuning.begun.unit
     rows = []
     for final in finals:
         measured = [units.si(final.median, unit), units.interval(final.low, final.high, unit)]
@@ -52,17 +52,17 @@ def count_ties(found: Tuning, run: Run | None) -> int:
     return sum(1 for final in finals if final.low <= finals[0].high)
 
 
-def verdict(found: Tuning, run: Run | None) -> str:
+def verdict(tuning: Tuning, run: Run | None) -> str:
     """Return the result in one sentence: the best config, its cost and the default's; "" without a measurement."""
-    finals, unit = ranked_finals(found, run), found.begun.unit
+    finals, unit = ranked_finals(tuning, run), tuning.begun.unit
     if not finals:
         return ""
     best = finals[0]
     named = f"`{result_config(best.config)}`"
     cost = f"{units.si(best.median, unit)} [{units.interval(best.low, best.high, unit)}]"
     text = f"{named} takes {cost}" + (" a launch" if unit == "J" else "")
-    default = next((final for final in finals if final.config == found.default), None)
-    tie = count_ties(found, run)
+    default = next((final for final in finals if final.config == tuning.default), None)
+    tie = count_ties(tuning, run)
     if tie > 1:
         text += f"; {tie - 1} more tie with it"
     if default is None:
@@ -75,28 +75,28 @@ def verdict(found: Tuning, run: Run | None) -> str:
     return f"{text}; the default, `{result_config(default.config)}`, takes {gain} as {measure}."
 
 
-def summary(found: Tuning) -> str:
+def summary(tuning: Tuning) -> str:
     """Return such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
     words: dict[str, str] = {
         "raced": "measured", "same": "same code as another", "refused": "not compiled",
         "overtime": "too long to compile", "unfit": "never launched", "wrong": "wrong", "failed": "failed",
     }  # fmt: skip
-    counts = found.counts()
+    counts = tuning.counts()
     text = ", ".join(f"{counts[ending]} {words[ending]}" for ending in ENDINGS if ending in counts)
     return (
-        f"{len(found.trials)} of {found.begun.allowed} configs tried in {units.duration(found.spent_s)} "
-        f"({found.begun.strategy}{', by joules' * (found.begun.unit == 'J')}): {text or 'none'}"
+        f"{len(tuning.trials)} of {tuning.begun.allowed} configs tried in {units.duration(tuning.spent_s)} "
+        f"({tuning.begun.strategy}{', by joules' * (tuning.begun.unit == 'J')}): {text or 'none'}"
     )
 
 
-def to_json(found: Tuning, run: Run | None) -> dict[str, JSON]:
+def to_json(tuning: Tuning, run: Run | None) -> dict[str, JSON]:
     """Return a search as JSON values: the counts, and the fastest configs with their intervals."""
     return {
-        "folder": str(found.folder),
-        "allowed": found.begun.allowed,
-        "counts": {str(ending): count for ending, count in found.counts().items()},
-        "spent_s": found.spent_s,
-        "joules": [vars(final) for final in ranked_finals(found, run)] if found.begun.unit == "J" else [],
+        "folder": str(tuning.folder),
+        "allowed": tuning.begun.allowed,
+        "counts": {str(ending): count for ending, count in tuning.counts().items()},
+        "spent_s": tuning.spent_s,
+        "joules": [vars(final) for final in ranked_finals(tuning, run)] if tuning.begun.unit == "J" else [],
         "best": [
             {"case": r.case, "median_s": m.median_s, "low_s": m.low_s, "high_s": m.high_s}
             for r in fastest(run)

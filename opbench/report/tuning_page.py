@@ -30,38 +30,38 @@ MOST_TICKS = 12
 """Most axis labels of the heat map that do not overlap."""
 
 
-def write_tuning(found: Tuning, run: Run | None) -> Path:
+def write_tuning(tuning: Tuning, run: Run | None) -> Path:
     """Write tune.html into the folder of the search; return its path."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        charts = [chart.drawn(chart.name) for chart in _draw_charts(found)]
+        charts = [chart.drawn(chart.name) for chart in _draw_charts(tuning)]
     page = render_template(
         "tuning.html.j2",
-        title=f"Tuning {found.begun.variant}",
-        found=found,
-        commit=short_revision(found.begun.revision),
-        verdict=verdict(found, run),
-        summary=summary(found),
-        head=head(found),
-        rows=finals_rows(found, run),
+        title=f"Tuning {tuning.begun.variant}",
+        found=tuning,
+        commit=short_revision(tuning.begun.revision),
+        verdict=verdict(tuning, run),
+        summary=summary(tuning),
+        head=head(tuning),
+        rows=finals_rows(tuning, run),
         failures=[r for r in run.results if r.status != "right"] if run else [],
-        tie=count_ties(found, run),
+        tie=count_ties(tuning, run),
         charts=charts,
-        skipped=_skipped(found),
+        skipped=_skipped(tuning),
     )
-    path = found.folder / FILE
+    path = tuning.folder / FILE
     write_page(path, page)
     return path
 
 
-def _skipped(found: Tuning) -> list[tuple[str, int, str]]:
+def _skipped(tuning: Tuning) -> list[tuple[str, int, str]]:
     """Return how the configs that were not measured ended: the ending, the number of configs, and the first reason."""
     rows = []
     for ending, words in ENDINGS.items():
-        reasons = [re.sub(r"\d+", "…", t.reason) for t in found.trials if t.ending == ending]
-        first = next((t.reason for t in found.trials if t.ending == ending and t.reason), "")
+        reasons = [re.sub(r"\d+", "…", t.reason) for t in tuning.trials if t.ending == ending]
+        first = next((t.reason for t in tuning.trials if t.ending == ending and t.reason), "")
         if reasons and ending != "raced":
             kinds = len(set(reasons))
             rows.append((words, len(reasons), first + (f" (and {kinds - 1} other reasons)" if kinds > 1 else "")))
@@ -78,18 +78,18 @@ def _draw_charts(found: Tuning) -> list[Chart]:
     return [*drawn, _heat_map(ranked, most[0], most[1])] if len(most) == 2 else drawn
 
 
-def _over_time(found: Tuning, ranked: Sequence[Trial]) -> Chart:
+def _over_time(tuning: Tuning, ranked: Sequence[Trial]) -> Chart:
     """Draw every config's score over the time of the search, and the best so far as a line."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.add_subplot()
     best = ranked[0].score or 1.0
     axes.plot([t.at_s for t in ranked], [(t.score or 0) / best for t in ranked], ".", color=COLOURS[4], markersize=3)
-    curve = [(at_s, score / best) for at_s, score in found.best_so_far()]
-    curve.append((found.trials[-1].at_s, 1.0))
+    curve = [(at_s, score / best) for at_s, score in tuning.best_so_far()]
+    curve.append((tuning.trials[-1].at_s, 1.0))
     axes.step([at for at, _ in curve], [score for _, score in curve], where="post", color=COLOURS[0], linewidth=1.8)
     _logarithmic(axes, max((t.score or 0) / best for t in ranked))
     axes.set_xlabel("time of the search (s)")
-    axes.set_ylabel("energy / best energy" if found.begun.unit == "J" else "time / best time")
+    axes.set_ylabel("energy / best energy" if tuning.begun.unit == "J" else "time / best time")
     axes.grid(True)
     description = (
         "Each point is a config; the line is the best config so far. The scale is logarithmic, and the best is 1."
@@ -125,7 +125,7 @@ def _effects(found: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
     return effects
 
 
-def _each_tunable(found: Tuning, ranked: Sequence[Trial], effects: Mapping[str, float]) -> Chart:
+def _each_tunable(tuning: Tuning, ranked: Sequence[Trial], effects: Mapping[str, float]) -> Chart:
     """Draw, for each value of each tunable, the best config with that value, and the middle half of all configs."""
     names = sorted(effects, key=lambda name: -effects[name])
     rows = max(1, -(-len(names) // COLUMNS))

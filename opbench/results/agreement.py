@@ -122,12 +122,12 @@ class Agreement:
 
     def summaries(self) -> list[Summary]:
         """Return the summaries per group, for the cases that the model was tuned on and for the others."""
-        found = []
+        summaries = []
         for group in GROUPS:
             for held_out, words in ((False, "model set"), (True, "test set")):
                 chosen = [c for c in self.comparisons if c.group == group and c.held_out == held_out]
-                found.append(summarise(f"{group}, {words}", chosen))
-        return found
+                summaries.append(summarise(f"{group}, {words}", chosen))
+        return summaries
 
     def to_json(self) -> dict[str, JSON]:
         """Return everything as JSON."""
@@ -252,7 +252,7 @@ def compare_case(
     """
     estimated = traffic.estimated()
     lowered = lower(estimated, code or {})
-    found = []
+    comparisons = []
     for quantity in QUANTITIES:
         measured = counters.get(quantity.counter)
         if not isinstance(measured, (int, float)) or isinstance(measured, bool):
@@ -266,7 +266,7 @@ def compare_case(
         reasons = _reasons(quantity, lowered.notes) if counted != measured else ()
         if predicted != measured:
             reasons += _unexplained(quantity, predicted, measured, lowered.traffic, counters)
-        found.append(
+        comparisons.append(
             CountComparison(
                 case=case,
                 quantity=quantity.counter,
@@ -280,7 +280,7 @@ def compare_case(
                 reasons=reasons,
             )
         )
-    return found
+    return comparisons
 
 
 def compare_caches(case: str, found: Levels | None, counters: Mapping[str, object]) -> list[CountComparison]:
@@ -328,9 +328,9 @@ def worst(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
 
 def reasons(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
     """Return each reason for a difference with the cases that have it."""
-    found: dict[str, list[str]] = {}
+    cases_by_reason: dict[str, list[str]] = {}
     for c in comparisons:
         for words in c.reasons:
-            cases = found.setdefault(f"{c.quantity}: {words}", [])
+            cases = cases_by_reason.setdefault(f"{c.quantity}: {words}", [])
             cases += [c.case]
-    return found
+    return cases_by_reason

@@ -113,11 +113,11 @@ class Book:
                 kind="several-gpus",
                 value=tuple(self.gpus),
             )
-        found = (
+        entries = (
             self._by_key.get((operator, str(problem), precision, gpu or next(iter(self.gpus), "")))
             for precision in precisions
         )
-        return min((entry for entry in found if entry), key=lambda entry: entry.winner.median_s, default=None)
+        return min((entry for entry in entries if entry), key=lambda entry: entry.winner.median_s, default=None)
 
     @property
     def gpus(self) -> dict[str, str]:
@@ -130,15 +130,15 @@ class Book:
 
     def edited(self, catalog: Catalog) -> list[str]:
         """Return the winners whose files or headers have changed since the measurement or are gone."""
-        found = []
+        edits = []
         for entry in self.entries:
             match = CASE_NAME.match(entry.winner.case)
             assert match
             variants = {v.name: v for v in catalog.variants(entry.operator)}
             variant = variants.get(match["variant"])
             if variant is None or variant.source_sha256 != entry.winner.source_sha256:
-                found.append(entry.winner.case)
-        return found
+                edits.append(entry.winner.case)
+        return edits
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -213,7 +213,7 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
     contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
     capabilities: dict[str, str] = {}
     for path in sources:
-        found, mode = _of_book(path) if _is_book(path) else _of_run(path, read(path), catalog, notes)
+        timed, mode = _of_book(path) if _is_book(path) else _of_run(path, read(path), catalog, notes)
         other = next(iter(modes), mode)
         if mode != other:
             raise UsageError(
@@ -224,7 +224,7 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
                 allowed=other,
             )
         modes[mode] = path
-        for key, capability, time, library in found:
+        for key, capability, time, library in timed:
             capabilities[key[3]] = capability
             of_key = contenders.setdefault(key, {})
             if time.case not in of_key or of_key[time.case][0].started <= time.started:
@@ -243,11 +243,11 @@ def _is_book(path: Path) -> bool:
 
 def _of_book(path: Path) -> tuple[list[Contender], str]:
     book = read_book(path)
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     for e in book.entries:
-        found += [(e.key, e.compute_capability, time, False) for time in (e.winner, *e.ties)]
-        found += [(e.key, e.compute_capability, e.library, True)] if e.library else []
-    return found, book.mode
+        contenders += [(e.key, e.compute_capability, time, False) for time in (e.winner, *e.ties)]
+        contenders += [(e.key, e.compute_capability, e.library, True)] if e.library else []
+    return contenders, book.mode
 
 
 def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[list[Contender], str]:
@@ -262,7 +262,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
             value=header.backend,
         )
     notes += run.warnings
-    found: list[Contender] = []
+    contenders: list[Contender] = []
     mode = header.timing.mode or "cold"
     left_out: dict[str, list[str]] = {}
     for result in run.results:
@@ -272,12 +272,12 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
             left_out.setdefault(why, []).append(result.case.removesuffix(result.problem))
             continue
         key = (result.operator, result.problem, result.precision, gpu)
-        found.append((key, environment.compute_capability, _time(result, run, path), result.library))
+        contenders.append((key, environment.compute_capability, _time(result, run, path), result.library))
     for why, cases in left_out.items():
         names = list(dict.fromkeys(cases))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         notes.append(f"{path}: left out {', '.join(names[:3])}{more}: {why}")
-    return found, mode
+    return contenders, mode
 
 
 def _unfit(result: Result, catalog: Catalog) -> str:

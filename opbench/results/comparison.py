@@ -150,8 +150,8 @@ def compare_runs(
             kind="other-kind",
             subject=network.folder,
         )
-    found = differences(base, new)
-    unlike = [difference for difference in found if difference.matters]
+    differing = differences(base, new)
+    unlike = [difference for difference in differing if difference.matters]
     if unlike and not force:
         raise NotComparable(base.folder, new.folder, unlike)
     before, after = ({result.case: result for result in _named(run, cases)} for run in (base, new))
@@ -174,10 +174,10 @@ def compare_runs(
         elif first and second:
             pairs.append((first, second))
     noise = None if unlike else _noise(pairs)
-    thresholds = _Thresholds(threshold, _floor(base, new, found, noise), max(tick(base), tick(new)))
+    thresholds = _Thresholds(threshold, _floor(base, new, differing, noise), max(tick(base), tick(new)))
     compared = [_compare(one, other, thresholds, not unlike, (base, new)) for one, other in pairs]
     compared.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
-    return RunComparison(str(base.folder), str(new.folder), tuple(compared), left_out, tuple(found), noise)
+    return RunComparison(str(base.folder), str(new.folder), tuple(compared), left_out, tuple(differing), noise)
 
 
 def _named(run: Run, cases: Sequence[str]) -> list[Result]:
@@ -192,11 +192,11 @@ def _counterparts(base: Run, new: Run, before: Mapping[str, Result], after: Mapp
 
     def lacking(results: Mapping[str, Result], others: Mapping[str, Result]) -> dict[tuple[str, str], list[Result]]:
         known = {(r.operator, r.problem, r.variant) for r in others.values()}
-        found: dict[tuple[str, str], list[Result]] = {}
+        results_by_key: dict[tuple[str, str], list[Result]] = {}
         for result in results.values():
             if result.status == "right" and (result.operator, result.problem, result.variant) not in known:
-                found.setdefault((result.operator, result.problem), []).append(result)
-        return {key: some for key, some in found.items() if len({r.variant for r in some}) == 1}
+                results_by_key.setdefault((result.operator, result.problem), []).append(result)
+        return {key: some for key, some in results_by_key.items() if len({r.variant for r in some}) == 1}
 
     ours, theirs = lacking(before, after), lacking(after, before)
     return {

@@ -17,8 +17,8 @@ def faults_of(result: Result, file: str) -> list[Finding]:
     """
     if result.status not in BAD:
         return []
-    if found := [one for one in (result.verdict.findings if result.verdict else ()) if not one.hint]:
-        return found
+    if findings := [one for one in (result.verdict.findings if result.verdict else ()) if not one.hint]:
+        return findings
     kind = (WRONG_RESULT if result.status == "wrong" else FAILED_CASE).kind
     first, *details = result.reason.strip().splitlines() or [""]
     message = first.removeprefix(f"{result.file}:{result.line}: ")

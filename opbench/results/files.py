@@ -159,8 +159,8 @@ def run_files(place: Path) -> list[Path]:
 def content(path: Path) -> bytes:
     """Return the uncompressed content of a results file; raises UsageError if it cannot be read."""
     try:
-        found = path.read_bytes()
-        return gzip.decompress(found) if path.name == PACKED else found
+        raw = path.read_bytes()
+        return gzip.decompress(raw) if path.name == PACKED else raw
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
@@ -175,8 +175,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises UsageError, naming the line, for a complete line that is no JSON object.
     """
-    found = content(path)
-    whole = found[: found.rfind(b"\n") + 1]
+    text = content(path)
+    whole = text[: text.rfind(b"\n") + 1]
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             value = json.loads(line)

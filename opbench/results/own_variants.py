@@ -45,11 +45,11 @@ def compare_own_variants(run: Run) -> list[VariantComparison]:
         if f"{result.operator}/{result.variant}" in own and result.status == "right":
             variants = problems.setdefault((result.operator, result.problem), {})
             variants.setdefault(result.variant, []).append(result)
-    found = []
+    comparisons = []
     for variants in problems.values():
         base, *others = [best_config(results, run.traffic) for results in variants.values()]
-        found += [compare_results(base, other, run.traffic, run.traffic) for other in others]
-    return found
+        comparisons += [compare_results(base, other, run.traffic, run.traffic) for other in others]
+    return comparisons
 
 
 def best_config(results: Sequence[Result], traffic: Mapping[str, Traffic]) -> Result:

@@ -90,16 +90,16 @@ class Verdict:
 
     def to_json(self) -> dict[str, JSON]:
         """Return the verdict for the results file."""
-        found = {
+        record = {
             **to_json(self),
             "findings": [to_json(finding, sparse=True) for finding in self.findings],
             "notes": [to_json(note, sparse=True) for note in self.notes],
             "launches": [to_json(launch, sparse=True) for launch in self.launches],
         }
         for name in ("notes", "architecture", "run"):
-            if not found[name]:
-                del found[name]
-        return found
+            if not record[name]:
+                del record[name]
+        return record
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
             limits[result.device] = run.ceilings_of(result)
     predicting = committed_ceilings(gpu) if any(result.backend == "cpu" for result in run.results) else None
     own = set(run.header.own)
-    found = []
+    table = []
     for result in run.results:
         row = _row(result, predicting if result.backend == "cpu" else limits[result.device])
         row = replace(row, own=f"{row.operator}/{row.variant}" in own, device=run.device_name(result))
@@ -211,9 +211,9 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
                 traffic=summarise(traffic),
                 predicted_traffic=_predicted_traffic(row, traffic, result.resources, predicting),
             )
-        found.append(row)
+        table.append(row)
     problems: dict[tuple[str, str], list[Row]] = {}
-    for row in [] if run.of_network else found:
+    for row in [] if run.of_network else table:
         problems.setdefault((row.operator, row.problem), []).append(row)
     speedups: dict[str, Speedups] = {}
     placed: dict[str, str] = {}
@@ -221,7 +221,7 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
         speedups |= _compare(group)
         for precision in dict.fromkeys(row.precision for row in group):
             placed |= {row.case: rank for row, rank in ranks(row for row in group if row.precision == precision)}
-    return [replace(row, speedups=speedups.get(row.case, row.speedups), rank=placed.get(row.case)) for row in found]
+    return [replace(row, speedups=speedups.get(row.case, row.speedups), rank=placed.get(row.case)) for row in table]
 
 
 COLUMNS = {
@@ -426,12 +426,12 @@ def _predicted_traffic(
     row: Row, traffic: Traffic, resources: Mapping[str, LaunchResources], ceilings: Peaks | None
 ) -> PredictedTraffic | None:
     """Return the predicted bytes at L2 and DRAM, and the lower bound from them and the arithmetic."""
-    found = levels(traffic, resources)
-    if found is None or ceilings is None:
+    traffic_by_level = levels(traffic, resources)
+    if traffic_by_level is None or ceilings is None:
         return None
-    limits = bounds(found, row.flops or 0, row.unit, ceilings, row.compulsory_bytes or 0, row.memory_level)
+    limits = bounds(traffic_by_level, row.flops or 0, row.unit, ceilings, row.compulsory_bytes or 0, row.memory_level)
     alone = next((bound for bound in limits if bound.limit != "launch"), None)
-    return PredictedTraffic(found.l2_bytes, found.dram_bytes, next(iter(limits), None), alone)
+    return PredictedTraffic(traffic_by_level.l2_bytes, traffic_by_level.dram_bytes, next(iter(limits), None), alone)
 
 
 def _fastest(group: Iterable[Row]) -> Row | None:
@@ -442,7 +442,7 @@ def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
     """Return the speedups of one problem's ranked rows, by case."""
     best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
     below = {row.variant: row.builds_on for row in group}
-    found: dict[str, Speedups] = {}
+    speedups_by_case: dict[str, Speedups] = {}
     for row in group:
         if not row.ranked:
             continue
@@ -450,13 +450,13 @@ def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
         base = best.get(first_variant(row.variant, below)) if not row.library else None
         if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
             base = None  # Without measured lower variants, the ladder starts with one of a less precise class.
-        found[row.case] = Speedups(
+        speedups_by_case[row.case] = Speedups(
             _speedup(best.get(row.builds_on), row),
             _speedup(_fastest(libraries), row),
             _speedup(base, row),
             *(speedup_interval(base, row) if base is not None else ()),
         )
-    return found
+    return speedups_by_case
 
 
 def first_variant(variant: str, below: Mapping[str, str]) -> str:
@@ -501,8 +501,8 @@ def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
 
 def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:
     """Return rows in order of rank with their printed ranks."""
-    found, position = [], 1
+    ranked, position = [], 1
     for tie in tie_groups(group):
-        found += [(row, f"{position}=" if len(tie) > 1 else str(position)) for row in tie]
+        ranked += [(row, f"{position}=" if len(tie) > 1 else str(position)) for row in tie]
         position += len(tie)
-    return found
+    return ranked

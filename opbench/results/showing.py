@@ -30,8 +30,8 @@ def title(run: RunData) -> str:
 
 def to_html(run: RunData) -> str:
     """Return the HTML: faults first, then each problem's variants, the fastest first; all text is escaped."""
-    found = rows(run) if run.of_network else sorted(rows(run), key=_order)
-    shown = found[:MOST_ROWS]
+    ordered = rows(run) if run.of_network else sorted(rows(run), key=_order)
+    shown = ordered[:MOST_ROWS]
     head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
     body, above = "", ""
     for row in shown:
@@ -43,7 +43,7 @@ def to_html(run: RunData) -> str:
         name, verdict, *figures = (escape(cell) for cell in _cells(row))
         body += f"<tr><td {LEFT}>{escape(node)}{name}</td><td {LEFT}>{verdict}</td>"
         body += "".join(f"<td {FIGURE}>{figure}</td>" for figure in figures) + "</tr>"
-    left = len(found) - len(shown)
+    left = len(ordered) - len(shown)
     more = f"<p>… and {left} more: run.frame() has all</p>" if left else ""
     warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in run.warnings)
     where = f"<p><b>{escape(title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"

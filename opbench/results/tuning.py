@@ -173,11 +173,11 @@ class Tuning:
 
 def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the (time, score) pairs whose score is lower than all before."""
-    found: list[tuple[float, float]] = []
+    steps: list[tuple[float, float]] = []
     for at_s, score in scores:
-        if not found or score < found[-1][1]:
-            found.append((at_s, score))
-    return found
+        if not steps or score < steps[-1][1]:
+            steps.append((at_s, score))
+    return steps
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def is_tuning(place: Path) -> bool:
 def read_tuning(place: Path) -> Tuning:
     """Return a search from its folder or its file, without an incomplete last line; a config's last trial counts."""
     path = place if place.is_file() else place / FILE
-    found: Tuning | None = None
+    tuning: Tuning | None = None
     trials: dict[tuple[tuple[str, int], ...], Trial] = {}
     for number, line in read_lines(path):
         kind = line.pop("type")
@@ -231,21 +231,21 @@ def read_tuning(place: Path) -> Tuning:
             if kind == "tuning":
                 if line.get("format") != FORMAT:
                     raise ValueError(f"format {line.get('format')} is not known; this opbench reads {FORMAT}")
-                found = found or Tuning(path.parent, from_json(Begun, line))
+                tuning = tuning or Tuning(path.parent, from_json(Begun, line))
             elif kind == "trial":
                 trial = from_json(Trial, line)
                 trials[tuple(trial.config.items())] = trial
-            elif kind == "finals" and found:
-                found.finals = from_json(Finals, line)
-            elif kind == "energies" and found:
-                found.energies = from_json(Energies, line)
-            elif kind == "stopped" and found:
-                found.stopped = from_json(Stopped, line)
+            elif kind == "finals" and tuning:
+                tuning.finals = from_json(Finals, line)
+            elif kind == "energies" and tuning:
+                tuning.energies = from_json(Energies, line)
+            elif kind == "stopped" and tuning:
+                tuning.stopped = from_json(Stopped, line)
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"{path}:{number}: corrupt line ({error}); delete that line, then --resume", cause=error
             ) from None
-    if found is None:
+    if tuning is None:
         raise UsageError(f"{path}:1: holds no search (opbench tune FILE.cu --out DIR)")
-    found.trials = list(trials.values())
-    return found
+    tuning.trials = list(trials.values())
+    return tuning

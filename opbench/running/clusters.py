@@ -137,7 +137,7 @@ class SlurmFile:
 
     def options(self, host: str, shared: Path) -> dict[str, object]:
         """Return the arguments of `dask_jobqueue.SLURMCluster`, with one worker and therefore one GPU per job."""
-        found: dict[str, object] = {
+        options: dict[str, object] = {
             "queue": self.queue,
             "account": self.account,
             "cores": self.cores,
@@ -153,7 +153,7 @@ class SlurmFile:
             "protocol": "tls://" if self.tls else "tcp://",
             "security": True if self.tls else None,  # new certificates for this run
         }
-        return found | ({"python": self.python} if self.python else {})
+        return options | ({"python": self.python} if self.python else {})
 
 
 def private_address(interface: str = "") -> str:
@@ -163,30 +163,31 @@ def private_address(interface: str = "") -> str:
     """
     import psutil
 
-    found: dict[str, list[str]] = {
+    addresses_by_interface: dict[str, list[str]] = {
         name: [a.address for a in addresses if a.family == socket.AF_INET]
         for name, addresses in psutil.net_if_addrs().items()
     }
     if interface:
-        if not found.get(interface):
+        if not addresses_by_interface.get(interface):
             raise UsageError(
-                f"interface = {interface!r}: has no IPv4 address; this machine has {', '.join(found)}",
+                f"interface = {interface!r}: has no IPv4 address; this machine has {', '.join(addresses_by_interface)}",
                 kind="no-address",
                 subject="interface",
                 value=interface,
-                allowed=tuple(found),
+                allowed=tuple(addresses_by_interface),
             )
-        return found[interface][0]
-    for addresses in found.values():
+        return addresses_by_interface[interface][0]
+    for addresses in addresses_by_interface.values():
         for address in addresses:
             known = ipaddress.ip_address(address)
             if known.is_private and not known.is_loopback and not known.is_link_local:
                 return address
     raise EnvironmentFault(
         "no interface of this machine has a private address for the scheduler, which runs any code that it "
-        f"receives; name an interface that only the cluster can reach: interface = ... (here are {', '.join(found)})",
+        f"receives; name an interface that only the cluster can reach: interface = ... "
+        f"(here are {', '.join(addresses_by_interface)})",
         kind="no-private-address",
-        allowed=tuple(found),
+        allowed=tuple(addresses_by_interface),
     )
 
 

@@ -152,11 +152,11 @@ def _explain_launches(
 def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]:
     """Compare the traffic of each kernel with that of the first one on the same problem."""
     first: dict[tuple[str, str], Explained] = {}
-    found = []
+    comparisons = []
     for one in explained:
         base = first.setdefault((one.operator, one.problem), one)
         if base is not one:
-            found.append(
+            comparisons.append(
                 VariantComparison(
                     operator=one.operator,
                     problem=one.problem,
@@ -166,7 +166,7 @@ def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]
                     new_traffic=summarise(one.traffic),
                 )
             )
-    return found
+    return comparisons
 
 
 def sources_of(own: Path, traffic: Traffic) -> dict[str, str]:

@@ -284,9 +284,9 @@ def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[
     for name, value in dict.fromkeys(macro for each in macros.values() for macro in each):
         values.setdefault(name, []).append(value)
     unseen: set[tuple[str, str]] = set()
-    for name, found in values.items():
-        if len(found) <= FEW_MODULES or name in tunables:
-            unseen |= {(name, value) for value in found[:: -(-len(found) // FEW_MODULES)]}
+    for name, choices in values.items():
+        if len(choices) <= FEW_MODULES or name in tunables:
+            unseen |= {(name, value) for value in choices[:: -(-len(choices) // FEW_MODULES)]}
     chosen: list[BuildRequest | str] = []
     while len(chosen) < FEW_MODULES and (unseen or not chosen):
         best = max(

@@ -80,14 +80,14 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
     table = read_toml(path)
     try:
         _require_known(table, SUITE_KEYS, "key")
-        found = _Expansion()
+        expansion = _Expansion()
         for entry in table.get("run", []):
             if only and isinstance(entry, dict) and entry.get("operator", only) != only:
                 continue
             expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
-            expand(entry, catalog, backend, found)
-        if not found.cases and not only:
-            raise UsageError(_no_case(found.left_out), kind="no-case", value=found.left_out)
+            expand(entry, catalog, backend, expansion)
+        if not expansion.cases and not only:
+            raise UsageError(_no_case(expansion.left_out), kind="no-case", value=expansion.left_out)
         timing = _timing(table.get("timing", {}))
     except UsageError as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
@@ -101,7 +101,7 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
                 value=limit,
                 allowed=0,
             )
-    cases = tuple(found.cases.values())
+    cases = tuple(expansion.cases.values())
     return Suite(
         path.stem,
         table.get("title", path.stem),
@@ -109,7 +109,7 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
         timing,
         time_limit_s=limits["time_limit_s"],
         traced_work=limits["traced_work"],
-        left_out=found.left_out,
+        left_out=expansion.left_out,
     )
 
 
@@ -187,23 +187,23 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     chosen = [(variant, variant.configs) for variant in variants]
     named = [catalog.operator(operator).parse(problem) for problem in problems]
     listed = list(dict.fromkeys(c.problem for c in shipped))
-    found = _Expansion()
+    expansion = _Expansion()
     for problem in named or dict.fromkeys(stored_for(v, p) for p in listed for v in variants):
-        found.add(problem, chosen)
+        expansion.add(problem, chosen)
     if not named:
-        found.add_fitting(chosen, listed, catalog.operator(operator), backend)
+        expansion.add_fitting(chosen, listed, catalog.operator(operator), backend)
     for file in dict.fromkeys(variant.path for variant in variants):
-        if not any(case.variant.path == file for case in found.cases.values()):
+        if not any(case.variant.path == file for case in expansion.cases.values()):
             unfit = next(variant for variant in variants if variant.path == file)
-            raise NoFittingProblem(f"{file}: {_no_case(found.left_out)}", unfit, found.left_out)
+            raise NoFittingProblem(f"{file}: {_no_case(expansion.left_out)}", unfit, expansion.left_out)
     met = {(c.variant.name, str(c.config)): c for c in shipped}.values()
-    others = dict.fromkeys(c.problem for c in found.cases.values() if c.problem not in listed)
+    others = dict.fromkeys(c.problem for c in expansion.cases.values() if c.problem not in listed)
     more = [replace(c, problem=problem) for problem in others for c in met]
     shipped += [c for c in more if c.unmet() is None]
     cases = []
-    for problem, own in itertools.groupby(found.cases.values(), lambda c: c.problem):
+    for problem, own in itertools.groupby(expansion.cases.values(), lambda c: c.problem):
         cases += [*own, *(c for c in shipped if c.problem == problem)]
-    return replace(quick, cases=tuple(cases), left_out=found.left_out)
+    return replace(quick, cases=tuple(cases), left_out=expansion.left_out)
 
 
 def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
@@ -218,7 +218,7 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
         return replace(
             suite, cases=cases, left_out={p: w for p, w in quick.left_out.items() if p.startswith(f"{operator}(")}
         )
-    found = _Expansion()
+    expansion = _Expansion()
     variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
     if not variants:
         raise UsageError(
@@ -227,12 +227,12 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
             subject=operator,
         )
     for problem in catalog.operator(operator).examples():
-        found.add(problem, variants)
-    if not found.cases:
+        expansion.add(problem, variants)
+    if not expansion.cases:
         raise UsageError(
-            f"{operator}: {_no_case(found.left_out)}", kind="no-case", subject=operator, value=found.left_out
+            f"{operator}: {_no_case(expansion.left_out)}", kind="no-case", subject=operator, value=expansion.left_out
         )
-    return replace(suite, cases=tuple(found.cases.values()), left_out=found.left_out)
+    return replace(suite, cases=tuple(expansion.cases.values()), left_out=expansion.left_out)
 
 
 def suite_for_case(case: Case, catalog: Catalog) -> Suite:
@@ -364,7 +364,7 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
     return TimingOptions(**table)
 
 
-def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, expansion: _Expansion) -> None:
     """Add the cases of an operator's [[run]]; its settings for the other backend are validated, too."""
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
@@ -389,10 +389,10 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Ex
         )
     with_configs = [(variant, _choose_configs(variant, entry)) for variant in variants]
     for problem in problems[backend]:
-        found.add(problem, with_configs)
+        expansion.add(problem, with_configs)
 
 
-def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, found: _Expansion) -> None:
+def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, expansion: _Expansion) -> None:
     """Add a network's distinct problems after all passes, each with every fitting variant in the allowed precision."""
     _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
     _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
@@ -416,7 +416,7 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, fo
     for problem in problems:
         variants = [v for v in ladders[problem.name] if any(_is_meant(v, p) for p in patterns)]
         able = [v for v in variants if v.precision in ALLOWED[precision]]
-        found.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
+        expansion.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
 
 
 def _is_meant(variant: Variant, pattern: str) -> bool:

@@ -85,14 +85,14 @@ def bare_file(
     if bare and not memory and not sizes:
         try:
             proposal = header_of(path, catalog)
-            found = cases_of(path)
+            cases = cases_of(path)
         except UsageError as error:
             note(f"memory mode: {error.fact if isinstance(error, NoOperator) else error}")
         else:
             note(f"{path}: no header; operator {proposal.operator} ({'; '.join(proposal.evidence)})")
             for guess in proposal.guesses:
                 note(f"guess: {guess}")
-            return found, None
+            return cases, None
     header, plans = proposed_plan(path, catalog.include, sizes)
     note(f"{path}: {MEMORY_ONLY}")
     for guess in header.guesses:
@@ -134,8 +134,8 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
             raise UsageError(f"{target}: {refusal}")
         cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet(p, c) is None]
     listing = catalog.command("check", target, list=True)
-    found = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
-    return max(found, key=lambda case: (case.problem.bytes(), -found.index(case)))
+    matches = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
+    return max(matches, key=lambda case: (case.problem.bytes(), -matches.index(case)))
 
 
 def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, suite: str) -> list[Case]:
@@ -176,18 +176,20 @@ def cases_to_check(
             )
         return [catalog.case(str(target))]
     if is_file(target):
-        found = list(own_variants(path, catalog))
+        variants = list(own_variants(path, catalog))
     elif "/" in str(target):
-        found = [catalog.variant(*str(target).split("/", 1))]
+        variants = [catalog.variant(*str(target).split("/", 1))]
     else:
-        found = catalog.variants(str(target))
+        variants = catalog.variants(str(target))
     cases = []
-    absent = {place: name for v in found if not is_shipped(v) for place, name in absent_headers(v.sources, v.include)}
+    absent = {
+        place: name for v in variants if not is_shipped(v) for place, name in absent_headers(v.sources, v.include)
+    }
     for place, name in absent.items():
         note(
             f"{place}: header '{name}' was not found and is taken as empty: only kernels that use nothing of it compile"
         )
-    for variant in found:
+    for variant in variants:
         operator = catalog.operator(variant.operator)
         examples = list(dict.fromkeys(map(operator.parse, problems) if problems else examples_of(variant, operator)))
         _require_reference(variant.operator, examples, seed)
@@ -203,7 +205,7 @@ def cases_to_check(
         ]
         if not pairs:
             refusal = no_problem("check", target, variant, catalog, problems, seed)
-            if len(found) == 1:
+            if len(variants) == 1:
                 raise UsageError(refusal)
             note(refusal)
             continue

@@ -60,28 +60,30 @@ class GpuBench:
         """Return the configs that were compiled since the last call."""
         return [self._prepared(number, found) for number, found in self._compilers.done(wait_s)]
 
-    def _prepared(self, number: int, found: CompiledCase) -> CompiledConfig:
-        ending: Ending = "refused" if found.refused else "overtime" if found.overtime else "unfit"
-        if reason := found.refused or found.overtime or found.unfit:
+    def _prepared(self, number: int, compiled: CompiledCase) -> CompiledConfig:
+        ending: Ending = "refused" if compiled.refused else "overtime" if compiled.overtime else "unfit"
+        if reason := compiled.refused or compiled.overtime or compiled.unfit:
             trial = Trial(
                 self._space[number],
                 ending,
                 reason=reason,
-                registers=found.registers,
-                shared_bytes=found.shared_bytes,
-                occupancy=found.occupancy,
-                compile_s=found.compile_s,
+                registers=compiled.registers,
+                shared_bytes=compiled.shared_bytes,
+                occupancy=compiled.occupancy,
+                compile_s=compiled.compile_s,
             )
             return CompiledConfig(number, trial)
-        twin = self._twins.setdefault(found.identity, number) if found.identity else number
+        twin = self._twins.setdefault(compiled.identity, number) if compiled.identity else number
         seen = twin if twin != number else None
-        return CompiledConfig(number, None, seen, found.registers, found.shared_bytes, found.occupancy, found.compile_s)
+        return CompiledConfig(
+            number, None, seen, compiled.registers, compiled.shared_bytes, compiled.occupancy, compiled.compile_s
+        )
 
     def race(
         self, numbers: Sequence[int], leader: int | None, until_s: float, options: RaceOptions | None = None
     ) -> Mapping[int, RaceSamples | Trial]:
         """Race configs against the leader; a config that kills the worker fails, and the others race again."""
-        found: dict[int, RaceSamples | Trial] = {}
+        outcomes: dict[int, RaceSamples | Trial] = {}
         running = {self.case(number).name: number for number in numbers}
         first = self.case(leader) if leader is not None else None
         while running:
@@ -92,20 +94,20 @@ class GpuBench:
             if isinstance(outcome, RaceResult):
                 number_of = {first.name: leader, **running} if first and leader is not None else running
                 for name, raced in outcome.raced.items():
-                    found[number_of[name]] = raced
+                    outcomes[number_of[name]] = raced
                 reasons: Mapping[Ending, Mapping[str, str]] = {"wrong": outcome.wrong, "failed": outcome.failed}
                 for ending, by_name in reasons.items():
                     for name, reason in by_name.items():
-                        found[number_of[name]] = Trial(self._space[number_of[name]], ending, reason=reason)
-                return found
+                        outcomes[number_of[name]] = Trial(self._space[number_of[name]], ending, reason=reason)
+                return outcomes
             if culprit not in running:
                 if first is None or culprit != first.name:
                     raise outcome
                 first = leader = None  # it ran before, so the others can race without it
                 continue
             number = running.pop(culprit)
-            found[number] = Trial(self._space[number], "failed", reason=str(outcome))
-        return found
+            outcomes[number] = Trial(self._space[number], "failed", reason=str(outcome))
+        return outcomes
 
     def _race_once(
         self, cases: list[PackedCase], leader: PackedCase | None, until_s: float, options: RaceOptions

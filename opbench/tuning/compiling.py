@@ -41,14 +41,14 @@ class Compilers:
 
     def done(self, wait_s: float) -> list[tuple[int, CompiledCase]]:
         """Return what was compiled since the last call; wait up to this time for a first pending result."""
-        found: list[tuple[int, CompiledCase]] = []
+        compiled: list[tuple[int, CompiledCase]] = []
         while self._pending:
             try:
-                found.append(self._done.get(block=wait_s > 0 and not found, timeout=wait_s))
+                compiled.append(self._done.get(block=wait_s > 0 and not compiled, timeout=wait_s))
             except queue.Empty:
                 break
             self._pending -= 1
-        return found
+        return compiled
 
     def close(self) -> None:
         """Stop all compilers; unfinished configs are dropped."""

@@ -92,9 +92,9 @@ class Search:
             if not self.pending and not self.waiting:
                 return "every config tried"
             idle = len(self.waiting) < self.batch and self.pending > 0
-            found = self.bench.compiled(until_s - self.bench.now() if idle else 0.0)
-            self.pending -= len(found)
-            self.waiting += [prepared for prepared in found if not self._ended_at_compiling(prepared)]
+            prepared_configs = self.bench.compiled(until_s - self.bench.now() if idle else 0.0)
+            self.pending -= len(prepared_configs)
+            self.waiting += [prepared for prepared in prepared_configs if not self._ended_at_compiling(prepared)]
             if len(self.waiting) >= self.batch or (self.waiting and not self.pending):
                 self._race(self.waiting[: self.batch], until_s)
                 del self.waiting[: self.batch]
@@ -134,9 +134,9 @@ class Search:
 
     def _race(self, batch: Sequence[CompiledConfig], until_s: float) -> None:
         by_number = {prepared.number: prepared for prepared in batch}
-        found = self.bench.race(list(by_number), self.leader, until_s)
-        factor = self._factor(found)
-        for number, outcome in found.items():
+        outcomes = self.bench.race(list(by_number), self.leader, until_s)
+        factor = self._factor(outcomes)
+        for number, outcome in outcomes.items():
             if isinstance(outcome, Trial):
                 self._end(number, outcome)
                 continue

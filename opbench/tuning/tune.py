@@ -192,9 +192,9 @@ def _racing(options: TuneOptions) -> RaceOptions:
 def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -> Energies:
     """Return the joules of the finals' configs, sampled in rounds."""
     numbers = [number for config in finals.configs if (number := search.space.number_of(config)) is not None]
-    found = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
+    outcomes = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
     energies = []
-    for number, raced in found.items():
+    for number, raced in outcomes.items():
         if isinstance(raced, RaceSamples) and raced.samples:
             interval = raced.interval
             samples = tuple(raced.samples)

@@ -233,11 +233,11 @@ def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, cat
 
 def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     """Return the timed cases of some runs; the run named last wins, and cases that no longer exist are skipped."""
-    found: dict[str, tuple[Result, str]] = {}
+    result_by_case: dict[str, tuple[Result, str]] = {}
     for folder in folders:
-        found |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
+        result_by_case |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
     merged: dict[tuple[str, str], list[TimedCase]] = {}
-    for result, source in found.values():
+    for result, source in result_by_case.values():
         for key, entries in timed_cases([result], source).items():
             merged.setdefault(key, []).extend(entries)
     return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)

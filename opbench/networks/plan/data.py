@@ -158,13 +158,13 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     in_colour = image[1] == 3
     if plain == "digits":
         size = _read_number(name, option) if option else image[2]
-        found = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
+        data = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
     elif plain == "textures" and not shift:
-        found = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)
+        data = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)
     elif Path(name).is_dir():
-        found = _read_folder(Path(name))
+        data = _read_folder(Path(name))
     elif name.endswith(".npz"):
-        found = _read_file(Path(name))
+        data = _read_file(Path(name))
     else:
         raise UsageError(
             f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or a folder, an .npz",
@@ -172,16 +172,16 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
             subject="data set",
             value=name,
         )
-    if found.images.shape[1:] != tuple(image[1:]):
+    if data.images.shape[1:] != tuple(image[1:]):
         raise UsageError(
-            f"--data {name}: its images are {list(found.images.shape[1:])}; {network or 'the network'} takes "
-            f"{list(image[1:])}{_fitting_command(plain, found.images.shape, image, network)}",
+            f"--data {name}: its images are {list(data.images.shape[1:])}; {network or 'the network'} takes "
+            f"{list(image[1:])}{_fitting_command(plain, data.images.shape, image, network)}",
             kind="other-shape",
             subject=name,
-            value=found.images.shape[1:],
+            value=data.images.shape[1:],
             allowed=tuple(image[1:]),
         )
-    return found
+    return data
 
 
 def _fitting_command(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
@@ -242,8 +242,8 @@ def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> Data
     if size != images.shape[2]:
         trained, test = enlarge_images(trained, size), enlarge_images(test, size)
     targets = classes.astype(np.int32)
-    found = DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
-    return found.in_colour() if in_colour else found
+    data = DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
+    return data.in_colour() if in_colour else data
 
 
 def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: bool = False) -> DataSet:
@@ -276,8 +276,8 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
 
     images, masks = draw(count, 0, factor * TRAINED_ROWS)
     held_images, held_masks = draw(max(1, count // 8), factor * TRAINED_ROWS, factor * PHOTO)
-    found = DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
-    return found.in_colour() if in_colour else found
+    data = DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
+    return data.in_colour() if in_colour else data
 
 
 def _to_ranks(image: np.ndarray) -> np.ndarray:
@@ -300,15 +300,15 @@ def _random_mask(rng: np.random.Generator, size: int) -> np.ndarray:
 def _read_file(path: Path) -> DataSet:
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
+            content = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError) as error:
         raise UsageError(f"--data {path}: cannot be read: {error}; an .npz of numpy.savez", cause=error) from None
     for name in ("images", "targets"):
-        if name not in found:
-            raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(found)})")
-    images, targets = np.asarray(found["images"], np.float32), _convert_targets(found["targets"])
-    if "held_images" in found and "held_targets" in found:
-        held = np.asarray(found["held_images"], np.float32), _convert_targets(found["held_targets"])
+        if name not in content:
+            raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(content)})")
+    images, targets = np.asarray(content["images"], np.float32), _convert_targets(content["targets"])
+    if "held_images" in content and "held_targets" in content:
+        held = np.asarray(content["held_images"], np.float32), _convert_targets(content["held_targets"])
         return DataSet(str(path), images, targets, *held, loss=_usual_loss(targets))
     return own_data(images, targets, str(path))
 

@@ -228,15 +228,15 @@ class Context:
 
     def _allocate_values(self) -> dict[str, Buffer]:
         graph, backend = self.network.graph, self.network.backend
-        given = {**self.network.weights, **self.network.state}
-        own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in given]
+        weights_and_state = {**self.network.weights, **self.network.state}
+        own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in weights_and_state]
         if not isinstance(backend, Arena):
             self._allocated = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
-            return {**given, **self._allocated}
+            return {**weights_and_state, **self._allocated}
         self._allocated = {"activations": backend.arena(self.memory.peak_bytes)}
         arena, offsets = self._allocated["activations"], self.memory.offsets
         placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
-        return {**given, **placed}
+        return {**weights_and_state, **placed}
 
     def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
         """Return where a value is: its own memory, that of the value that it views or updates, or a part of that.

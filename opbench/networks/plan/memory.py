@@ -123,13 +123,13 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
 def _ancestors(graph: Graph) -> list[int]:
     """Return for each node a bit mask of the nodes that must end before it starts."""
     index = {node.name: i for i, node in enumerate(graph.nodes)}
-    found: list[int] = []
+    ancestors: list[int] = []
     for node in graph.nodes:
         bits = 0
         for name in graph.waits_for(node.name):
-            bits |= found[index[name]] | 1 << index[name]
-        found.append(bits)
-    return found
+            bits |= ancestors[index[name]] | 1 << index[name]
+        ancestors.append(bits)
+    return ancestors
 
 
 def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:

@@ -32,10 +32,10 @@ def check_nodes(
     """
     broken = _compile_cases(cases, worker)
     values = {name: _to_stored_form(graph, name, array) for name, array in inputs.items()}
-    found = {}
+    verdicts = {}
     for node in graph.nodes:
         on_start(node.name)
-        given = {
+        node_inputs = {
             t.name: _value(graph, values, value).reshape(t.shape)
             for t, value in node.tensors()
             if t.name in node.inputs
@@ -43,14 +43,14 @@ def check_nodes(
         case = cases[node.name]
         outputs: Arrays = {}
         if case.name in broken:
-            found[node.name] = NodeVerdict(False, "failed", broken[case.name])
+            verdicts[node.name] = NodeVerdict(False, "failed", broken[case.name])
         else:
-            found[node.name], outputs = _check_node(case, given, worker, limit_s)
-        if not found[node.name].right:
-            outputs = _reference_outputs(node, given)
+            verdicts[node.name], outputs = _check_node(case, node_inputs, worker, limit_s)
+        if not verdicts[node.name].right:
+            outputs = _reference_outputs(node, node_inputs)
         for name, value in node.outputs.items():
             _store_output(graph, values, value, outputs[name])
-    return found
+    return verdicts
 
 
 def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
@@ -70,10 +70,10 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     return broken
 
 
-def _check_node(case: Case, given: Arrays, worker: Worker, limit_s: float) -> tuple[NodeVerdict, Arrays]:
+def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> tuple[NodeVerdict, Arrays]:
     """Return the check of one node and, if it is right, its outputs."""
     try:
-        checked = worker.ask(Check(pack(case), given), limit_s)
+        checked = worker.ask(Check(pack(case), inputs), limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:

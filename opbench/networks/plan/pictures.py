@@ -47,7 +47,7 @@ def labels(source: str, count: int) -> tuple[int, ...]:
 
 def _test_digits(image: tuple[int, int, int, int]) -> np.ndarray:
     """Return test digits, repeated in turn, enlarged as for training."""
-    found, _ = digits_test_set(image[0])
+    digits, _ = digits_test_set(image[0])
     if image[1] != 1 or image[2] != image[3]:
         raise UsageError(
             f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file",
@@ -55,7 +55,7 @@ def _test_digits(image: tuple[int, int, int, int]) -> np.ndarray:
             subject="--image",
             value=image[1:],
         )
-    return found if image[2] == found.shape[2] else enlarge_images(found, image[2])
+    return digits if image[2] == digits.shape[2] else enlarge_images(digits, image[2])
 
 
 def _open_picture(path: Path) -> Image.Image:

@@ -76,7 +76,7 @@ class Plan:
     def cases(self, graph: Graph, catalog: Catalog | None = None) -> dict[str, Case]:
         """Return the case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
         catalog = catalog or Catalog()
-        found = {}
+        cases = {}
         for node in graph.nodes:
             if node.name not in self.choices:
                 raise UsageError(
@@ -86,13 +86,13 @@ class Plan:
                     kind="no-variant",
                     subject=node.name,
                 )
-            found[node.name] = _planned_case(catalog, node, self.choices[node.name].case)
-        return found
+            cases[node.name] = _planned_case(catalog, node, self.choices[node.name].case)
+        return cases
 
 
 def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
     """Return the right, measured cases by operator and printed problem, fastest first."""
-    found: dict[tuple[str, str], list[TimedCase]] = {}
+    cases_by_problem: dict[tuple[str, str], list[TimedCase]] = {}
     for result in results:
         measured = result.measurement
         if result.status != "right" or not measured:
@@ -100,8 +100,8 @@ def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str],
         off = measured.offset_s or 0.0
         kernel, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
         entry = TimedCase(result.case, result.precision, kernel, low, high, result.library, source)
-        found.setdefault((result.operator, result.problem), []).append(entry)
-    return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in found.items()}
+        cases_by_problem.setdefault((result.operator, result.problem), []).append(entry)
+    return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in cases_by_problem.items()}
 
 
 def best(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
@@ -182,15 +182,15 @@ def choose(
 
         Else the name of a node without one.
         """
-        found: dict[str, Choice] = {}
+        choices: dict[str, Choice] = {}
         for name, entries in timed_cases.items():
             needs = workspaces[name]
             fitting = [case for case in needs if allowed(name, needs[case])]
             if not fitting:
                 return name
             measured = [entries[case] for case in fitting if case in entries]
-            found[name] = _choose_fastest(measured, needs) if measured else Choice(fitting[0])
-        return {node.name: found[first[node.name]] for node in graph.nodes}
+            choices[name] = _choose_fastest(measured, needs) if measured else Choice(fitting[0])
+        return {node.name: choices[first[node.name]] for node in graph.nodes}
 
     def peak(choices: Mapping[str, Choice]) -> int:
         sizes = {name: workspaces[first[name]][choice.case] for name, choice in choices.items()}

@@ -136,7 +136,7 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Again]:
     graph, groups = training.graph, training.groups
     readers = _reading_nodes(graph)
     runs = Counter(original(node.name) for node in graph.nodes)
-    found = []
+    candidates = []
     for number, node in enumerate(graph.nodes[:moment]):
         cheap = node.problem.flops() <= CHEAP_FLOPS_PER_BYTE * node.problem.bytes()
         first = node.name == original(node.name) and groups.get(node.name) == "forward"
@@ -149,8 +149,8 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Again]:
                 continue
             saved = aligned(graph.values[value].nbytes) - _extended_lifetimes(graph, node, readers, moment, late[0])
             if saved > 0 and _can_repeat(graph, node, late[0]):
-                found.append(Again(value, moment, saved, node.problem.bytes()))
-    return found
+                candidates.append(Again(value, moment, saved, node.problem.bytes()))
+    return candidates
 
 
 def _reading_nodes(graph: Graph) -> dict[str, list[int]]:

@@ -310,8 +310,8 @@ def _prepared_peers(
         yield {}, {}
         return
     gpu = TorchGpu(backend)
-    with peers(original, contents, options.precision, gpu, options.compare_limit_s) as found:
-        yield found, versions_of(gpu.torch)
+    with peers(original, contents, options.precision, gpu, options.compare_limit_s) as prepared:
+        yield prepared, versions_of(gpu.torch)
 
 
 def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Peaks | None:
@@ -384,12 +384,12 @@ def _check_outputs(
 ) -> dict[str, OutputVerdict]:
     """Compare the outputs with the float64 reference of the whole network before all passes."""
     allowed = allowed_norm(graph, cases)
-    found: dict[str, OutputVerdict] = {}
+    verdicts: dict[str, OutputVerdict] = {}
     for name, out in outputs.items():
         want = reference[name]
         norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
-        found[name] = OutputVerdict(norm, allowed, bool(norm <= allowed))
-    return found
+        verdicts[name] = OutputVerdict(norm, allowed, bool(norm <= allowed))
+    return verdicts
 
 
 def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:

@@ -200,7 +200,7 @@ class BothTimes:
 
 def time_both(
     own: Launch,
-    found: Mapping[str, Peer],
+    peer_by_name: Mapping[str, Peer],
     clock: Clock,
     wait: Callable[[], object],
     options: TimingOptions,
@@ -213,24 +213,24 @@ def time_both(
     `facts` holds the other recorded values of each peer (`facts_of`); peers with an error are not timed as graphs.
     `turns` renew the network before each of its samples; peers take other inputs before each of theirs.
     """
-    graphs = {name: peer.replay for name, peer in found.items() if peer.replay and not facts[name].error}
-    calls = {name: peer.call for name, peer in found.items() if peer.call}
-    peers = {name: facts[name] for name in found}
+    graphs = {name: peer.replay for name, peer in peer_by_name.items() if peer.replay and not facts[name].error}
+    calls = {name: peer.call for name, peer in peer_by_name.items() if peer.call}
+    peers = {name: facts[name] for name in peer_by_name}
     renewed: dict[str, LaunchSource] = {OWN: turns} if turns else {}
-    changing = {name: PeerLaunches(found[name]) for name in graphs if found[name].write}
+    changing = {name: PeerLaunches(peer_by_name[name]) for name in graphs if peer_by_name[name].write}
     try:
         measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed | changing)
         for name in changing:
-            if write := found[name].write:
+            if write := peer_by_name[name].write:
                 write(0)
         host = host_times({OWN: own, **calls}, wait) if calls else {}
     except Exception as error:  # such as memory that PyTorch does not get any more
-        if not found:
+        if not peer_by_name:
             raise
-        for name in found:
+        for name in peer_by_name:
             peers[name] = replace(peers[name], error=peers[name].error or on_one_line(error))
         return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, peers)
-    for name in found:
+    for name in peer_by_name:
         if name in measured:
             peers[name] = replace(peers[name], captured=True, times=measured[name])
         if name in host:

@@ -70,11 +70,11 @@ def to_module(
         return known[name]
 
     for node in graph.nodes:
-        given = {tensor: get(name) for tensor, name in node.inputs.items()}
+        call_of_tensor = {tensor: get(name) for tensor, name in node.inputs.items()}
         if node.name in factors:
-            made = [trace.call_function(torch.mul, (given["x"], factors[node.name]))]
+            made = [trace.call_function(torch.mul, (call_of_tensor["x"], factors[node.name]))]
         else:
-            made = _call(trace, graph, node, given, training)
+            made = _call(trace, graph, node, call_of_tensor, training)
         known |= dict(zip(node.outputs.values(), made, strict=True))
     trace.output(tuple(get(name) for name in graph.outputs))
     trace.lint()
@@ -92,7 +92,7 @@ def _identifier(name: str) -> str:
 
 
 def _call(
-    trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call], training: bool
+    trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call], training: bool
 ) -> list[Call | None]:
     """Return the calls that compute a node's outputs, in the order of its problem's."""
     import torch
@@ -111,61 +111,61 @@ def _call(
         return trace.call_function(function, args, options)
 
     def window(function: Callable[..., object], **options: object) -> Call:
-        return call(function, given["x"], axes["window"], axes["stride"], axes["padding"], **options)
+        return call(function, inputs["x"], axes["window"], axes["stride"], axes["padding"], **options)
 
     def upsampled(x: Call, scale: int | str, mode: int | str) -> Call:
         corners = {"align_corners": False} if mode == "bilinear" else {}
         return call(functional.interpolate, x, scale_factor=scale, mode=mode, **corners)
 
     def norm() -> Call:
-        parts = {"weight": given["scale"], "bias": given["shift"], "training": training, "eps": EPSILON}
-        return call(functional.batch_norm, given["x"], given["mean"], given["variance"], **parts)
+        parts = {"weight": inputs["scale"], "bias": inputs["shift"], "training": training, "eps": EPSILON}
+        return call(functional.batch_norm, inputs["x"], inputs["mean"], inputs["variance"], **parts)
 
     def layer_norm() -> list[Call | None]:
-        total = call(torch.add, given["x"], given["residual"]) if "residual" in given else given["x"]
+        total = call(torch.add, inputs["x"], inputs["residual"]) if "residual" in inputs else inputs["x"]
         shape = (axes["cols"],)
-        out = call(functional.layer_norm, total, shape, given["weight"], given["bias"], EPSILON)
-        return [out, None, None, *([total] if "residual" in given else [])]  # nothing here reads mean and rstd
+        out = call(functional.layer_norm, total, shape, inputs["weight"], inputs["bias"], EPSILON)
+        return [out, None, None, *([total] if "residual" in inputs else [])]  # nothing here reads mean and rstd
 
     def attention() -> Call:
         sizes = [int(axes[name]) for name in ("batch", "queries", "heads", "depth")]
         batch, tokens, heads, depth = sizes
-        packed = call(torch.reshape, given["qkv"], (batch, tokens, 3, heads, depth))
+        packed = call(torch.reshape, inputs["qkv"], (batch, tokens, 3, heads, depth))
         parts = [call(torch.transpose, call(torch.select, packed, 2, part), 1, 2) for part in range(3)]
         out = call(functional.scaled_dot_product_attention, *parts, is_causal=axes["mask"] == "causal")
         return call(torch.reshape, call(torch.transpose, out, 1, 2), (batch * tokens, heads * depth))
 
     def rows() -> Call:
-        return call(torch.index_select, given["data"], 0, call(torch.reshape, given["order"], (axes["rows"],)))
+        return call(torch.index_select, inputs["data"], 0, call(torch.reshape, inputs["order"], (axes["rows"],)))
 
     def joined() -> Call:
-        return call(torch.cat, (given["skip"], upsampled(given["low"], 2, "nearest")), 1)
+        return call(torch.cat, (inputs["skip"], upsampled(inputs["low"], 2, "nearest")), 1)
 
     def conv(image: Call) -> Call:
         geometry = {"stride": axes.get("stride", 1), "padding": axes["padding"]}
-        product = call(functional.conv2d, image, given["weight"], given.get("bias"), **geometry)
-        return call(torch.add, product, given["residual"]) if "residual" in given else product
+        product = call(functional.conv2d, image, inputs["weight"], inputs.get("bias"), **geometry)
+        return call(torch.add, product, inputs["residual"]) if "residual" in inputs else product
 
     makers: dict[str, Callable[[], Call | list[Call | None]]] = {
         "layernorm": layer_norm,
         "attention": attention,
         "gather": rows,
-        "conv2d": lambda: conv(given["image"]),
-        "linear": lambda: call(functional.linear, given["x"], given["weight"], given["bias"]),
-        "matmul": lambda: call(torch.matmul, given["a"], given["b"]),
-        "relu": lambda: call(functional.relu, given["x"]),
+        "conv2d": lambda: conv(inputs["image"]),
+        "linear": lambda: call(functional.linear, inputs["x"], inputs["weight"], inputs["bias"]),
+        "matmul": lambda: call(torch.matmul, inputs["a"], inputs["b"]),
+        "relu": lambda: call(functional.relu, inputs["x"]),
         "maxpool2d": lambda: window(functional.max_pool2d),
         "avgpool2d": lambda: window(functional.avg_pool2d, count_include_pad=axes["divisor"] == "window"),
-        "upsample2d": lambda: upsampled(given["x"], axes["scale"], axes["mode"]),
-        "concat": lambda: call(torch.cat, (given["a"], given["b"]), 1),
-        "split": lambda: call(torch.split, given["x"], (axes["c1"], axes["c2"]), 1),
+        "upsample2d": lambda: upsampled(inputs["x"], axes["scale"], axes["mode"]),
+        "concat": lambda: call(torch.cat, (inputs["a"], inputs["b"]), 1),
+        "split": lambda: call(torch.split, inputs["x"], (axes["c1"], axes["c2"]), 1),
         "upsample_concat": joined,
         "upsample_concat_conv2d": lambda: conv(joined()),
         "batchnorm2d": norm,
-        "softmax": lambda: call(functional.softmax, given["x"], dim=-1),
-        "elementwise": lambda: (_arithmetic if axes["op"] in ARITHMETIC else _activation)(trace, graph, node, given),
-        "add": lambda: call(torch.add, *given.values()),
-        "dropout": lambda: call(functional.dropout, given["x"], int(axes["percent"]) / 100, training=training),
+        "softmax": lambda: call(functional.softmax, inputs["x"], dim=-1),
+        "elementwise": lambda: (_arithmetic if axes["op"] in ARITHMETIC else _activation)(trace, graph, node, inputs),
+        "add": lambda: call(torch.add, *inputs.values()),
+        "dropout": lambda: call(functional.dropout, inputs["x"], int(axes["percent"]) / 100, training=training),
     }
     only_form = {"attention": ("layout", "qkv"), "gather": ("batches", "one")}.get(node.operator)
     if (
@@ -188,26 +188,26 @@ def _call(
     return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
 
 
-def _activation(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
+def _activation(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call]) -> Call:
     """Return an activation, whose names are those of PyTorch but for the gated ones and an approximation."""
     import torch
 
     functional, op = torch.nn.functional, str(node.problem.axes["op"])
     if op in ("swiglu", "geglu"):
         function = functional.silu if op == "swiglu" else functional.gelu
-        return trace.call_function(torch.mul, (trace.call_function(function, (given["a"],)), given["b"]))
+        return trace.call_function(torch.mul, (trace.call_function(function, (inputs["a"],)), inputs["b"]))
     if op == "gelu_tanh":
-        return trace.call_function(functional.gelu, (given["a"],), {"approximate": "tanh"})
-    return trace.call_function(getattr(functional, op, None) or getattr(torch, op), (given["a"],))
+        return trace.call_function(functional.gelu, (inputs["a"],), {"approximate": "tanh"})
+    return trace.call_function(getattr(functional, op, None) or getattr(torch, op), (inputs["a"],))
 
 
-def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, given: Mapping[str, Call]) -> Call:
+def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call]) -> Call:
     """Return a op b in the shapes of their values if those broadcast as in NumPy, else in the operator's shapes."""
     import torch
 
     axes = node.problem.axes
     operation = getattr(torch, str(axes["op"]).removesuffix("_relu"))
-    a, b = given["a"], given["b"]
+    a, b = inputs["a"], inputs["b"]
     shapes = [graph.values[node.inputs[tensor]].shape for tensor in ("a", "b")]
     if len(shapes[1]) <= len(shapes[0]) and all(
         own in (1, other) for own, other in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)

@@ -57,7 +57,7 @@ class CachedBackward:
             if place & MISALIGNED:
                 return None
             places.append(place)
-        found: list[Tensor | None] = self._none.copy()
+        gradients: list[Tensor | None] = self._none.copy()
         made = []  # what a later step reads must not be given to its outputs
         stream = current_stream(index)
         for runner, inputs, outputs in self._steps:
@@ -71,11 +71,11 @@ class CachedBackward:
                 addresses.append(place)
                 places.append(place)
                 if whose is not None:
-                    found[whose] = out
+                    gradients[whose] = out
             runner.launch_on(addresses, stream)
         for whose, dtype in self._rounded:
-            found[whose] = found[whose].to(dtype)  # type: ignore[union-attr]
-        return tuple(found)
+            gradients[whose] = gradients[whose].to(dtype)  # type: ignore[union-attr]
+        return tuple(gradients)
 
 
 KnownBack = tuple[Callable[..., bool], "CachedBackward | None"]

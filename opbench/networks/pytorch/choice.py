@@ -78,10 +78,10 @@ def use(
         raise UsageError(unknown("way", missing, MISSING, where=f"missing={missing!r}"))
     if precision not in (None, "f32", "tf32"):
         raise UsageError(f"precision={precision!r} is not allowed; f32, tf32, or None for PyTorch's own switches")
-    found = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
+    chosen_book = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
     catalog = Catalog(variants)
     with _LOCK:
-        _settings = ChoiceSettings(found, missing, precision, tuple(prefer), catalog)
+        _settings = ChoiceSettings(chosen_book, missing, precision, tuple(prefer), catalog)
         forget()
 
 

@@ -94,21 +94,21 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def problems(self) -> list[tuple[str, Operator]]:
         """Return the problems of the nodes, by name; for training, also those of the backward pass."""
-        found = []
+        problems = []
         for node in self.network.nodes:
             problem = node.problem
             if problem.name == "batchnorm2d" and self.training_mode:
                 problem = problem_of("batchnorm2d_train", str(problem))
             if problem.name not in ("dropout", "layout2d"):
-                found.append((node.name, problem))
+                problems.append((node.name, problem))
             if self.training_mode and node.name in self._nodes_with_gradient:
                 wanted = frozenset(t for t, v in node.inputs.items() if v not in self.network.inputs)
                 if problem.name == "batchnorm2d_train":
                     wanted = frozenset(("x", "scale", "shift"))
                 for step in backward_steps(problem, wanted) if wanted and problem.name != "dropout" else ():
                     if step.operator:
-                        found.append((f"{node.name}.{step.operator}", problem_of(step.operator, step.text)))
-        return found
+                        problems.append((f"{node.name}.{step.operator}", problem_of(step.operator, step.text)))
+        return problems
 
     @property
     def _nodes_with_gradient(self) -> set[str]:
@@ -117,7 +117,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def choices(self) -> LayerChoices:
         """Return the runner of each problem, with the known times."""
-        found = []
+        choices = []
         for name, problem in self.problems():
             text = str(problem)
             chosen = choice_for(problem.name, text, self.index)
@@ -126,8 +126,8 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             theirs = entry.library.median_s if entry and entry.library else None
             case = chosen.runner.case.name.removesuffix(text) if chosen.runner else ""
             word = "opbench" if chosen.runner else f"PyTorch: {chosen.why}"
-            found.append(LayerChoice(name, f"{problem.name}{text}", word, theirs, own, case))
-        return LayerChoices(tuple(found))
+            choices.append(LayerChoice(name, f"{problem.name}{text}", word, theirs, own, case))
+        return LayerChoices(tuple(choices))
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the model's outputs; inputs must have the example's shapes."""
@@ -193,9 +193,9 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         for number, node in enumerate(graph.nodes):
             form = self._forms[number]
-            given = [to_operator_order(self._value(known, name), shape) for name, shape in form.inputs]
-            found = self._computed(node, self._texts[number], given)
-            for (name, shape), tensor in zip(form.outputs, found, strict=False):
+            operands = [to_operator_order(self._value(known, name), shape) for name, shape in form.inputs]
+            outputs = self._computed(node, self._texts[number], operands)
+            for (name, shape), tensor in zip(form.outputs, outputs, strict=False):
                 known[name] = to_operator_order(tensor, shape)
             for name in self._last_uses.get(number, ()):
                 known.pop(name, None)
@@ -204,19 +204,19 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
     @property
     def _last_uses(self) -> Mapping[int, Sequence[str]]:
         """Return, by node, the values that no later node reads."""
-        found: dict[int, list[str]] | None = self.__dict__.get("_last_readers")
-        if found is None:
+        readers: dict[int, list[str]] | None = self.__dict__.get("_last_readers")
+        if readers is None:
             graph = self.network
             last: dict[str, int] = {}
             for number, node in enumerate(graph.nodes):
                 last |= dict.fromkeys((graph.base(name) for name in node.inputs.values()), number)
             kept = {graph.base(name) for name in graph.outputs} | set(graph.inputs)
-            found = {}
+            readers = {}
             for name, number in last.items():
                 if name not in kept:
-                    found.setdefault(number, []).append(name)
-            self.__dict__["_last_readers"] = found
-        return found
+                    readers.setdefault(number, []).append(name)
+            self.__dict__["_last_readers"] = readers
+        return readers
 
     def _value(self, known: Mapping[str, Tensor], name: str) -> Tensor:
         """Return a value in its physical order."""
@@ -239,27 +239,27 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             return parameter.reshape(-1, c, h, w).permute(0, 2, 3, 1).reshape(parameter.shape)
         return parameter.permute(0, 2, 3, 1) if name.endswith(".nhwc") else parameter
 
-    def _computed(self, node: Node, text: str, given: list[Tensor]) -> Sequence[Tensor]:
+    def _computed(self, node: Node, text: str, inputs: list[Tensor]) -> Sequence[Tensor]:
         if node.operator == "layout2d":
             to = (0, 2, 3, 1) if node.problem.axes["to"] == "nhwc" else (0, 3, 1, 2)
-            if (seen := given[0].permute(to)).is_contiguous():
+            if (seen := inputs[0].permute(to)).is_contiguous():
                 return [seen]
         if node.operator == "dropout":
-            return [functional.dropout(given[0], int(node.problem.axes["percent"]) / 100, self.training)]
+            return [functional.dropout(inputs[0], int(node.problem.axes["percent"]) / 100, self.training)]
         if node.operator == "batchnorm2d" and self.training_mode:
-            return self._normalised(node, given)
-        return compute(node.operator, text, given)
+            return self._normalised(node, inputs)
+        return compute(node.operator, text, inputs)
 
-    def _normalised(self, node: Node, given: list[Tensor]) -> list[Tensor]:
+    def _normalised(self, node: Node, inputs: list[Tensor]) -> list[Tensor]:
         """Return the batch norm of a model in training: it uses the batch's statistics and updates the running ones."""
-        x, relu = torch_operators.logical(node.problem, given[0]), node.problem.axes["epilogue"] == "relu"
+        x, relu = torch_operators.logical(node.problem, inputs[0]), node.problem.axes["epilogue"] == "relu"
         if not self.training:
-            out = functional.batch_norm(x, given[3], given[4], given[1], given[2], False, 0.0, EPSILON)
+            out = functional.batch_norm(x, inputs[3], inputs[4], inputs[1], inputs[2], False, 0.0, EPSILON)
             out = functional.relu(out) if relu else out
         else:
             norm = self._norms[node.name]
             statistics = norm.running_mean, norm.running_var
-            out = call("batchnorm2d_train", (x, given[1], given[2], *statistics), (round(100 * norm.momentum), relu))
+            out = call("batchnorm2d_train", (x, inputs[1], inputs[2], *statistics), (round(100 * norm.momentum), relu))
             norm.num_batches_tracked.add_(1)
         return [torch_operators.physical(node.problem, out)]
 

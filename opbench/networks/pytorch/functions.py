@@ -173,16 +173,16 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
         modes = {key: value for key, value in more.items() if isinstance(value, (int, str))}
         names = _input_names(kind, modes)
         arrays = dict(zip(names, tensors, strict=False)) | {k: v for k, v in more.items() if k not in modes}
-        given = {k: a if isinstance(a, torch.Tensor) else torch.from_dlpack(a) for k, a in arrays.items()}
-        if missing := [tensor for tensor in names if tensor not in given]:
+        tensor_by_name = {k: a if isinstance(a, torch.Tensor) else torch.from_dlpack(a) for k, a in arrays.items()}
+        if missing := [tensor for tensor in names if tensor not in tensor_by_name]:
             raise UsageError(
                 f"opbench.torch.operator('{name}'): '{missing[0]}' is not given; it takes {', '.join(names)}"
             )
-        inputs = [given[tensor] for tensor in names]
+        inputs = [tensor_by_name[tensor] for tensor in names]
         axes = _axes_of_call(kind, modes, dict(zip(names, inputs, strict=True)))
         text = str(kind.from_axes(axes))
-        found = compute(name, text, inputs)
-        return found[0] if len(found) == 1 else tuple(found)
+        outputs = compute(name, text, inputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     apply.__name__, apply.__doc__ = name, kind.__doc__
     return apply

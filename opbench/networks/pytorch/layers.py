@@ -102,10 +102,10 @@ class LayerOperator:
         if self.name == "batchnorm2d_train":
             raise UsageError(f"opbench.torch.batchnorm2d: an empty batch {list(first.shape)} has no statistics")
         value = float("nan") if self.name == "l1_loss" else 0.0
-        found = [first.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]
-        if self.name == "linear" and found[0].numel() and arguments[2] is not None:
-            found[0] += arguments[2]  # a product over no features is 0, so only the bias remains
-        return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in found]
+        outputs = [first.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]
+        if self.name == "linear" and outputs[0].numel() and arguments[2] is not None:
+            outputs[0] += arguments[2]  # a product over no features is 0, so only the bias remains
+        return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in outputs]
 
     def fake(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Return the outputs as fake tensors."""
@@ -199,27 +199,27 @@ class LayerOperator:
 
         If they can be computed by a cached launch next time, add it to `known`.
         """
-        found = tuple(self.input_gradients(backward, saved, gradient))
+        gradients = tuple(self.input_gradients(backward, saved, gradient))
         if self.has_backward_kernels and backward.way is not None and gradient is not None:
-            cache_backward(known, backward.way, saved, gradient, found)
-        return found
+            cache_backward(known, backward.way, saved, gradient, gradients)
+        return gradients
 
     def input_gradients(
         self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None
     ) -> Sequence[Tensor | None]:
         """Return the gradients of the tensors, from the gradient of the first output."""
         like, way = backward.like, backward.way
-        found: list[Tensor | None] = [None] * len(like)
+        gradients: list[Tensor | None] = [None] * len(like)
         if out is not None and way is not None:
             for place, gradient in way.input_gradients(saved, (out,)):
                 shape, dtype = like[place]  # type: ignore[misc]
                 seen = gradient if gradient.shape == shape else gradient.reshape(shape)
-                found[place] = seen if seen.dtype == dtype else seen.to(dtype)
+                gradients[place] = seen if seen.dtype == dtype else seen.to(dtype)
         elif out is not None:  # of no elements
             for place, form in enumerate(like):
                 if form is not None and backward.needs[place]:
-                    found[place] = out.new_zeros(form[0], dtype=form[1])
-        return found
+                    gradients[place] = out.new_zeros(form[0], dtype=form[1])
+        return gradients
 
 
 def _select_positions(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:

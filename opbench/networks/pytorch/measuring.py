@@ -57,8 +57,8 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
         torch.cuda.synchronize()
         if not precisions:
             return None
-        found = measure(place.backend.clock("cold"), launches, TUNING)
-    times = {name: _book_time(name, problem, one, able) for name, one in found.items()}
+        measured = measure(place.backend.clock("cold"), launches, TUNING)
+    times = {name: _book_time(name, problem, one, able) for name, one in measured.items()}
     own = sorted((time for name, time in times.items() if name != PEER), key=lambda time: time.median_s)
     ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
     return BookEntry(
@@ -140,9 +140,9 @@ def _bind_case(
     return launch
 
 
-def _book_time(name: str, problem: Operator, found: Measurement, cases: Sequence[Case]) -> BookTime:
-    off = found.offset_s or 0.0
-    median, low, high = (max(1e-9, t - off) for t in (found.median_s, found.low_s, found.high_s))
+def _book_time(name: str, problem: Operator, measurement: Measurement, cases: Sequence[Case]) -> BookTime:
+    off = measurement.offset_s or 0.0
+    median, low, high = (max(1e-9, t - off) for t in (measurement.median_s, measurement.low_s, measurement.high_s))
     hashes = {case.name: case.variant.source_sha256 for case in cases}
     return BookTime(
         f"{problem.name}/{PEER}{problem}" if name == PEER else name,

@@ -61,12 +61,12 @@ def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
 
 def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
     """Raise UsageError for tensors of different types or devices."""
-    given = [t for t in tensors if t is not None]
-    for other in given[1:]:
-        if other.dtype != given[0].dtype or other.device != given[0].device:
+    present = [t for t in tensors if t is not None]
+    for other in present[1:]:
+        if other.dtype != present[0].dtype or other.device != present[0].device:
             raise UsageError(
-                f"opbench.torch.{operator}: {given[0].dtype} on {given[0].device} and {other.dtype} on {other.device}; "
-                "all of one type and device are needed",
+                f"opbench.torch.{operator}: {present[0].dtype} on {present[0].device} and {other.dtype} on "
+                f"{other.device}; all of one type and device are needed",
                 kind="mixed-tensors",
                 subject=operator,
             )

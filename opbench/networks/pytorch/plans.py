@@ -103,15 +103,15 @@ class CallPlan:
             if address & MISALIGNED:
                 return self._run_on_aligned_copies(given, tensors)
             addresses.append(address)
-        found = []
+        outputs = []
         for shape, strides, dtype in self.outputs:
             out = EMPTY(shape, strides, dtype)
-            found.append(out)
+            outputs.append(out)
             addresses.append(out.data_ptr())
         for place in self._into:
             addresses.append(addresses[place])
         launching.launch_on(addresses, current_stream(self.index))
-        return self._copy_updated_inputs(given, found) if self._after else found
+        return self._copy_updated_inputs(given, outputs) if self._after else outputs
 
     def _prepare_inputs(self, given: Sequence[Tensor | None]) -> list[Tensor]:
         """Return the problem's inputs: a constant for a tensor that is None, a copy of one in another memory format."""
@@ -125,14 +125,14 @@ class CallPlan:
     def _run_on_aligned_copies(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs, computed from copies of tensors that are not aligned for wide accesses."""
         aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
-        found = self([*aligned, *given[self.count :]])
+        outputs = self([*aligned, *given[self.count :]])
         for place in self._into:
             if aligned[place] is not tensors[place]:
                 tensors[place].copy_(aligned[place])
         for place in self._after:
             if (changed := given[place]) is not None and changed is not aligned[place]:
                 changed.copy_(aligned[place])
-        return found
+        return outputs
 
     def _run_without_kernels(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs, computed by PyTorch or on the host."""

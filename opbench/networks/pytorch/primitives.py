@@ -52,15 +52,15 @@ CACHES.append(_signatures.clear)
 
 def signature(operator: str, text: str) -> Signature:
     """Return the signature of the problem that prints as `text`."""
-    found = _signatures.get((operator, text))
-    if found is None:
+    cached = _signatures.get((operator, text))
+    if cached is None:
         problem = problem_of(operator, text)
         inputs, outputs = (
             tuple((t.name, t.shape, TORCH_DTYPES[t.dtype]) for t in tensors)
             for tensors in (problem.input_tensors(), problem.output_tensors())
         )
-        found = _signatures[operator, text] = Signature(problem, inputs, outputs)
-    return found
+        cached = _signatures[operator, text] = Signature(problem, inputs, outputs)
+    return cached
 
 
 class ReadyProblem:
@@ -93,11 +93,11 @@ class ReadyProblem:
         if current_device() != index:
             with torch.cuda.device(index):
                 return self(ready)
-        found = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self._outputs]
-        for tensor in found:
+        outputs = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self._outputs]
+        for tensor in outputs:
             addresses.append(tensor.data_ptr())
         self._launching.launch_on(addresses, current_stream(index))
-        return found
+        return outputs
 
     def _run_without_kernels(self, ready: Sequence[Tensor]) -> list[Tensor]:
         ready = [tensor.detach() for tensor in ready]
@@ -221,8 +221,8 @@ class BackwardPass:
             return None
         ((_, own, form, is_turned, _),) = self._given
         tensors = zip(self._names, saved, strict=True)
-        found = [(name, to_operator_order(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
-        return [*found, (own, to_operator_order(gradient, form, is_turned))]
+        ordered = [(name, to_operator_order(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
+        return [*ordered, (own, to_operator_order(gradient, form, is_turned))]
 
     @property
     def found(self) -> Sequence[tuple[int, str, bool]]:
@@ -249,8 +249,8 @@ class BackwardPass:
         call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
         for step in self.steps:
             given_now = [to_operator_order(known[name], shape or known[name].shape) for name, shape in step.inputs]
-            found = call(step.operator, step.text, given_now) if step.operator else given_now
-            for (name, shape), tensor in zip(step.outputs, found, strict=True):
+            computed = call(step.operator, step.text, given_now) if step.operator else given_now
+            for (name, shape), tensor in zip(step.outputs, computed, strict=True):
                 if name:
                     known[name] = to_operator_order(tensor, shape)
         return [
@@ -278,15 +278,15 @@ def _save_tensors(
 ) -> None:
     operator, text, tensors = inputs
     known = signature(str(operator), str(text))
-    given: list[Tensor] = list(tensors)  # type: ignore[call-overload]
-    wanted = frozenset(place[0] for place, tensor in zip(known.inputs, given, strict=True) if tensor.requires_grad)
+    saved: list[Tensor] = list(tensors)  # type: ignore[call-overload]
+    wanted = frozenset(place[0] for place, tensor in zip(known.inputs, saved, strict=True) if tensor.requires_grad)
     ctx.signature, ctx.way, ctx.error = known, None, None
     try:
         ctx.way = way = backward_pass(known, wanted)
     except UsageError as error:
         ctx.error = error.with_traceback(None)  # a traceback would keep the tensors of its frames
         return
-    ctx.save_for_backward(*((given if own else output)[place] for place, own in way.saved))
+    ctx.save_for_backward(*((saved if own else output)[place] for place, own in way.saved))
 
 
 def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -294,13 +294,13 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Ten
     known: Signature = ctx.signature
     if ctx.error is not None:
         raise UsageError(str(ctx.error), cause=ctx.error)
-    found: list[Tensor | None] = [None] * len(known.inputs)
+    converted: list[Tensor | None] = [None] * len(known.inputs)
     if all(gradient is None for gradient in gradients):
-        return found
+        return converted
     for place, tensor in ctx.way.input_gradients(ctx.saved_tensors, gradients):
         dtype = known.inputs[place][2]
-        found[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
-    return found
+        converted[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
+    return converted
 
 
 def _backward(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor | None]) -> tuple[object, ...]:
@@ -337,14 +337,14 @@ _applied = apply_function(Computed)
 
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the outputs of a problem on tensors in the operator's order, differentiable, by the fastest path."""
-    found: Sequence[Tensor]
+    outputs: Sequence[Tensor]
     if not eager(inputs):
-        found = torch.ops.opbench.compute.default(operator, text, list(inputs))
+        outputs = torch.ops.opbench.compute.default(operator, text, list(inputs))
     elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        found = _applied(operator, text, *inputs)
+        outputs = _applied(operator, text, *inputs)
     else:
-        found = execute(operator, text, inputs)
-    return found
+        outputs = execute(operator, text, inputs)
+    return outputs
 
 
 library.define("compute(str operator, str problem, Tensor[] inputs) -> Tensor[]")

@@ -157,10 +157,10 @@ def replace(
         choices.append(choice)
         if choice.ours:
             _replace_layer(model, names[module], module)
-    found = LayerChoices(tuple(choices))
+    choices_made = LayerChoices(tuple(choices))
     if verbose:
-        print(found)
-    return found
+        print(choices_made)
+    return choices_made
 
 
 def _compile_all(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
@@ -188,10 +188,10 @@ def _recorded_calls(
     model: nn.Module, inputs: Sequence[Tensor], layers: Sequence[nn.Module]
 ) -> dict[nn.Module, list[tuple[Tensor, Tensor]]]:
     """Return the input and output of each call of each layer in one call of the model, whose state is restored."""
-    found: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+    calls: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
     def note(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
-        found.setdefault(module, []).append((arguments[0].detach(), output.detach()))
+        calls.setdefault(module, []).append((arguments[0].detach(), output.detach()))
 
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
     hooks = [layer.register_forward_hook(note) for layer in layers]
@@ -203,7 +203,7 @@ def _recorded_calls(
             hook.remove()
         for name, buffer in model.named_buffers():
             buffer.copy_(kept[name])
-    return found
+    return calls
 
 
 def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:

@@ -144,10 +144,10 @@ def _batchnorm2d_backward(
         view = (1, -1, 1, 1)
         passes = (x.float() - mean.view(view)) * (rstd * scale).view(view) + shift.view(view) > 0
         dout = torch.where(passes, dout, 0.0)
-    found: tuple[torch.Tensor, ...] = aten.native_batch_norm_backward(
+    gradients: tuple[torch.Tensor, ...] = aten.native_batch_norm_backward(
         dout, x, scale, None, None, mean, rstd, True, _epsilon_of(problem), [True, True, True]
     )
-    return found
+    return gradients
 
 
 def _softmax(problem: Operator, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -339,18 +339,18 @@ def lifetimes_of(
             dies[place(name)] = number
     for name in outputs:
         dies[place(name)] = len(nodes) - 1
-    found = [
+    lifetimes = [
         ValueLifetime(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name].bytes, offset)
         for name, offset in memory.offsets.items()
         if name in values
     ]
     numbers = {name: number for number, (name, _, _) in enumerate(nodes)}
-    found += [
+    lifetimes += [
         ValueLifetime(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset, True)
         for name, own in memory.workspaces.items()
         if name in numbers
     ]
-    return sorted(found, key=lambda life: (life.first, life.offset))
+    return sorted(lifetimes, key=lambda life: (life.first, life.offset))
 
 
 def batch(record: Record) -> int:

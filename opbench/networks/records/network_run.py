@@ -103,8 +103,8 @@ def _network_result(record: Record, name: str, problem: str) -> Result:
 
 
 def _node_result(node: NodeRecord, record: Record, name: str) -> Result:
-    found = CASE_NAME.match(node.case)
-    variant, config = (found["variant"], read_config(found["config"])) if found else (node.case, {})
+    parsed = CASE_NAME.match(node.case)
+    variant, config = (parsed["variant"], read_config(parsed["config"])) if parsed else (node.case, {})
     check = node.check
     right = not node.is_wrong
     return Result(

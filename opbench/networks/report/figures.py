@@ -108,16 +108,16 @@ def _place_bar_text(axes: Axes, row: int, begin: float, width: float, end: float
 
 def memory_chart(record: Record) -> Chart | None:
     """Return every value as a rectangle: from the node that computes it to its last reader, at its place in memory."""
-    found = value_lifetimes(record)
-    if not found:
+    lifetimes = value_lifetimes(record)
+    if not lifetimes:
         return None
     nodes, memory = record.nodes, record.memory
     figure = Figure(figsize=(10.0, 4.4))
     axes = figure.add_axes((0.07, 0.25, 0.92, 0.71))
-    top = max(life.offset + life.nbytes for life in found)
+    top = max(life.offset + life.nbytes for life in lifetimes)
     unit, word = byte_scale(top)
     points = {}
-    for number, life in enumerate(found):
+    for number, life in enumerate(lifetimes):
         gid = f"m{number}"
         points[gid] = _draw_life(axes, life, unit, COLOURS[number % len(COLOURS)], gid, record, top)
     axes.set_xlim(-0.5, len(nodes) - 0.5)
@@ -132,7 +132,7 @@ def memory_chart(record: Record) -> Chart | None:
         "network-memory",
         figure,
         "Memory",
-        f"{len(found)} values over {len(nodes)} nodes, {size(top)} at the peak.",
+        f"{len(lifetimes)} values over {len(nodes)} nodes, {size(top)} at the peak.",
         points,
         "Each value from the node that makes it to the last that reads it, at its place in the one buffer that all "
         "share." + (f" A buffer for each value would take {size(naive)}." if naive else ""),

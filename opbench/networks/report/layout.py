@@ -130,13 +130,13 @@ def _assign_lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) 
         if across and row == end and abs(row - end) == 0 and _are_neighbours(places, a, b):
             continue
         wanted.append((side, min(row, end), max(row, end), (a, b)))
-    found: dict[Edge, tuple[int, int]] = {}
+    lanes_of_edge: dict[Edge, tuple[int, int]] = {}
     busy: dict[tuple[int, int], int] = {}
     for side, low, high, edge in sorted(wanted, key=lambda w: (w[0], w[1], w[2])):
         lane = next(lane for lane in range(len(edges)) if busy.get((side, lane), -1) < low)
         busy[side, lane] = high
-        found[edge] = (side, lane)
-    return found
+        lanes_of_edge[edge] = (side, lane)
+    return lanes_of_edge
 
 
 def _are_neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:

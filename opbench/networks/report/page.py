@@ -36,9 +36,9 @@ def write_network(record: Record, folder: Path) -> list[Path]:
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        found = (graph_chart(record), timeline_chart(record), memory_chart(record))
-        page = render(record, *(_chart_for_page(chart) for chart in found))
-        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in found if chart}
+        charts = (graph_chart(record), timeline_chart(record), memory_chart(record))
+        page = render(record, *(_chart_for_page(chart) for chart in charts))
+        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts if chart}
     files = {PAGE: page.encode("utf-8"), **pictures}
     for name, content in files.items():
         try:
@@ -117,14 +117,14 @@ def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
 def _everyone(record: Record) -> list[phrases.PeerTime]:
     """Return opbench first, then each of PyTorch's ways, fastest first; empty without a comparison."""
     total = record.total
-    found = phrases.peers(record)
-    if not found or not total:
+    peers = phrases.peers(record)
+    if not peers or not total:
         return []
     outputs = record.check.outputs.values() if record.check else ()
     worst = max((output.norm_error for output in outputs if output.norm_error is not None), default=None)
     peak = record.memory.peak_bytes
     own = phrases.PeerTime("opbench", total, None, peak, worst, host=record.host)
-    ordered = sorted(found, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
+    ordered = sorted(peers, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
     return [own, *ordered]
 
 

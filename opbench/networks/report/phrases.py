@@ -373,11 +373,14 @@ def notices(record: Record) -> list[str]:
     waits …".
     """
     everyone = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
-    found: dict[Warn, list[str]] = {}
+    nodes_by_warning: dict[Warn, list[str]] = {}
     for who, measured in everyone.items():
         for warning in measured.warnings if measured else ():
-            found.setdefault(warning, []).append(who)
-    return [f"{warning.replace('_', ' ')} ({'; '.join(who)}): {warning.advice}." for warning, who in found.items()]
+            nodes_by_warning.setdefault(warning, []).append(who)
+    return [
+        f"{warning.replace('_', ' ')} ({'; '.join(who)}): {warning.advice}."
+        for warning, who in nodes_by_warning.items()
+    ]
 
 
 def is_right(record: Record) -> bool:

@@ -41,9 +41,9 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         charts = [loss_chart(record), step_chart(record), memory_map(record)]
-        found = {chart.name: chart for chart in charts if chart}
-        files = {PAGE: _page(record, found).encode()}
-        files |= {f"{name}.png": to_png(chart.figure) for name, chart in found.items()}
+        chart_by_name = {chart.name: chart for chart in charts if chart}
+        files = {PAGE: _page(record, chart_by_name).encode()}
+        files |= {f"{name}.png": to_png(chart.figure) for name, chart in chart_by_name.items()}
     for name, content in files.items():
         try:
             write_atomically(folder / name, content)

@@ -109,17 +109,18 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     Those that the backward pass reads stand out.
     """
     wired = [(n.name, n.inputs.values(), n.outputs.values()) for n in record.nodes]
-    found = lifetimes_of(wired, record.values, record.memory)
+    lifetimes = lifetimes_of(wired, record.values, record.memory)
     turn = next((i for i, node in enumerate(record.nodes) if node.group == "backward"), None)
-    if not found or turn is None:
+    if not lifetimes or turn is None:
         return None
-    top = max(life.offset + life.nbytes for life in found)
+    top = max(life.offset + life.nbytes for life in lifetimes)
     unit, word = byte_scale(top)
-    kept = [life for life in found if life.first < turn <= life.last]
+    kept = [life for life in lifetimes if life.first < turn <= life.last]
     figure = Figure(figsize=(10.0, 4.2))
     axes = figure.add_axes((0.07, 0.11, 0.92, 0.80))
     points = {
-        f"m{number}": _draw_lifetime(axes, life, record, turn, unit, f"m{number}") for number, life in enumerate(found)
+        f"m{number}": _draw_lifetime(axes, life, record, turn, unit, f"m{number}")
+        for number, life in enumerate(lifetimes)
     }
     axes.axvline(turn - 0.5, color=INK, linewidth=0.9, linestyle="--")
     axes.annotate(f"across the middle: {size(_total_bytes(kept))}", (turn - 0.5, 1.0), (4, -9), color=INK, fontsize=8,
@@ -130,14 +131,14 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     axes.set_ylabel(f"offset ({word})")
     axes.grid(True, axis="y")
     shown = [("made by forward, read by backward", COLOURS[0]), ("forward only", COLOURS[4])]
-    again = [("computed again", COLOURS[2])] if any(AGAIN in life.value for life in found) else []
+    again = [("computed again", COLOURS[2])] if any(AGAIN in life.value for life in lifetimes) else []
     _legend(axes, [*shown, ("made by backward", COLOURS[1]), *again, ("workspace", MUTED)])
     return Chart(
         "training-memory",
         figure,
         "Memory of a step",
-        f"{len(found)} values over {len(record.nodes)} nodes, {size(top)} at the peak; {size(_total_bytes(kept))} live "
-        "across the middle.",
+        f"{len(lifetimes)} values over {len(record.nodes)} nodes, {size(top)} at the peak; {size(_total_bytes(kept))} "
+        "live across the middle.",
         points,
         "Each value from the node that makes it to the last that reads it, at its place in the one arena. What forward "
         "makes and backward reads cannot share a place with anything between.",

@@ -71,15 +71,15 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
     for case in cases.values():
         require_own(case, gpu)
     by_request = kernel_texts(cases[node.name] for node in graph.nodes)
-    found = tuple(by_request.values())
-    text = device_text(found)
-    arch = architecture(found, gpu.arch)
-    compiled = compile_text(text, found, arch)
+    modules = tuple(by_request.values())
+    text = device_text(modules)
+    arch = architecture(modules, gpu.arch)
+    compiled = compile_text(text, modules, arch)
     nodes = tuple(_node_code(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
     sizes = {one.node.name: sum(aligned(t.nbytes) for t in one.workspace) for one in nodes}
     memory = plan_memory(graph, {name: size for name, size in sizes.items() if size})
     return NetworkProgram(
-        safe(graph.name), gpu, arch, graph, nodes, memory, found, text, compiled, norm, command, _names(graph)
+        safe(graph.name), gpu, arch, graph, nodes, memory, modules, text, compiled, norm, command, _names(graph)
     )
 
 
@@ -103,15 +103,15 @@ def _node_code(
 
 def _names(graph: Graph) -> dict[str, str]:
     """Return a unique C++ name for every value."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     taken = {"arena", "file", "run", "stream", "count", "words", "example", "right", "bytes"}
     for value in graph.values:
         name = safe(value)
         while name in taken:
             name += "_"
         taken.add(name)
-        found[value] = name
-    return found
+        names[value] = name
+    return names
 
 
 # The source -------------------------------------------------------------------------------------------------------
@@ -163,20 +163,22 @@ def _layer_function(one: NodeCode) -> str:
     words = {t.name for t in one.persistent}
     functions = []
     if code.once.lines:
-        given = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
-        given += [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.scratch else [])
+        parameters = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
+        parameters += [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.scratch else [])
         lines = [f"// Once: {', '.join(sorted(words))} of what never changes."]
         lines += _c_function(
-            f"prepare_{name}", given, [*_tensor_declarations(one.scratch), *(f"    {x}" for x in code.once.lines)]
+            f"prepare_{name}", parameters, [*_tensor_declarations(one.scratch), *(f"    {x}" for x in code.once.lines)]
         )
         functions.append("\n".join(lines))
-    given = tensors + [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.workspace else [])
+    parameters = (
+        tensors + [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.workspace else [])
+    )
     named = {*code.rest.reads, *code.updates, *code.updates.values()}
     idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *one.persistent) if t.name not in named]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
     lines += _c_function(
         name,
-        given,
+        parameters,
         [
             *_tensor_declarations(one.workspace),
             *(f"    (void){x};" for x in idle),
@@ -224,11 +226,11 @@ def _main_program(program: NetworkProgram) -> str:
     lines += _setup_code(program)
     lines += ["", "    // The network.", "    auto run = [&](cudaStream_t stream) -> cudaError_t {"]
     for one in program.nodes:
-        given = [names[value] for _, value in one.node.tensors()]
-        given += [_setup_buffer(one, tensor) for tensor in one.persistent]
+        arguments = [names[value] for _, value in one.node.tensors()]
+        arguments += [_setup_buffer(one, tensor) for tensor in one.persistent]
         if one.workspace:
-            given.append(f"at(arena.address, {program.memory.workspaces[one.node.name]})")
-        lines.append(f"        TRY(layer::{one.function}({', '.join([*given, 'stream'])}));")
+            arguments.append(f"at(arena.address, {program.memory.workspaces[one.node.name]})")
+        lines.append(f"        TRY(layer::{one.function}({', '.join([*arguments, 'stream'])}));")
     lines += ["        return cudaSuccess;", "    };", "", "    // An input, the run, and what came out."]
     for name in graph.inputs:
         nbytes = graph.values[name].nbytes
@@ -296,9 +298,10 @@ def _setup_code(program: NetworkProgram) -> list[str]:
             continue
         lines += [f"    const Memory {_setup_buffer(one, tensor)}({tensor.nbytes});" for tensor in one.persistent]
         values = {tensor.name: program.names[value] for tensor, value in one.node.tensors()}
-        given = [values[t.name] for t in one.code.inputs if t.name in one.code.once.reads]
-        given += [_setup_buffer(one, tensor) for tensor in one.persistent]
-        call = f"layer::prepare_{one.function}({', '.join([*given, *(['scratch'] if one.scratch else []), 'nullptr'])})"
+        arguments = [values[t.name] for t in one.code.inputs if t.name in one.code.once.reads]
+        arguments += [_setup_buffer(one, tensor) for tensor in one.persistent]
+        arguments += [*(["scratch"] if one.scratch else []), "nullptr"]
+        call = f"layer::prepare_{one.function}({', '.join(arguments)})"
         line = f'check_launched({call}, "prepare_{one.function}");'
         if one.scratch:
             size = sum(aligned(tensor.nbytes) for tensor in one.scratch)

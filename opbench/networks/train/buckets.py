@@ -43,15 +43,15 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
         if graph.base(value) == exchange.written
     )
     starts = [start for start, _ in written]
-    found: list[Bucket] = []
+    new_buckets: list[Bucket] = []
     first, done = 0, 0
     for place, (_, index) in enumerate(written):
         done = max(done, index)
         end = starts[place + 1] if place + 1 < len(written) else elements
         if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == elements:
-            found.append((done, (first, end)))
+            new_buckets.append((done, (first, end)))
             first = end
-    return _merge_ranges(found)
+    return _merge_ranges(new_buckets)
 
 
 def overlapped_buckets(
@@ -67,24 +67,24 @@ def overlapped_buckets(
     if exchange is None or exchange.adds:
         return []
     due, now_s, until_s = dict(buckets(training, bucket_bytes)), 0.0, 0.0
-    found: list[str] = []
+    names: list[str] = []
     for index, node in enumerate(micro_batch(training, exchange)):
         whole_s = expected_s(node)
         if now_s < until_s and SURELY * (fewer_s(node) - whole_s) <= min(until_s - now_s, whole_s):
-            found.append(node.name)
+            names.append(node.name)
         now_s += whole_s
         if index in due:
             first, end = due[index]
             until_s = max(now_s, until_s) + BEGIN_S + (end - first) * DTYPES["f32"].itemsize / BYTES_PER_S
-    return found
+    return names
 
 
-def _merge_ranges(found: Sequence[Bucket]) -> list[Bucket]:
+def _merge_ranges(buckets: Sequence[Bucket]) -> list[Bucket]:
     """Merge ranges that the same node completes: statistics and loss follow gradients in the arena, but are ready
     first.
     """
     merged: list[Bucket] = []
-    for index, (first, end) in found:
+    for index, (first, end) in buckets:
         if merged and merged[-1][0] >= index:
             merged[-1] = (merged[-1][0], (merged[-1][1][0], end))
         else:

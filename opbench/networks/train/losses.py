@@ -61,17 +61,17 @@ class LossLog:
 
 def read_losses(path: Path) -> list[float]:
     """Return the losses in a file, up to an incomplete line."""
-    found: list[float] = []
+    losses: list[float] = []
     try:
         lines = path.read_text().splitlines()
     except OSError:
-        return found
+        return losses
     for line in lines:
         try:
-            found.append(float(np.float32(json.loads(line)["loss"])))
+            losses.append(float(np.float32(json.loads(line)["loss"])))
         except (ValueError, KeyError, TypeError):
             break
-    return found
+    return losses
 
 
 def score_outputs(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:

@@ -74,31 +74,31 @@ def plan_sha256(training: TrainingState) -> str:
 
 def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     """Return the newest checkpoint of this training and truncate the losses after it; None if there is none."""
-    found = read_checkpoint(out)
+    checkpoint = read_checkpoint(out)
     losses = out / "losses.jsonl"
-    if found is None:
+    if checkpoint is None:
         if training.rank == 0:
             losses.unlink(missing_ok=True)
         return None
-    facts = found.facts
+    facts = checkpoint.facts
     known: Mapping[str, JSON] = to_json(facts.identity)
     for key, value in to_json(identity(training)).items():
         if known[key] != value:
             has, asked = (_shorten(each) for each in _differing_values(known[key], value))
             raise SettingDiffers(out, key, has, asked)
-    alike = math.prod(micro_batches(found)) != training.recipe.micro or facts.plan == plan_sha256(training)
+    alike = math.prod(micro_batches(checkpoint)) != training.recipe.micro or facts.plan == plan_sha256(training)
     if not alike or facts.backend != training.name:
         training.notes.append(
             "the checkpoint was made with other kernels or on another device: training continues, but not "
             "bit-identically"
         )
-    _say_of_micro_batches(training, found)
+    _say_of_micro_batches(training, checkpoint)
     training.step = facts.step
     training.seen = facts.seen
     training.scores = list(facts.scores)
     before = read_losses(losses)
     training.losses = before[: training.step]
-    training.repeated = before if math.prod(micro_batches(found)) == training.recipe.micro else []
+    training.repeated = before if math.prod(micro_batches(checkpoint)) == training.recipe.micro else []
     if len(training.losses) < training.step:
         raise UsageError(
             f"{losses}: has {len(training.losses)} steps, the checkpoint {training.step}; choose another --out DIR"
@@ -106,12 +106,12 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     if training.rank == 0:
         with losses.open("r+b") as file:
             file.truncate(facts.losses_bytes)
-    return found
+    return checkpoint
 
 
-def _say_of_micro_batches(training: TrainingState, found: Checkpoint) -> None:
+def _say_of_micro_batches(training: TrainingState, checkpoint: Checkpoint) -> None:
     """Add a note if the step adds other micro-batches, or in another order, than the steps before the checkpoint."""
-    (ranks, accumulate), recipe = micro_batches(found), training.recipe
+    (ranks, accumulate), recipe = micro_batches(checkpoint), training.recipe
     before, now = (
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
     )

@@ -103,15 +103,15 @@ class Step:
         """Return the launches of the first micro-batch, whose gradients go directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
         instead = {exchange.written: exchange.total} if exchange.adds else {}
-        found: list[_Launched] = []
+        launches: list[_Launched] = []
         for name in each:
             node = graph.node(name)
             writes = any(graph.base(value) == exchange.written for value in node.outputs.values())
             if instead and writes:
-                found.append((name, self.context.bound(node, instead), instead))
+                launches.append((name, self.context.bound(node, instead), instead))
             else:
-                found.append((name, self.context.launches[name], {}))
-        return found
+                launches.append((name, self.context.launches[name], {}))
+        return launches
 
     def _add_phase(
         self,

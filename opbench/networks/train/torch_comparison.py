@@ -167,17 +167,17 @@ def differences(
     float64 too, opbench's may be TIMES as far. Weights that only PyTorch trains, such as a bias that the next batch
     norm subtracts, are not compared.
     """
-    found, worst = _relative_distances(own, exact, before, own.gradients)
+    record, worst = _relative_distances(own, exact, before, own.gradients)
     theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
     allowed = [max(limit, TIMES * error) for limit, error in zip(ALLOWED[precision], theirs, strict=True)]
     what = ("loss", f"gradient of {worst}", "change of the parameters")
     wrong = [
         f"the {name} by {error:.2g} ({limit:.2g} allowed)"
-        for name, error, limit in zip(what, found, allowed, strict=True)
+        for name, error, limit in zip(what, record, allowed, strict=True)
         if not error <= limit
     ]
     off = "loss {:.1g}, gradients {:.1g}, the parameters' change {:.1g}"
-    words = f"PyTorch's first step is the same: {off.format(*found)} off"
+    words = f"PyTorch's first step is the same: {off.format(*record)} off"
     if rounded is not None:
         words += f" its step in float64, from which its own in {precision} is {off.format(*theirs)} off"
     if wrong:
@@ -187,7 +187,7 @@ def differences(
         text=words,
         loss=own.loss,
         peer_loss=(rounded or exact).loss,
-        errors={"loss": found[0], "gradients": found[1], "parameters": found[2]},
+        errors={"loss": record[0], "gradients": record[1], "parameters": record[2]},
         allowed=dict(zip(("loss", "gradients", "parameters"), allowed, strict=True)),
         worst_gradient=worst,
         compared=len(own.gradients),

@@ -203,16 +203,16 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
     torch = find_torch(gpu=device == "cuda")
     with settings(torch, problem.precision):
         step = TorchStep(problem, device, TorchMode(), masked=True)
-        found = FirstStep(float(step()), step.gradients(), step.parameters())
+        step_result = FirstStep(float(step()), step.gradients(), step.parameters())
         del step
         if device == "cuda":
             release(torch)
-        return found
+        return step_result
 
 
 def dropout_masks(training: Training, number: int) -> Arrays:
     """Return the factors of each dropout of a micro-batch, counted from 1, by the names in the network as built."""
-    graph, found = training.graph, {}
+    graph, masks = training.graph, {}
     for node in graph.nodes:
         if node.operator != "dropout" or training.groups.get(node.name) != "forward":
             continue
@@ -226,8 +226,8 @@ def dropout_masks(training: Training, number: int) -> Arrays:
             shape = (batch, c, h, w) if len(value.shape) == 4 else value.shape
         else:
             shape = value.shape
-        found[node.name] = np.ascontiguousarray(mask.reshape(shape), np.float32)
-    return found
+        masks[node.name] = np.ascontiguousarray(mask.reshape(shape), np.float32)
+    return masks
 
 
 # Ways of a step, ready to be timed --------------------------------------------------------------------------------

@@ -262,10 +262,10 @@ class Trainer(TrainingState):
         graph = replace(graph, state={**graph.state, **self.given_state()})
         worker = Worker(Open(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
         try:
-            found = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
+            verdicts = check_nodes(graph, self.cases, {}, worker, self.options.time_limit_s)
         finally:
             worker.end()
-        if wrong := {name: check for name, check in found.items() if not check.right}:
+        if wrong := {name: check for name, check in verdicts.items() if not check.right}:
             name, check = next(iter(wrong.items()))
             more = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
             raise LaunchError(
@@ -274,7 +274,7 @@ class Trainer(TrainingState):
                 subject=name,
                 value=self.cases[name].name,
             )
-        self.notes.append(f"all {len(found)} nodes of the first step are right on its own data")
+        self.notes.append(f"all {len(verdicts)} nodes of the first step are right on its own data")
 
     def _run_steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)

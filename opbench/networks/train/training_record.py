@@ -87,15 +87,15 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
 def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
     """Return each pass with its saving: the difference from the step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
-    own, found = _graph_work(training_graph(network, recipe, items).graph), []
+    own, records = _graph_work(training_graph(network, recipe, items).graph), []
     for name, on, notes in training.training.pass_notes:
-        found.append(TrainingPass(name, on, tuple(notes)))
+        records.append(TrainingPass(name, on, tuple(notes)))
         if not (on and notes and name in TRAINING_PASSES):
             continue
         without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
         nodes, nbytes, flops = (more - fewer for more, fewer in zip(_graph_work(without), own, strict=True))
-        found[-1] = replace(found[-1], saved=PassSaving(nodes, nbytes, flops))
-    return tuple(found)
+        records[-1] = replace(records[-1], saved=PassSaving(nodes, nbytes, flops))
+    return tuple(records)
 
 
 def _graph_work(graph: Graph) -> tuple[int, int, int]:

@@ -43,7 +43,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
     if legend[1:]:
         figure.legend(handles=legend, loc="lower left", bbox_to_anchor=(0.02, 0), ncols=3, frameon=False, fontsize=9)
     by_bytes = section.moves_data_only or rows[0].bound == "memory"
-    peaks = [found for row in shown if (found := _peak_in_units(row, by_bytes)) is not None]
+    peaks = [peak for row in shown if (peak := _peak_in_units(row, by_bytes)) is not None]
     fastest = max(_rate_in_units(row, by_bytes) for row in shown)
     limits = [*peaks, (_rate_of(scene.sheet, shown[0], by_bytes) or 0.0) if scene.sheet else 0.0]
     right = 1.03 * max([fastest, *(limit for limit in limits if limit <= REACH * fastest)]) or 1.0

@@ -26,18 +26,18 @@ def against_libraries_chart(parts: Sequence[Section]) -> Chart | None:
 
     Returns None for fewer than `LEAST` problems with a time of both.
     """
-    found = [
+    pairs = [
         (ratio, part, own, library)
         for part in parts
         if (pair := own_and_library(part)) is not None
         for own, library in [pair]
         if (ratio := ratio_over(own, library)) is not None
     ]
-    found.sort(key=lambda entry: -entry[0].value)
-    total = len(found)
+    pairs.sort(key=lambda entry: -entry[0].value)
+    total = len(pairs)
     if total < LEAST:
         return None
-    shown = found if total <= MOST else [*found[: MOST // 2], *found[-MOST // 2 :]]
+    shown = pairs if total <= MOST else [*pairs[: MOST // 2], *pairs[-MOST // 2 :]]
     height = 0.75 + 0.2 * len(shown)
     figure = Figure(figsize=(8.0, height))
     axes = figure.add_axes((0.36, 0.45 / height, 0.5, 1 - 0.55 / height))

@@ -74,13 +74,13 @@ def _relative_speed(row: Row, found: Sequence[Row], of_peak: bool) -> float:
     return min(other.time_s or 0.0 for other in found) / row.time_s if row.time_s else 0.0
 
 
-def _draw_problem(axes: Axes, place: int, found: Sequence[Row], of_peak: bool, points: dict[str, str]) -> None:
+def _draw_problem(axes: Axes, place: int, rows: Sequence[Row], of_peak: bool, points: dict[str, str]) -> None:
     """Draw one problem: highlight the best own variant and the best library, and name the fastest at the right."""
-    ordered = sorted(found, key=lambda row: row.time_s or 0.0)
+    ordered = sorted(rows, key=lambda row: row.time_s or 0.0)
     own = next((row for row in ordered if not row.library), None)
     library = next((row for row in ordered if row.library), None)
     for row in reversed(ordered):
-        share = _relative_speed(row, found, of_peak)
+        share = _relative_speed(row, rows, of_peak)
         colour, shape = LIBRARY if row is library else OWN if row is own else (MUTED, "o")
         named = row is own or row is library
         gid = f"p{len(points)}"

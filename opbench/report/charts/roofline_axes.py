@@ -208,9 +208,9 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequ
     def on_flat(label: Label) -> bool:
         return bool(peaks) and all(label.x >= ridge(c) for c in peaks)
 
-    found = sorted(labels, key=lambda label: (label.y, label.x, label.text))
-    above = [x for x in found if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]
-    below = sorted((x for x in found if x not in above), key=lambda x: min(pixels(x.y), room(x)))
+    ordered = sorted(labels, key=lambda label: (label.y, label.x, label.text))
+    above = [x for x in ordered if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]
+    below = sorted((x for x in ordered if x not in above), key=lambda x: min(pixels(x.y), room(x)))
     wanted = [-min(pixels(x.y), room(x)) for x in reversed(below)]
     places = [-place for place in reversed(spread(wanted, gap, -box.y1, -box.y0 - gap / 2))]
     flat = [pixels(peak_rate(c, x.x)) for c in peaks for x in above]

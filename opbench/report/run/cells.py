@@ -36,7 +36,7 @@ def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
 
 def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
     """Return each variant with several configs: its tunables as columns, the fastest config first."""
-    found = []
+    sweeps = []
     order = list(dict.fromkeys(row.variant for row, _ in rest))
     for variant, ranked in groupby(sorted(rest, key=lambda pair: order.index(pair[0].variant)), lambda p: p[0].variant):
         lines = list(ranked)
@@ -45,7 +45,7 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
         configs = [results[row.case].config for row, _ in lines]
         names = list(dict.fromkeys(name for config in configs for name in config))
         best = lines[0][0].time_s or math.nan
-        found.append(
+        sweeps.append(
             {
                 "variant": variant,
                 "title": lines[0][0].title,
@@ -60,7 +60,7 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
                 ],
             }
         )
-    return found
+    return sweeps
 
 
 def rate_unit(rows: Iterable[Row]) -> str:

@@ -140,17 +140,17 @@ def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
     sizes = sorted({size for line in lines.values() for size, _ in line})
     low, high = math.log(sizes[0]), math.log(sizes[-1])
     grid = sorted({*sizes, *(math.exp(low + i * (high - low) / STEPS) for i in range(1, STEPS))})
-    found: list[Zone] = []
+    zones: list[Zone] = []
     for size in grid:
         first = _first(lines, size)
-        if found and set(found[-1].variants) == set(first):
-            found[-1] = Zone(found[-1].begin, size, found[-1].variants)
+        if zones and set(zones[-1].variants) == set(first):
+            zones[-1] = Zone(zones[-1].begin, size, zones[-1].variants)
         else:
-            begin = math.sqrt(found[-1].end * size) if found else size
-            if found:
-                found[-1] = Zone(found[-1].begin, begin, found[-1].variants)
-            found.append(Zone(begin, size, first))
-    return found
+            begin = math.sqrt(zones[-1].end * size) if zones else size
+            if zones:
+                zones[-1] = Zone(zones[-1].begin, begin, zones[-1].variants)
+            zones.append(Zone(begin, size, first))
+    return zones
 
 
 def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:

@@ -155,10 +155,10 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
 
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
     """Flatten nested values to rows of dotted name and text."""
-    found: list[tuple[str, str]] = []
+    rows: list[tuple[str, str]] = []
     for key, item in value.items():
         if isinstance(item, Mapping):
-            found += flat_rows(item, f"{prefix}{key}.")
+            rows += flat_rows(item, f"{prefix}{key}.")
         else:
             text = (
                 ", ".join(map(str, item))
@@ -167,5 +167,5 @@ def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, 
                 if item is None or item == ""
                 else str(item)
             )
-            found.append((f"{prefix}{key}", text))
-    return found
+            rows.append((f"{prefix}{key}", text))
+    return rows

@@ -56,7 +56,7 @@ def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> 
     if not run.traffic:
         return {}
     results = {result.case: result for result in run.results}
-    found: dict[tuple[str, str], list[Listing]] = {}
+    by_problem: dict[tuple[str, str], list[Listing]] = {}
     seen: set[tuple[str, str]] = set()
     known: dict[str, list[Variant]] = {}
     catalog, room = Catalog(roots), LARGEST
@@ -68,8 +68,8 @@ def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> 
             made = _listing(catalog, known, results[row.case], row, run.traffic[row.case])
             if made is not None and len(made.body) <= room:
                 room -= len(made.body)
-                found.setdefault((part.operator, part.problem), []).append(made)
-    return found
+                by_problem.setdefault((part.operator, part.problem), []).append(made)
+    return by_problem
 
 
 def _listing(

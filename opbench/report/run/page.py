@@ -161,7 +161,7 @@ def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, 
 
 
 def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence[str]) -> list[OperatorPart]:
-    found: dict[str, OperatorPart] = {}
+    operators: dict[str, OperatorPart] = {}
     for part, anchor in zip(parts, anchors, strict=True):
         new: OperatorPart = {
             "name": part.operator,
@@ -170,14 +170,14 @@ def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence
             "ladder": None,
             "crossover": None,
         }
-        entry = found.setdefault(part.operator, new)
+        entry = operators.setdefault(part.operator, new)
         entry["sections"].append(_section(context, part, anchor))
-    for name, entry in found.items():
+    for name, entry in operators.items():
         chart = context.charts.get((name, ""))
         entry["ladder"] = chart.drawn(f"{entry['anchor']}-problems") if chart else None
         sizes = context.crossovers.get(name)
         entry["crossover"] = sizes.drawn(f"{entry['anchor']}-sizes") if sizes else None
-    return list(found.values())
+    return list(operators.values())
 
 
 def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
@@ -313,7 +313,7 @@ def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.Coun
 
 def _findings(context: PageContext, part: Section) -> list[str]:
     """Return findings that the reasons in the table do not contain; equal texts of several variants appear once."""
-    found: dict[str, list[str]] = {}
+    cases_by_finding: dict[str, list[str]] = {}
     for row in part.rows:
         verdict = context.results[row.case].verdict
         for finding in verdict.findings if verdict else ():
@@ -321,8 +321,8 @@ def _findings(context: PageContext, part: Section) -> list[str]:
             place = f" ({Path(file).name}:{line or '?'})" if file else ""
             if finding.message not in row.reason:
                 text = f"{finding.rule}: {finding.message or finding.kind}{place}"
-                found.setdefault(text, []).append(sentences.code(row.variant))
-    return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in found.items()]
+                cases_by_finding.setdefault(text, []).append(sentences.code(row.variant))
+    return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in cases_by_finding.items()]
 
 
 def _next(context: PageContext, part: Section) -> list[str]:
@@ -335,13 +335,13 @@ def _next(context: PageContext, part: Section) -> list[str]:
         sources = context.listings.get((part.operator, part.problem), [])
         chosen = [source for source in sources if source.own] or sources
         return [source.advice for source in sorted(chosen, key=lambda source: -source.share)[:4]]
-    found = advice(
+    advice_lines = advice(
         winner,
         context.results[winner.case].resources,
         context.run.counters.get(winner.case, {}),
         context.run.header.environment.sm_count or None,
     )
-    return found[:4]
+    return advice_lines[:4]
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
@@ -353,13 +353,13 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     def repeat_command(case: str = "") -> str:
         return next_command("run", *targets, variants=roots, backend=backend, seed=header.seed, case=case)
 
-    found = [("the run", header.command or repeat_command())]
+    commands = [("the run", header.command or repeat_command())]
     row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
     if row is not None:
-        found.append(("one case", repeat_command(row.case)))
+        commands.append(("one case", repeat_command(row.case)))
         if backend != "cpu":
             own = target.endswith((".cu", ".py"))
             one = next_command("profile", target if own else row.case, variants=roots, case=own and row.case)
-            found.append(("one case under the profiler", one))
-    found.append(("this page again, from the run's folder", "opbench report ."))
-    return found
+            commands.append(("one case under the profiler", one))
+    commands.append(("this page again, from the run's folder", "opbench report ."))
+    return commands

@@ -10,16 +10,15 @@ from opbench.results.rows import Row
 
 def predicted_text(rows: Iterable[Row]) -> str:
     """Return such as "lower bound on an H200: 2.94 µs (launch); memory alone 1.05 µs"; empty without a prediction."""
-    found = next((row.predicted for row in rows if row.predicted), None)
-    if found is None:
+    predicted = next((row.predicted for row in rows if row.predicted), None)
+    if predicted is None:
         return ""
-    limit = "arithmetic" if found.limit == "compute" else "memory"
-    gpu = with_article(found.gpu or "GPU")
-    if found.best_s == found.without_launch_s:
-        return f"lower bound on {gpu}: {units.time(found.best_s)} ({limit})"
-    return (
-        f"lower bound on {gpu}: {units.time(found.best_s)} (launch); {limit} alone {units.time(found.without_launch_s)}"
-    )
+    limit = "arithmetic" if predicted.limit == "compute" else "memory"
+    gpu = with_article(predicted.gpu or "GPU")
+    if predicted.best_s == predicted.without_launch_s:
+        return f"lower bound on {gpu}: {units.time(predicted.best_s)} ({limit})"
+    alone = units.time(predicted.without_launch_s)
+    return f"lower bound on {gpu}: {units.time(predicted.best_s)} (launch); {limit} alone {alone}"
 
 
 def with_article(name: str) -> str:

@@ -139,10 +139,10 @@ def anchors_of(parts: Sequence[Section]) -> list[str]:
 
     Such as "conv2d-n8-c64-layoutnhwc".
     """
-    found = dict.fromkeys(("filter", "how", "overview", "tip", "top"), 1)
+    uses = dict.fromkeys(("filter", "how", "overview", "tip", "top"), 1)
     anchors = []
     for part in parts:
         name = "-".join(re.findall(r"[A-Za-z0-9_]+", f"{file_name(part.operator)} {part.problem.replace('=', '')}"))
-        found[name] = found.get(name, 0) + 1
-        anchors.append(name if found[name] == 1 else f"{name}-{found[name]}")
+        uses[name] = uses.get(name, 0) + 1
+        anchors.append(name if uses[name] == 1 else f"{name}-{uses[name]}")
     return anchors

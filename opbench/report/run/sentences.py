@@ -211,14 +211,14 @@ def _best_own(section: Section, group: Group, winner: Row) -> str:
 def _over_first(section: Section, winner: Row) -> str:
     below = {row.variant: row.builds_on for row in section.rows}
     first = first_variant(winner.variant, below)
-    found = winner.speedups
-    if first == winner.variant or found.over_first is None:
+    speedups = winner.speedups
+    if first == winner.variant or speedups.over_first is None:
         return ""
     interval = ""
-    if found.over_first_low and found.over_first_high:
-        ends = [units.ratio(end).removesuffix("×") for end in (found.over_first_low, found.over_first_high)]
+    if speedups.over_first_low and speedups.over_first_high:
+        ends = [units.ratio(end).removesuffix("×") for end in (speedups.over_first_low, speedups.over_first_high)]
         interval = f" [{', '.join(ends)}]"
-    return f"{units.ratio(found.over_first)} the first variant {code(first)}{interval}"
+    return f"{units.ratio(speedups.over_first)} the first variant {code(first)}{interval}"
 
 
 def _share(winner: Row) -> str:

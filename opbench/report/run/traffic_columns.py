@@ -121,13 +121,13 @@ HEADS = {
 def columns(rows: Sequence[Row]) -> list[str]:
     """Return the columns that these rows need: no columns without data, and none that apply to no kernel."""
     compiled, traffic = any(row.resources for row in rows), any(row.traffic for row in rows)
-    found = [*(TRAFFIC if traffic else ()), *(COMPILED if compiled else ())]
+    names = [*(TRAFFIC if traffic else ()), *(COMPILED if compiled else ())]
     absent = {
         "conflicts": all(conflict_share(row) is None for row in rows),
         "atomics": all(collision_share(row) is None for row in rows),
         **dict.fromkeys(("l2", "dram", "least"), not any(row.predicted_traffic for row in rows)),
     }
-    return [name for name in found if not absent.get(name, False)]
+    return [name for name in names if not absent.get(name, False)]
 
 
 def split_columns(
@@ -185,13 +185,13 @@ def _sectors(row: Row, kind: str) -> CountedFigure:
 
 
 def _moved(row: Row) -> CountedFigure:
-    found = row.traffic
-    if found is None or not found.asked_bytes:
+    traffic = row.traffic
+    if traffic is None or not traffic.asked_bytes:
         return CountedFigure()
-    ratio = found.moved_bytes / found.asked_bytes
+    ratio = traffic.moved_bytes / traffic.asked_bytes
     bad = "many bytes of the moved sectors are never used" if ratio > UNCOALESCED and any(_strays(row)) else ""
     moved, asked = (
-        units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (found.moved_bytes, found.asked_bytes)
+        units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (traffic.moved_bytes, traffic.asked_bytes)
     )
     below = f"{moved}\u00a0÷ {asked}"
     return CountedFigure(units.ratio(ratio), below, bad, ratio)

@@ -133,7 +133,7 @@ def _add_revisions(connection: sqlite3.Connection) -> None:
 
 def find_runs(places: Iterable[Path]) -> list[Path]:
     """Return the results files in some folders and below them; raises UsageError for a folder without one."""
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for place in places:
         files = [place] if place.is_file() else run_files(place)
         if not files:
@@ -142,8 +142,8 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
                 kind="no-run",
                 subject=place,
             )
-        found |= dict.fromkeys(files)
-    return list(found)
+        folders |= dict.fromkeys(files)
+    return list(folders)
 
 
 def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path]:

@@ -76,25 +76,25 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
         " machine_code_sha256, uuid, runs.revision, runs.changed FROM results JOIN runs USING (run)"
         " ORDER BY operator, case_name, gpu, started, runs.run"
     )
-    found = []
+    series = []
     for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
         row_facts = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
         points = tuple(Point(*row) for row in row_facts)
         if not cases or any(is_named(case, pattern) for pattern in cases):
             changes = tuple(_changes(points))
             steps = tuple(_steps(points, changes, threshold))
-            found.append(Series(case, operator, gpu, points, steps, changes))
-    return found
+            series.append(Series(case, operator, gpu, points, steps, changes))
+    return series
 
 
 def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
-    found = []
+    changes = []
     for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
         if before.alike != after.alike:
             one, other = json.loads(before.alike), json.loads(after.alike)
             words = [f"{k}: {one.get(k)} → {other.get(k)}" for k in {**one, **other} if one.get(k) != other.get(k)]
-            found.append((index, ", ".join(words)))
-    return found
+            changes.append((index, ", ".join(words)))
+    return changes
 
 
 def _steps(
@@ -104,7 +104,7 @@ def _steps(
 
     In a period with several GPUs of one model, a step must exceed the difference between these GPUs.
     """
-    found = []
+    steps = []
     ends = [0, *(index for index, _ in changes), len(points)]
     for start, end in itertools.pairwise(ends):
         timed = [index for index in range(start, end) if points[index].median_s is not None]
@@ -112,5 +112,5 @@ def _steps(
         least = max(threshold, THRESHOLD_OTHER_GPU) if several else threshold
         for step in find_steps([points[index].median_s or 0.0 for index in timed], least):
             index = timed[step.index]
-            found.append((points[index], TimeStep(index, step.before_s, step.after_s)))
-    return found
+            steps.append((points[index], TimeStep(index, step.before_s, step.after_s)))
+    return steps

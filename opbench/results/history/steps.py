@@ -93,7 +93,7 @@ def _partition(values: Sequence[float], scale: float) -> list[int]:
 def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
     """Return, for each end of a segment from `start`, the sum of the distances to its median."""
     ordered: list[float] = []
-    distance, found = 0.0, []
+    distance, distances = 0.0, []
     for end in range(start, len(values)):
         middle = ordered[len(ordered) // 2] if ordered else values[end]
         # Any median serves: the sum is the same, and grows by the distance of the new value to the nearest median.
@@ -102,5 +102,5 @@ def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
         distance += max(0.0, low - value, value - middle)
         bisect.insort(ordered, value)
         if end - start + 1 >= SHORTEST:
-            found.append((end + 1, distance))
-    return found
+            distances.append((end + 1, distance))
+    return distances
