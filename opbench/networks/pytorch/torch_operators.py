@@ -43,8 +43,11 @@ def _relu(problem: Operator, out: torch.Tensor) -> tuple[torch.Tensor]:
     return (out.relu_() if "relu" in str(problem.axes.get("epilogue", "")) else out,)
 
 
-def _linear(problem: Operator, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return _relu(problem, functional.linear(x, weight, bias))
+def _linear(problem: Operator, x: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    out = functional.linear(x, weight, *bias)
+    if problem.axes["epilogue"] == "bias_gelu_tanh":
+        return (functional.gelu(out, approximate="tanh"),)
+    return _relu(problem, out)
 
 
 def _linear_dgrad(
@@ -60,12 +63,11 @@ def _linear_wgrad(problem: Operator, x: torch.Tensor, dout: torch.Tensor) -> tup
 
 
 def _conv2d(
-    problem: Operator, image: torch.Tensor, weight: torch.Tensor, *bias: torch.Tensor
+    problem: Operator, image: torch.Tensor, weight: torch.Tensor, *others: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    out = functional.conv2d(
-        image, weight, bias[0] if bias else None, _axis(problem, "stride"), _axis(problem, "padding")
-    )
-    return _relu(problem, out)
+    bias, residual = (*others, None, None)[:2]
+    out = functional.conv2d(image, weight, bias, _axis(problem, "stride"), _axis(problem, "padding"))
+    return _relu(problem, out if residual is None else out.add_(residual))
 
 
 def _conv2d_backward(
