@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+
 from opbench.kernels.case import CASE_NAME, select
 from opbench.running.suite import read_suite
 from support.checks.errors import refuses
@@ -38,3 +40,9 @@ def test_launches_are_complete_and_within_limits() -> None:
             assert 1 <= math.prod(step.block) <= 1024, case.name
             assert min(step.grid) >= 1 and step.grid[0] < 2**31 and max(step.grid[1:]) <= 65535, case.name
             assert all(abs(a) < 2**31 for a in step.args if isinstance(a, int)), case.name
+
+
+@pytest.mark.parametrize(("epilogue", "early"), [("bias", ("weight", "bias")), ("none", ("weight",))])
+def test_an_optional_early_input_is_that_of_the_problem(epilogue: str, early: tuple[str, ...]) -> None:
+    case = CATALOG.case(f"linear/split_k_stream_early[ROWS=4,DEPTH=2,THREADS=128](m=1,n=8,k=8,epilogue={epilogue})")
+    assert [step.early for step in case.launches(1)] == [early]

@@ -5,9 +5,10 @@
 //     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "double_buffer", "async_copy",
 //     "persistent",
 // ]
-// supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
-// define.RELU   = "1 if epilogue == 'bias_relu' else 0"
+// define.BIAS   = "epilogue != 'none'"
+// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // define.M_TILE = "1 if m == 1 else 2 if m == 2 else 4 if m <= 4 else 8"
 // tune      = { ROWS = [4, 2], THREADS = [128, 256], STAGES = [8, 4], BLOCKS = [3, 2, 4] }
 // compute_capability = "8.0"
@@ -47,8 +48,14 @@ extern __shared__ __align__(16) uint4 ring[];  // [STAGES][ROWS][THREADS]
 
 // x [m, k], weight [n, k], bias [n], out [m, n]; groups of M_TILE x ROWS outputs, gridDim.x apart, for each block.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    linear_stream(const T* __restrict__ x, const T* __restrict__ weight, const T* __restrict__ bias,
+    linear_stream(const T* __restrict__ x, const T* __restrict__ weight,
+#if BIAS
+                  const T* __restrict__ bias,
+#endif
                   T* __restrict__ out, int m, int n, int k) {
+#if !BIAS
+    const T* bias = nullptr;
+#endif
     __shared__ float parts[2][WARPS][SUMS];
     const int tiles_m = (m + 7) / 8, groups = tiles_m * ((n + ROWS - 1) / ROWS);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = threadIdx.x * VEC;
@@ -99,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             float total = 0.0f;
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) total += parts[turn][w][value];
-            store_biased<RELU>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
+            store_biased<BIAS, FOLLOWS>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
         }
     }
 }

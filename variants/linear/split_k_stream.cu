@@ -1,8 +1,9 @@
 // /// opbench
 // mechanism = ["coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "sliced_k"]
-// supports  = { epilogue = ["bias", "bias_relu"], dtype = ["f32", "bf16"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_gelu_tanh"], dtype = ["f32", "bf16"] }
 // define.BF16   = "1 if dtype == 'bf16' else 0"
-// define.RELU   = "1 if epilogue == 'bias_relu' else 0"
+// define.BIAS   = "epilogue != 'none'"
+// define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // define.M_TILE = "1 if m == 1 else 2 if m == 2 else 4 if m <= 4 else 8"
 // tune      = { ROWS = [4, 1, 2], DEPTH = [2, 1, 4], THREADS = [128, 256, 512] }
 // where     = [
@@ -31,7 +32,7 @@
 // grid         = ["cdiv(m, 8) * cdiv(n, ROWS)"]
 // block        = ["THREADS"]
 // programmatic = true
-// early        = ["weight", "bias"]
+// early        = ["weight", "bias?"]
 // ///
 //
 // All blocks of a layer with 4096 outputs are resident at once, and a block's threads read the whole of ROWS rows in a
@@ -51,9 +52,14 @@ typedef Element<BF16> T;
 #define WARPS (THREADS / 32)
 
 // x [m, k], weight [n, k], bias [n], out [m, n]; a block computes M_TILE x ROWS outputs.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    linear_block_rows(const T* x, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, int m,
-                      int n, int k) {
+extern "C" __global__ void __launch_bounds__(THREADS) linear_block_rows(const T* x, const T* __restrict__ weight,
+#if BIAS
+                                                                        const T* __restrict__ bias,
+#endif
+                                                                        T* __restrict__ out, int m, int n, int k) {
+#if !BIAS
+    const T* bias = nullptr;
+#endif
     __shared__ float parts[WARPS][SUMS];
     const int tiles_m = (m + 7) / 8;
     const int row0 = blockIdx.x % tiles_m * 8, col0 = blockIdx.x / tiles_m * ROWS;
@@ -93,5 +99,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float total = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) total += parts[w][value];
-    store_biased<RELU>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
+    store_biased<BIAS, FOLLOWS>(total, bias, out, row0 + value / ROWS, col0 + value % ROWS, m, n);
 }

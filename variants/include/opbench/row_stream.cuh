@@ -1,6 +1,7 @@
 // Stream the rows of one matrix past few rows of another, on CUDA cores: 16 bytes per load, bf16 or float.
 #pragma once
 
+#include <opbench/activations.cuh>
 #include <opbench/vectors.cuh>
 
 namespace opbench {
@@ -75,13 +76,13 @@ __device__ __forceinline__ void add_lanes(float (&sum)[sums], int lane) {
     }
 }
 
-// out[row][col] = sum + bias[col], clipped at zero with `relu`.
-template <bool relu, class T>
+// out[row][col] = sum + bias[col], then what follows.
+template <bool with_bias, int follows, class T>
 __device__ __forceinline__ void store_biased(float sum, const T* __restrict__ bias, T* __restrict__ out, int row,
                                              int col, int m, int n) {
     if (row >= m || col >= n) return;
-    sum += (float)bias[col];
-    out[(size_t)row * n + col] = (T)(relu ? fmaxf(sum, 0.0f) : sum);
+    if constexpr (with_bias) sum += (float)bias[col];
+    out[(size_t)row * n + col] = (T)followed<follows>(sum);
 }
 
 }  // namespace opbench
