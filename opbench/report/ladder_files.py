@@ -117,14 +117,14 @@ def _started(folder: Path) -> str:
 
 
 def _add_overviews(
-    found: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], tables: Sequence[DocumentTable]
+    files: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], tables: Sequence[DocumentTable]
 ) -> None:
     """Add the tables over all runs; rows of other runs remain while the file that they link to exists."""
     ladders = ladders_overview(operators, runs) if runs else ""
     for path, what, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
         text = _read(path)
         if text and table:
-            found.texts[path] = with_overview(text, _joined(table_of(text, what), table, path.parent), what)
+            files.texts[path] = with_overview(text, _joined(table_of(text, what), table, path.parent), what)
 
 
 def _joined(old: str, new: str, folder: Path) -> str:

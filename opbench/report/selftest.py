@@ -125,12 +125,12 @@ def detection_chart(outcome: Selftest) -> Chart | None:
 
 def detection_limit(outcome: Selftest) -> str:
     """Return which injected slow-downs a comparison with its default threshold finds; "" if none was injected."""
-    found: dict[float, tuple[int, int]] = {}
+    counts: dict[float, tuple[int, int]] = {}
     for seen in _detections(outcome).values():
         for slow, (count, total) in seen.items():
-            before = found.get(slow, (0, 0))
-            found[slow] = (before[0] + count, before[1] + total)
-    parts = [f"{100 * slow:g} % in {count} of {total} pairs" for slow, (count, total) in sorted(found.items()) if slow]
+            before = counts.get(slow, (0, 0))
+            counts[slow] = (before[0] + count, before[1] + total)
+    parts = [f"{100 * slow:g} % in {count} of {total} pairs" for slow, (count, total) in sorted(counts.items()) if slow]
     return f"Slow-downs that the default threshold detects: {', '.join(parts)}." if parts else ""
 
 

@@ -68,12 +68,12 @@ def _skipped(tuning: Tuning) -> list[tuple[str, int, str]]:
     return rows
 
 
-def _draw_charts(found: Tuning) -> list[Chart]:
-    ranked = found.ranked
+def _draw_charts(tuning: Tuning) -> list[Chart]:
+    ranked = tuning.ranked
     if len(ranked) < 2:
         return []
-    effects = _effects(found, ranked)
-    drawn = [_over_time(found, ranked), _each_tunable(found, ranked, effects)]
+    effects = _effects(tuning, ranked)
+    drawn = [_over_time(tuning, ranked), _each_tunable(tuning, ranked, effects)]
     most = sorted(effects, key=lambda name: -effects[name])[:2]
     return [*drawn, _heat_map(ranked, most[0], most[1])] if len(most) == 2 else drawn
 
@@ -115,10 +115,10 @@ def _groups(ranked: Sequence[Trial], name: str) -> dict[int, list[float]]:
     return dict(sorted(groups.items()))
 
 
-def _effects(found: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
+def _effects(tuning: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
     """Return, for each tunable with several values, the best config at its worst value over that at its best value."""
     effects = {}
-    for name in found.begun.tune:
+    for name in tuning.begun.tune:
         best = [min(scores) for scores in _groups(ranked, name).values()]
         if len(best) > 1:
             effects[name] = max(best) / min(best)

@@ -283,13 +283,16 @@ def compare_case(
     return comparisons
 
 
-def compare_caches(case: str, found: Levels | None, counters: Mapping[str, object]) -> list[CountComparison]:
+def compare_caches(case: str, levels_on_cpu: Levels | None, counters: Mapping[str, object]) -> list[CountComparison]:
     """Compare the predicted bytes at L2 and DRAM with the counters; profilers empty the caches before each launch."""
-    if found is None or counters.get("cache") != "cold":
+    if levels_on_cpu is None or counters.get("cache") != "cold":
         return []
     return [
         CountComparison(case, counter, "caches", expected, expected, None, float(measured), held_out(case))
-        for counter, expected in (("l2_bytes", found.l2_bytes), ("dram_bytes", found.profiled_dram_bytes))
+        for counter, expected in (
+            ("l2_bytes", levels_on_cpu.l2_bytes),
+            ("dram_bytes", levels_on_cpu.profiled_dram_bytes),
+        )
         if isinstance(measured := counters.get(counter), (int, float)) and measured
     ]
 

@@ -191,12 +191,12 @@ class Final:
     time_s: float
 
 
-def ranked_finals(found: Tuning, run: Run | None) -> list[Final]:
+def ranked_finals(tuning: Tuning, run: Run | None) -> list[Final]:
     """Return the right configs of the finals, the best first; for joules only those that were measured."""
     timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
-    if found.begun.unit == "s":
+    if tuning.begun.unit == "s":
         return [Final(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
-    joules = found.energies.joules if found.energies else ()
+    joules = tuning.energies.joules if tuning.energies else ()
     both = ((j, m) for j in joules for config, m in timed if config == j.config)
     finals = [Final(j.config, j.median, j.low, j.high, m.median_s) for j, m in both]
     return sorted(finals, key=lambda final: final.median)

@@ -78,8 +78,8 @@ class Candidates(Sequence[Config]):
 def candidates(variant: Variant, problem: Operator) -> Candidates:
     """Return the configs of a variant that fit a problem; raise UsageError if none does."""
     fitting = (config for config in variant.space if variant.unmet(problem, config) is None)
-    found = Candidates(fitting, dict(variant.tune))
-    if not found:
+    chosen = Candidates(fitting, dict(variant.tune))
+    if not chosen:
         why = variant.unmet(problem, variant.configs[0])
         raise UsageError(f"{variant.id}: no config fits {problem}: it {why}")
-    return found
+    return chosen

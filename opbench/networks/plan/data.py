@@ -82,13 +82,13 @@ class DataSet:
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
         """Return indices into `images` for whole batches of each epoch: every picture once, in one of its variants."""
-        found = []
+        parts = []
         whole = self.items // batch * batch
         for epoch in range(epochs):
             rng = np.random.default_rng([seed, epoch])
             picked = rng.permutation(self.items)[:whole]
-            found.append(picked * self.variants + rng.integers(self.variants, size=whole))
-        return np.concatenate(found).astype(np.int32)
+            parts.append(picked * self.variants + rng.integers(self.variants, size=whole))
+        return np.concatenate(parts).astype(np.int32)
 
     def require_targets(self, loss: str, shape: tuple[int, ...], network: str = "") -> None:
         """Raise UsageError, before anything runs, if a loss or an output of this shape cannot take the targets."""

@@ -323,12 +323,12 @@ class Context:
     def read(self) -> Arrays:
         """Return the outputs in float32."""
         graph = self.network.graph
-        found = {}
+        arrays = {}
         for name in graph.outputs:
             value = graph.values[name]
             stored = self.buffer(name).read().reshape(value.shape)
-            found[name] = from_storage(stored, value.dtype).astype(np.float32)
-        return found
+            arrays[name] = from_storage(stored, value.dtype).astype(np.float32)
+        return arrays
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Return the outputs for some inputs, from any thread.

@@ -131,15 +131,15 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the model's outputs; inputs must have the example's shapes."""
-        for name, given in zip(self.network.inputs, inputs, strict=True):
+        for name, tensor in zip(self.network.inputs, inputs, strict=True):
             shape = self.network.values[name].shape
-            if tuple(given.shape) != shape or given.get_device() != self.index:
+            if tuple(tensor.shape) != shape or tensor.get_device() != self.index:
                 raise UsageError(
-                    f"{self.network.name}: '{name}' is {list(given.shape)} on {given.device}; it was compiled for "
+                    f"{self.network.name}: '{name}' is {list(tensor.shape)} on {tensor.device}; it was compiled for "
                     f"{list(shape)}: opbench.torch.compile(model, example)",
                     kind="other-shape",
                     subject=name,
-                    value=tuple(given.shape),
+                    value=tuple(tensor.shape),
                     allowed=tuple(shape),
                 )
         if not self._recorded or not eager(inputs) or any(t.requires_grad for t in inputs):

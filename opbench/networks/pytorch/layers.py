@@ -60,22 +60,22 @@ class LayerOperator:
     def plan(self, arguments: Sequence[object]) -> CallPlan | None:
         """Return the plan of a call; None for a call without elements."""
         key = self.key(arguments)
-        found = _plans.get(key)
-        if found is None:
-            given: Sequence[Tensor | None] = arguments[: self.tensors]
-            if all(t is None or t.numel() for t in given):
-                found = _plans[key] = CallPlan(self.describe(*arguments), given)
-        return found
+        plan = _plans.get(key)
+        if plan is None:
+            tensors: Sequence[Tensor | None] = arguments[: self.tensors]
+            if all(t is None or t.numel() for t in tensors):
+                plan = _plans[key] = CallPlan(self.describe(*arguments), tensors)
+        return plan
 
     def key(self, arguments: Sequence[object]) -> tuple[object, ...]:
         """Return the form of a call."""
-        found: list[object] = [self.name, *arguments[self.tensors :]]
+        parts: list[object] = [self.name, *arguments[self.tensors :]]
         for t in arguments[: self.tensors]:
             if t is None:
-                found.append(None)
+                parts.append(None)
             else:
-                found += (t.shape, t.stride(), t.dtype, t.get_device())  # type: ignore[attr-defined]
-        return tuple(found)
+                parts += (t.shape, t.stride(), t.dtype, t.get_device())  # type: ignore[attr-defined]
+        return tuple(parts)
 
     def compute(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Return the outputs, from tensors with memory."""
@@ -110,11 +110,11 @@ class LayerOperator:
     def fake(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Return the outputs as fake tensors."""
         first: Tensor = arguments[0]
-        found = [
+        outputs = [
             torch.empty(shape, dtype=dtype, device=first.device, memory_format=form)
             for shape, dtype, form in self.describe(*arguments).outputs
         ]
-        return found[0] if self.outputs == 1 else tuple(found)
+        return outputs[0] if self.outputs == 1 else tuple(outputs)
 
     # Gradients ----------------------------------------------------------------------------------------------------
 
@@ -165,17 +165,17 @@ class LayerOperator:
         output: Tensor | tuple[Tensor, ...],
     ) -> None:
         """Save the tensors that the backward pass of a traced or empty call reads."""
-        given: Sequence[Tensor | None] = inputs[: self.tensors]
+        tensors: Sequence[Tensor | None] = inputs[: self.tensors]
         needs = ctx.needs_input_grad[: self.tensors]
-        like = [None if t is None else (t.shape, t.dtype) for t in given]
-        described = self.describe(*inputs) if all(t is None or t.numel() for t in given) else None
+        like = [None if t is None else (t.shape, t.dtype) for t in tensors]
+        described = self.describe(*inputs) if all(t is None or t.numel() for t in tensors) else None
         outputs = (output,) if self.outputs == 1 else output
         ctx.backward_of = backward = Backward(described, like, needs)
         if len(outputs) > self.differentiable:
             ctx.mark_non_differentiable(*outputs[self.differentiable :])
-        known = [*given, *outputs]
-        if described and any(t is None for t in given):
-            for place, tensor in fillings(described, given):
+        known = [*tensors, *outputs]
+        if described and any(t is None for t in tensors):
+            for place, tensor in fillings(described, tensors):
                 known[place] = tensor
         ctx.save_for_backward(*[known[place] for place in self.saved_positions(backward)])
 

@@ -102,11 +102,11 @@ def _can_compile(case: Case, place: DevicePlace) -> bool:
 def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
     """Return the inputs of the problem on the device."""
     arrays = problem.make_inputs(0)
-    found = []
+    tensors = []
     for tensor in problem.input_tensors():
-        given = torch.from_numpy(from_storage(arrays[tensor.name], tensor.dtype).copy())
-        found.append(given.to(place.device, TORCH_DTYPES[tensor.dtype]))
-    return found
+        dense = torch.from_numpy(from_storage(arrays[tensor.name], tensor.dtype).copy())
+        tensors.append(dense.to(place.device, TORCH_DTYPES[tensor.dtype]))
+    return tensors
 
 
 def _bind_case(

@@ -56,8 +56,8 @@ class Backward:
 class CallPlan:
     """The plan of calls of one form."""
 
-    def __init__(self, call: OperatorCall, given: Sequence[Tensor | None]) -> None:
-        first = given[0]
+    def __init__(self, call: OperatorCall, tensors: Sequence[Tensor | None]) -> None:
+        first = tensors[0]
         assert first is not None
         self.call, self.text = call, call.text
         self.device, self.index = first.device, first.get_device()
@@ -71,19 +71,19 @@ class CallPlan:
             )
         self.runner = choice_for(call.operator, self.text, self.index).runner
         self.count = len(call.names)
-        self.filled = fillings(call, given)
+        self.filled = fillings(call, tensors)
         self.copies = [
             (place, form)
-            for place, (tensor, form) in enumerate(zip(given[: self.count], call.formats, strict=False))
+            for place, (tensor, form) in enumerate(zip(tensors[: self.count], call.formats, strict=False))
             if tensor is not None and not tensor.is_contiguous(memory_format=form)
         ]
         self.outputs = [(shape, _strides(shape, form), dtype) for shape, dtype, form in call.outputs]
         self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
-        self._as_it_is = not self.filled and not self.copies and self.count == len(given)
+        self._as_it_is = not self.filled and not self.copies and self.count == len(tensors)
         self._into: tuple[int, ...] = ()
         self._after: tuple[int, ...] = ()
         self._updating: CallPlan | None = None
-        self.like = [None if t is None else (t.shape, t.dtype) for t in given]
+        self.like = [None if t is None else (t.shape, t.dtype) for t in tensors]
         self.differentiated: dict[tuple[bool, ...], Callable[..., Tensor]] = {}
         """The functions for autograd, by which tensors require gradients."""
 
@@ -137,12 +137,12 @@ class CallPlan:
     def _run_without_kernels(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs, computed by PyTorch or on the host."""
         if self.runner is None:
-            found = self._by_pytorch(tensors)
+            outputs = self._by_pytorch(tensors)
         else:
             aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
-            found = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
-            self.runner.launch([*aligned, *found])
-        return self._copy_updated_inputs(given, found) if self._after else found
+            outputs = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
+            self.runner.launch([*aligned, *outputs])
+        return self._copy_updated_inputs(given, outputs) if self._after else outputs
 
     def _copy_updated_inputs(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
         """Return the outputs except the last ones, which are copied over inputs."""
@@ -193,12 +193,12 @@ def _strides(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]
     return tuple(torch.empty(tuple(shape), device="meta", memory_format=form).stride())
 
 
-def fillings(call: OperatorCall, given: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+def fillings(call: OperatorCall, tensors: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
     """Return the constants, by position, for tensors that are None and that the operator needs."""
-    first = given[0]
+    first = tensors[0]
     assert first is not None
     fills = (0.0,) * (len(call.names) - len(call.fill)) + call.fill
-    missing = [place for place in range(len(call.names)) if given[place] is None]
+    missing = [place for place in range(len(call.names)) if tensors[place] is None]
     dtype = torch.float32 if call.operator == "batchnorm2d_train" else first.dtype
     made = [(place, torch.full((call.channels,), fills[place], dtype=dtype, device=first.device)) for place in missing]
     if made and first.get_device() != CPU:

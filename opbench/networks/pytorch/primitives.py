@@ -321,10 +321,10 @@ class Computed(torch.autograd.Function):  # type: ignore[misc]
         ctx: torch.autograd.function.FunctionCtx, operator: str, text: str, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the outputs."""
-        found = execute(operator, text, tensors)
+        outputs = execute(operator, text, tensors)
         ctx.set_materialize_grads(False)
-        _save_tensors(ctx, (operator, text, tensors), found)
-        return tuple(found)
+        _save_tensors(ctx, (operator, text, tensors), outputs)
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:

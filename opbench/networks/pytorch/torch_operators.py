@@ -30,8 +30,8 @@ def physical(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
 def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return PyTorch's results for a problem whose operator is in `PEERS`, dense and in the declared types."""
     seen = [logical(problem, array) for array in inputs]
-    found = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *seen)]
-    shaped = zip(found, problem.output_tensors(), strict=True)
+    outputs = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *seen)]
+    shaped = zip(outputs, problem.output_tensors(), strict=True)
     return [tensor.reshape(declared.shape).contiguous() for tensor, declared in shaped]
 
 
@@ -75,10 +75,10 @@ def _conv2d_backward(
 ) -> list[torch.Tensor]:
     sides = [[_axis(problem, name)] * 2 for name in ("stride", "padding")]
     bias = [_axis(problem, "k")] if mask[2] else None
-    found: list[torch.Tensor] = aten.convolution_backward(
+    gradients: list[torch.Tensor] = aten.convolution_backward(
         dout, image, weight, bias, *sides, [1, 1], False, [0, 0], 1, list(mask)
     )
-    return found
+    return gradients
 
 
 def _conv2d_dgrad(

@@ -94,12 +94,12 @@ class PeerTime:
 def peers(record: Record) -> list[PeerTime]:
     """Return PyTorch's ways as recorded, each compared with opbench; in older records their times include launches."""
     own = record.total
-    found = []
+    peer_times = []
     for name, peer in record.peers.items():
         ratio = time_ratio(peer.times, own) if peer.captured else None
         error = peer.error or ("" if peer.times else "not measured")
-        found.append(PeerTime(name, peer.times, ratio, peer.peak_bytes, peer.norm_error, error, peer.host))
-    return found
+        peer_times.append(PeerTime(name, peer.times, ratio, peer.peak_bytes, peer.norm_error, error, peer.host))
+    return peer_times
 
 
 def smallest_peer(record: Record) -> PeerTime | None:

@@ -79,7 +79,7 @@ def score_outputs(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
     if loss == "cross_entropy":
         return float((outputs.argmax(axis=1) == targets).mean())
     if loss == "binary_cross_entropy":
-        found, wanted = outputs > 0, targets > 0.5
-        return float((found & wanted).sum() / max(1, (found | wanted).sum()))
+        predicted, wanted = outputs > 0, targets > 0.5
+        return float((predicted & wanted).sum() / max(1, (predicted | wanted).sum()))
     error = outputs.astype(np.float64) - targets
     return float(np.abs(error).mean() if loss == "l1" else (error**2).mean())

@@ -59,10 +59,10 @@ class TrainingState:
         data, values = self.data, self.training.graph.values
         epochs = -(-self.recipe.steps // self.steps_per_epoch)
         order = data.order(epochs, self.pictures, self.recipe.seed)[: self.recipe.steps * self.pictures]
-        given = {"data": data.images, "targets": data.targets, "order": order}
+        state = {"data": data.images, "targets": data.targets, "order": order}
         if self.training.exchange:
-            given["micro"] = np.array([self.rank + 1 - self.recipe.ranks], np.int32)
-        return {n: to_storage(array.reshape(values[n].shape), values[n].dtype) for n, array in given.items()}
+            state["micro"] = np.array([self.rank + 1 - self.recipe.ranks], np.int32)
+        return {n: to_storage(array.reshape(values[n].shape), values[n].dtype) for n, array in state.items()}
 
     @property
     def score_name(self) -> str:

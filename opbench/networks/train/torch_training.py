@@ -144,10 +144,10 @@ class TorchStep:
 
     def gradients(self) -> Arrays:
         """Return the gradients of the last step, by weight; zeros for a weight that no loss depends on."""
-        found = {name: weight_of(self.module, self.network, name) for name in self.network.weights}
+        weights = {name: weight_of(self.module, self.network, name) for name in self.network.weights}
         return {
             name: _read(tensor.grad if tensor.grad is not None else self.torch.zeros_like(tensor))
-            for name, tensor in found.items()
+            for name, tensor in weights.items()
             if tensor.requires_grad
         }
 

@@ -112,13 +112,13 @@ class Trainer(TrainingState):
 
     def _torch_comparison(self) -> TorchComparison:
         """Return the batches of the first step, so that PyTorch can run the same step."""
-        given, (name,) = self.given_state(), self.network.inputs
+        state, (name,) = self.given_state(), self.network.inputs
         count = self.recipe.accumulate
-        rows = given["order"][: count * self.batch]
+        rows = state["order"][: count * self.batch]
         images = self.data.images[rows].reshape(-1, *self.network.values[name].shape[1:])
         masks = [dropout_masks(self.training, k + 1) for k in range(count)] if self.options.compare else []
         problem = StepProblem(self.network, self.recipe, self.options.precision, images, self.data.targets[rows], masks)
-        return TorchComparison(self.options.compare, problem, self.training, given, self.options.compare_limit_s)
+        return TorchComparison(self.options.compare, problem, self.training, state, self.options.compare_limit_s)
 
     def _make_plan(self) -> Plan:
         """Return the plan: from a file, from the resumed training if it still applies, else chosen.

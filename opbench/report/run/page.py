@@ -152,12 +152,12 @@ def _some(names: Sequence[str]) -> list[str]:
 
 def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
     """Return the problems with cases that are not right, for links at the top of the page."""
-    found: list[dict[str, JSON]] = [
+    faults: list[dict[str, JSON]] = [
         {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.failures)}
         for part, anchor in zip(parts, anchors, strict=True)
         if part.failures
     ]
-    return found[:NAMES_SHOWN]
+    return faults[:NAMES_SHOWN]
 
 
 def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence[str]) -> list[OperatorPart]:

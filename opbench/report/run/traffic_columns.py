@@ -46,12 +46,12 @@ def excess(row: Row, kind: str) -> float | None:
 
 def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
     """Return the actual and the ideal sectors per request of "load" or "store"."""
-    found = row.traffic
-    if found is None:
+    traffic = row.traffic
+    if traffic is None:
         return None, None
     if kind == "load":
-        return found.sectors_per_load, found.ideal_sectors_per_load
-    return found.sectors_per_store, found.ideal_sectors_per_store
+        return traffic.sectors_per_load, traffic.ideal_sectors_per_load
+    return traffic.sectors_per_store, traffic.ideal_sectors_per_store
 
 
 def wasteful(row: Row, kind: str) -> bool:
