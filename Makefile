@@ -66,7 +66,7 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 # Where two runs measured one problem, the table takes the first.
-LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention quick ceilings networks trainings)
+LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention language quick ceilings networks trainings)
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
@@ -98,22 +98,23 @@ bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 
 # NAME-BATCH-PRECISION. A network whose record is there is skipped, so the same command resumes; -k goes on after a failure.
 NETWORKS := $(addprefix lenet-,1-f32) $(addprefix alexnet-,1-f32 1-bf16 128-f32 128-bf16) \
-	$(addprefix unet-,1-f32 1-bf16 16-f32 16-tf32 16-bf16)
+	$(addprefix unet-,1-f32 1-bf16 16-f32 16-tf32 16-bf16) $(addprefix resnet50-,1-bf16 64-bf16) \
+	$(addprefix gpt2-,1-bf16 16-bf16)
 NETWORKS_OUT ?= reports/networks
 NETWORK_LIMIT_S ?= 600
 part = $(word $(1),$(subst -, ,$(2)))
 
-networks: $(NETWORKS:%=$(NETWORKS_OUT)/%/network.json)  ## Time the ten networks of README.md with PyTorch, on a GPU, into NETWORKS_OUT (needs PyTorch)
+networks: $(NETWORKS:%=$(NETWORKS_OUT)/%/network.json)  ## Time the networks of README.md with PyTorch, on a GPU, into NETWORKS_OUT (needs PyTorch)
 
 $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
-		--layout nhwc --compare torch --out $(@D)
+		--layout nhwc --compare torch $(if $(filter resnet50 gpt2,$(call part,1,$*)),--tune) --out $(@D)
 
 # Every measurement that README, guide and ladders quote, in parts of at most nine minutes on an H100:
 #   make evidence PART='ceilings quick full'     the same command goes on where a part was stopped
 # Delete a part's folder to measure it again. One GPU model, one driver and one commit of the kernels for all parts.
 EVIDENCE := reports/h100
-SUITE_PARTS := quick full layers gradients hopper mma norms activations convolutions attention reductions language
+SUITE_PARTS := quick full layers gradients hopper mma norms activations convolutions attention reductions language resnet gpt2
 PARTS := ceilings selftest $(SUITE_PARTS) networks trainings counters tune torch ship judge gpus
 PART ?= $(PARTS)
 
@@ -211,7 +212,7 @@ $(EVIDENCE)/judge/%/verdict.json: | $(VENV)/.quick
 	$(OPBENCH) judge $(wildcard examples/$*.cu tests/cheats/time/$*.cu) --out $(@D) || test $$? = 1
 
 winners: $(VENV)/.quick  ## Write the winners file of the committed runs: what a network takes on that GPU
-	$(OPBENCH) book $(addprefix $(EVIDENCE)/,$(SUITE_PARTS)) $(wildcard $(EVIDENCE)/networks/*) --out $(EVIDENCE)/winners.json
+	$(OPBENCH) book $(wildcard $(addprefix $(EVIDENCE)/,$(SUITE_PARTS))) $(wildcard $(EVIDENCE)/networks/*) --out $(EVIDENCE)/winners.json
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

@@ -101,11 +101,11 @@ class Builder:
         name = self._name("linear", name)
         m, k = self._require_rows(name, "linear", x)
         bound = 1 / math.sqrt(k)
-        if weight:  # a bias of zeros changes no bit but the sign of a zero
-            bias = self.constant(f"{name}.bias.zero", np.zeros(n))
-        else:
-            weight, bias = self.weight(f"{name}.weight", (n, k), bound), self.weight(f"{name}.bias", (n,), bound)
-        return self.node(name, "linear", {"m": m, "n": n, "k": k}, {"x": x, "weight": weight, "bias": bias})
+        axes = {"m": m, "n": n, "k": k}
+        if weight:
+            return self.node(name, "linear", {**axes, "epilogue": "none"}, {"x": x, "weight": weight})
+        weight, bias = self.weight(f"{name}.weight", (n, k), bound), self.weight(f"{name}.bias", (n,), bound)
+        return self.node(name, "linear", axes, {"x": x, "weight": weight, "bias": bias})
 
     def embedding(self, table: Value, indices: Value, *, name: str = "") -> Value:
         """Add the rows of a table [items, features] that int32 indices select, one after the other."""

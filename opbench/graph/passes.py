@@ -102,6 +102,22 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
+def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
+    """Fuse a GELU by tanh into the linear layer of which it is the only reader."""
+    done: list[str] = []
+    for gelu in graph.nodes:
+        if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh":
+            continue
+        linear = sole_producer(graph, gelu, "a", ("linear",))
+        if linear is None or linear.problem.axes["epilogue"] != "bias":
+            continue
+        problem = with_modes(linear.problem, epilogue="bias_gelu_tanh")
+        node = replace(linear, problem=problem, outputs=gelu.outputs)
+        graph = edit_graph(graph, drop=[gelu.name], nodes={linear.name: node})
+        done.append(f"{gelu.name}: fused into {linear.name}")
+    return graph, done
+
+
 def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse the clipped sum at the end of a residual block into a convolution of which it is the only reader."""
     done: list[str] = []
@@ -193,6 +209,7 @@ PASSES: dict[str, Pass] = {
     "drop_dropout": drop_dropout,
     "fold_batchnorm": fold_batchnorm,
     "fuse_relu": fuse_relu,
+    "fuse_gelu": fuse_gelu,
     "fuse_residual": fuse_residual,
     "fuse_sum_into_norm": fuse_sum_into_norm,
     "fuse_upsample_concat": fuse_upsample_concat,

@@ -37,7 +37,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two times relu with something between; the first image begins with 7."""
     net = Builder("twice")
     x = net.input("image", 1, 2, 8, 8)
-    y = net.elementwise("add", net.relu(x, name="first"), x, name="sum")
+    y = net.elementwise("sub", net.relu(x, name="first"), x, name="difference")
     path = tmp_path_factory.mktemp("net") / "twice.json"
     save(net.graph(net.relu(y, name="second")), path)
     return path
@@ -50,7 +50,7 @@ def planned(network: Path, folder: Path, fault: str) -> dict[str, Any]:
     mine.write_text(FAULTS[fault][0])
     choices = {
         "first": {"case": f"relu/{fault}(n=128)"},
-        "sum": {"case": f"elementwise/scalar{load(network).node('sum').problem}"},
+        "difference": {"case": f"elementwise/scalar{load(network).node('difference').problem}"},
         "second": {"case": "relu/scalar(n=128)"},
     }
     plan = {"format": 1, "network": "twice", "gpu": "", "precision": "f32", "choices": choices}
@@ -67,7 +67,7 @@ def test_a_node_that_is_not_right_costs_itself_and_is_named(network: Path, tmp_p
     checks = {node.name: node.check for node in record.nodes if node.check}
     assert FAULTS[fault][1] in checks["first"].reason
     assert checks["first"].status == ("failed" if fault in ("hangs", "crashes", "no_kernel") else "wrong")
-    assert checks["sum"].right and checks["second"].right, "judged on the reference's output of the first"
+    assert checks["difference"].right and checks["second"].right, "judged on the reference's output of the first"
     assert record.check == NetworkVerdict(False, missing=("first",)) and record.classes is None
     assert any("Wrong: node `first`. The network was not run as a whole." in said for said in headline(record))
 

@@ -4,14 +4,15 @@
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
-// supports  = { epilogue = ["none", "bias", "bias_relu"] }
+// supports  = { epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
 // requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31", "cdiv(k, BM) <= 65535"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
 //
 // [define]
-// PLANE4 = "1 if p * q % 4 == 0 else 0"
-// BIAS   = "0 if epilogue == 'none' else 1"
-// RELU   = "1 if epilogue == 'bias_relu' else 0"
+// PLANE4   = "1 if p * q % 4 == 0 else 0"
+// BIAS     = "0 if epilogue == 'none' else 1"
+// RELU     = "1 if 'relu' in epilogue else 0"
+// RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
 //
 // [[launch]]
 // kernel = "conv2d_pack_weights"
@@ -24,8 +25,8 @@
 // grid   = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"]
 // block  = ["BM * BN // 64"]
 // args   = [
-//     "packed", "image", "bias?", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s",
-//     "r * s * cdiv(c, BK)",
+//     "packed", "image", "bias?", "residual?", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q",
+//     "r * s", "r * s * cdiv(c, BK)",
 // ]
 // ///
 //
@@ -55,11 +56,14 @@ extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight,
 }
 
 // plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
-// packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], out [n][k][p][q]
+// packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], residual and out [n][k][p][q]
 extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     conv2d_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
 #if BIAS
                          const float* __restrict__ bias,
+#endif
+#if RESIDUAL
+                         const float* __restrict__ residual,
 #endif
                          float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride, int padding,
                          int q, unsigned plane, int positions, int steps) {
@@ -134,7 +138,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
         const int channel = row0 + m_thread + i % 4 + i / 4 * 4 * Tiles::lanes_m;
         const float shift = channel < k ? bias[channel] : 0.0f;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) sum[i][j] = RELU ? fmaxf(sum[i][j] + shift, 0.0f) : sum[i][j] + shift;
+        for (int j = 0; j < 8; ++j) {
+            sum[i][j] += shift;
+#if RESIDUAL
+            const long long column = column0 + n_thread + j % 4 + j / 4 * 4 * Tiles::lanes_n;
+            if (channel < k && column < columns)
+                sum[i][j] += residual[((size_t)(column / plane) * k + channel) * plane + column % plane];
+#endif
+            if (RELU) sum[i][j] = fmaxf(sum[i][j], 0.0f);
+        }
     }
 #endif
     store_planes<Tiles::lanes_m, Tiles::lanes_n, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane,

@@ -39,6 +39,11 @@ def fusion_of(problem: Operator) -> Fusion | None:
         convolution = with_modes(problem, epilogue="bias")
         added = Catalog().operator("elementwise").from_axes(total)
         return Fusion(convolution, added, "product", {"a": "", "b": "residual"})
+    if problem.name == "linear" and axes["epilogue"] == "bias_gelu_tanh":
+        (out,) = problem.output_tensors()
+        flat = {"op": "gelu_tanh", "outer": 1, "channels": 1, "inner": out.elements, "dtype": out.dtype}
+        gelu = Catalog().operator("elementwise").from_axes(flat)
+        return Fusion(with_modes(problem, epilogue="bias"), gelu, "product", {"a": ""})
     return _fused_upsampling(problem) if problem.name == "upsample_concat_conv2d" else None
 
 

@@ -151,7 +151,7 @@ def _call(
         "attention": attention,
         "gather": rows,
         "conv2d": lambda: conv(inputs["image"]),
-        "linear": lambda: call(functional.linear, inputs["x"], inputs["weight"], inputs["bias"]),
+        "linear": lambda: call(functional.linear, inputs["x"], inputs["weight"], inputs.get("bias")),
         "matmul": lambda: call(torch.matmul, inputs["a"], inputs["b"]),
         "relu": lambda: call(functional.relu, inputs["x"]),
         "maxpool2d": lambda: window(functional.max_pool2d),
@@ -184,6 +184,8 @@ def _call(
         return out
     if "relu" in str(axes.get("epilogue", "")) or axes.get("op") == "add_relu":
         out = call(functional.relu, out)
+    if axes.get("epilogue") == "bias_gelu_tanh":
+        out = call(functional.gelu, out, approximate="tanh")
     count = len(node.outputs)
     return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
 

@@ -21,6 +21,11 @@ HEAD = (
     "| wall time of one call | PyTorch's wall time | peak memory, % of PyTorch's |\n"
     "|---|--:|--:|--:|--:|--:|--:|\n"
 )
+BRIEF_HEAD = (
+    "| network, batch, precision, GPU | GPU time | fastest PyTorch | speedup | peak memory, % of PyTorch's |\n"
+    "|---|--:|--:|--:|--:|\n"
+)
+"""Of a table without the mode of PyTorch and without wall times."""
 
 
 TRAININGS_HEAD = (
@@ -53,27 +58,27 @@ def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
     guide, readme = root / "docs", root / "README.md"
     return [
         *(
-            DocumentTable(document, "networks", networks_overview(networks, document.parent))
-            for document in (guide / "networks.md", readme)
+            DocumentTable(document, "networks", networks_overview(networks, document.parent, brief=brief))
+            for document, brief in ((guide / "networks.md", False), (readme, True))
         ),
         DocumentTable(guide / "training.md", "trainings", trainings_overview(trainings, guide)),
     ]
 
 
-def networks_overview(folders: Sequence[Path], base: Path) -> str:
+def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = False) -> str:
     """Return the table of every network of these that was timed in the same way as PyTorch, slower ones too.
 
-    A row shows the GPU time of both sides as one CUDA graph, then one call from Python. Records of older runs, whose
-    PyTorch times include launches from the host, have no row; without a row there is no table. Links are relative to
-    the folder `base`.
+    A row shows the GPU time of both sides as one CUDA graph, then one call from Python, which `brief` leaves out.
+    Records of older runs, whose PyTorch times include launches from the host, have no row; without a row there is no
+    table. Links are relative to the folder `base`.
     """
     records = [(folder, read_network(folder)) for folder in folders]
     records.sort(key=lambda item: (item[1].network, batch(item[1]), item[1].precision))
-    rows = [row for folder, record in records if (row := _row(record, folder, base))]
-    return HEAD + "".join(f"{row}\n" for row in rows) if rows else ""
+    rows = [row for folder, record in records if (row := _row(record, folder, base, brief))]
+    return (BRIEF_HEAD if brief else HEAD) + "".join(f"{row}\n" for row in rows) if rows else ""
 
 
-def _row(record: Record, folder: Path, base: Path) -> str:
+def _row(record: Record, folder: Path, base: Path, brief: bool) -> str:
     """Return a network's row; empty if it was not timed in the same way as PyTorch."""
     everyone, total = phrases.peers(record), record.total
     best = phrases.fastest(everyone)
@@ -82,13 +87,13 @@ def _row(record: Record, folder: Path, base: Path) -> str:
     called = [peer.host for peer in everyone if peer.host]
     smallest = phrases.smallest_peer(record)
     peak = record.memory.peak_bytes
+    theirs, fastest_call = units.time(best.measured.median_s), min(called, key=lambda t: t.median_s, default=None)
     cells = [
         _link((record.network, batch(record), record.precision), record.environment.gpu, folder, base),
         f"**{units.time(total.median_s)}**",
-        f"{units.time(best.measured.median_s)} ({best.name})",
+        theirs if brief else f"{theirs} ({best.name})",
         units.ratio(best.ratio.value),
-        _median(record.host),
-        _median(min(called, key=lambda times: times.median_s, default=None)),
+        *(() if brief else (_median(record.host), _median(fastest_call))),
         units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
     ]
     return f"| {' | '.join(cells)} |"
