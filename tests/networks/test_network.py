@@ -166,6 +166,22 @@ def test_the_fair_speedup_comes_first_and_calls_from_python_after_the_times(tmp_
     assert "PyTorch as one CUDA graph, opbench launched node by node" in headline(typed(told))[0]
 
 
+def test_of_many_expensive_nodes_the_operators_are_named() -> None:
+    few, many = (
+        typed(record(made(name, **sizes)))
+        for name, sizes in (
+            ("lenet", {}),
+            ("gpt2", {"tokens": 16, "layers": 12, "heads": 2, "width": 32, "vocabulary": 50}),
+        )
+    )
+    costly = [re.findall(r"Most of the time is in (.+)\.", phrases.next_steps(told)[0])[0] for told in (few, many)]
+    assert set(re.findall(r"`(\S+)`", costly[0])) <= {node.name for node in few.nodes}
+    counts = {name: int(count) for count, name in re.findall(r"(\d+) nodes? of `(\S+)`", costly[1])}
+    assert counts
+    for operator, count in counts.items():
+        assert count == sum(node.operator == operator for node in many.nodes)
+
+
 def test_a_page_begins_with_the_time_or_with_what_is_wrong() -> None:
     made_record = record(made())
     assert (

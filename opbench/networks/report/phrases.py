@@ -25,6 +25,8 @@ from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
 """The slowest nodes that together take this share of the time are named as the most expensive."""
+MOST_NODES = 8
+"""Most nodes that are named as the most expensive; of more, their operators are."""
 NAMED = 5
 """Most wrongly recognised pictures that are named."""
 
@@ -291,6 +293,28 @@ def unmeasured_hint(guessed: int, nodes: int) -> str:
     return f"{which} chosen without measurements: {how}."
 
 
+def _costly(record: Record) -> list[str]:
+    """Return the nodes that take most of the time with their shares; if they are many, the operators that do."""
+    nodes = [(node.name, 1, node.share) for node in by_time(record) if node.share]
+    costly = _first_to_reach(nodes, MOST_OF_THE_TIME)
+    if len(costly) <= MOST_NODES:
+        return [f"{code(name)} ({units.percent(share)})" for name, _, share in costly]
+    operators: dict[str, list[float]] = {}
+    for node in record.nodes:
+        operators.setdefault(node.operator, []).append(node.share or 0.0)
+    sums = [(name, len(shares), sum(shares)) for name, shares in operators.items()]
+    costly = _first_to_reach(sorted(sums, key=lambda item: -item[2]), MOST_OF_THE_TIME)
+    return [f"{count_noun(count, 'node')} of {code(name)} ({units.percent(share)})" for name, count, share in costly]
+
+
+def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> list[tuple[str, int, float]]:
+    """Return the first of some items with shares, as many as have this share together."""
+    chosen: list[tuple[str, int, float]] = []
+    while len(chosen) < len(items) and sum(item[2] for item in chosen) < share:
+        chosen.append(items[len(chosen)])
+    return chosen
+
+
 def _limits_sentence(record: Record) -> str:
     """Return the distance of the whole from its lower bound, and the nodes that take most of the time."""
     least, total = least_time(record), record.total
@@ -300,15 +324,7 @@ def _limits_sentence(record: Record) -> str:
         sentences.append(
             f"The lower bound by the measured peaks is {units.time(least)}, {units.percent(share)} of the time."
         )
-    costly: list[str] = []
-    reached = 0.0
-    for node in by_time(record):
-        part = node.share
-        if reached >= MOST_OF_THE_TIME or not part:
-            break
-        reached += part
-        costly.append(f"{code(node.name)} ({units.percent(part)})")
-    if costly:
+    if costly := _costly(record):
         sentences.append(f"Most of the time is in {join_words(costly)}.")
     return " ".join(sentences)
 
