@@ -253,11 +253,7 @@ def _arguments(
 
 def _argument(arg: Argument, width: int) -> str:
     if isinstance(arg, Struct):
-        raise UsageError(
-            f"argument {arg}: kernels that take a structure are not shipped; give its fields one by one",
-            kind="structure",
-            subject=arg,
-        )
+        return _structure(arg)
     if isinstance(arg, str):
         return safe(arg)
     if not isinstance(arg, Scalar) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
@@ -269,6 +265,21 @@ def _argument(arg: Argument, width: int) -> str:
         value = str(bool(arg.value)).lower() if arg.type == "bool" else _number(arg.value)
         return f"{C_TYPES[arg.type]}({value})"
     return f"{_number(arg)}f" if isinstance(arg, float) else str(int(arg))
+
+
+def _structure(structure: Struct) -> str:
+    """Return a structure of numbers of one type, which has the memory layout of an array."""
+    fields = [field for field in structure.fields if isinstance(field, Scalar)]
+    types = {field.type for field in fields}
+    if len(fields) < len(structure.fields) or len(types) != 1 or types <= {"f16", "bf16"}:
+        raise UsageError(
+            f"argument {structure}: of structures, only those whose fields are numbers of one type other than f16 and "
+            "bf16 are shipped; give the fields one by one",
+            kind="structure",
+            subject=structure,
+        )
+    (kind,) = types
+    return f"Fields<{C_TYPES[kind]}, {len(fields)}>{{{{{', '.join(_argument(field, 0) for field in fields)}}}}}"
 
 
 def _number(value: str | float) -> str:

@@ -42,7 +42,8 @@ def only(case: Case, gpu: str = "h200") -> Resources:
 @pytest.mark.parametrize(("arch", "every"), [("sm_90a", 4), ("sm_80", 9)])
 def test_a_cubin_says_what_the_compilers_log_says(arch: str, every: int) -> None:
     """The default config of every fourth, or ninth, variant; a log that lost a kernel is no contradiction."""
-    compared, able = 0, [v for v in VARIANTS if arch.endswith("a") or not v.compute_capability.endswith("a")]
+    able = [v for v in VARIANTS if arch.endswith("a") or (v.compute_capability or "8.0") <= "8.0"]
+    compared = 0
     for variant in able[::every]:
         compiled = nvrtc.compile_cubin(first_case(variant.operator, variant.name).request(), arch)
         found = read_cubin(compiled.cubin.read_bytes()).kernels

@@ -143,7 +143,7 @@ def test_labels_names_and_lines_do_not_change_the_hash_but_constants_do() -> Non
 )
 def test_an_instruction_is_classed(opcode: str, operands: str, kind: str, width: int) -> None:
     found = Instruction("", opcode, operands, 0)
-    assert (found.kind, found.width) == (kind, width)
+    assert (found.kind, found.bits_per_thread) == (kind, width)
 
 
 def test_no_instruction_is_in_two_classes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +118,13 @@ def test_on_a_gpu_it_holds_the_buffers_addresses() -> None:
         _value(launch.args[0], launch, {"x": moving}, 16)
 
 
-def test_it_is_not_shipped() -> None:
+def test_one_with_fields_of_one_type_is_shipped() -> None:
+    assert (
+        _argument(Struct((Scalar("i64", 7), Scalar("i64", -1))), 16) == "Fields<int64_t, 2>{{int64_t(7), int64_t(-1)}}"
+    )
+
+
+@pytest.mark.parametrize("fields", [("x", 7), (Scalar("i64", 7), Scalar("u32", 7)), (Scalar("bf16", 1.0),)])
+def test_another_is_not_shipped(fields: tuple[Any, ...]) -> None:
     with refuses("structure"):
-        _argument(Struct(("x", 7)), 16)
+        _argument(Struct(fields), 16)

@@ -160,7 +160,9 @@ def test_the_source_has_the_chosen_kernels_alone_each_with_its_origin(folder: Pa
         assert f"from variants/{variant.operator}/{variant.path.name}, sha256 {variant.source_sha256[:16]}" in source
     assert len(re.findall(r"^__global__|__global__ void", source, re.MULTILINE)) == 4
     assert {path.name for path in (folder / "opbench").iterdir()} == {
+        "activations.cuh",
         "barrier.cuh",
+        "bf16.cuh",
         "format.cuh",
         "overlap.cuh",
         "sums.cuh",
