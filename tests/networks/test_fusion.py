@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from opbench.graph.graph import Graph
-from opbench.graph.zoo import unet
+from opbench.graph.passes import apply_passes
+from opbench.graph.zoo import NETWORKS, unet
 from opbench.kernels.operator import Operator
 from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts, plan_network, split_slow_fusions
 from opbench.networks.plan.fusion import cheaper_fusion, fused_nodes, parts, split_fused
@@ -17,7 +18,7 @@ from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import TimedCase, candidates, save_plan
 from opbench.networks.plan.running import run_network
-from support.builders.random_networks import inputs_of
+from support.builders.random_networks import assert_same_outputs, inputs_of
 
 SIZES = {"batch": 2, "size": 16, "base": 4, "levels": 2}
 OPTIONS = NetOptions("unet", SIZES, backend="cpu")
@@ -51,6 +52,24 @@ def test_parts_compute_what_the_fused_node_does(layout: str) -> None:
     one, other = graph.reference(inputs), apart.reference(inputs)
     for name in graph.outputs:
         np.testing.assert_allclose(other[name], one[name], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "operators"),
+    [
+        ("resnet18", {"size": 32, "base": 2, "classes": 3}, {"conv2d", "elementwise"}),
+        ("gpt2", {"tokens": 8, "layers": 2, "heads": 1, "width": 8, "vocabulary": 9}, {"linear", "elementwise"}),
+    ],
+)
+def test_a_sum_or_an_activation_is_split_from_its_product(
+    name: str, sizes: dict[str, int], operators: set[str]
+) -> None:
+    graph, _ = apply_passes(NETWORKS[name](**sizes))
+    names = fused_nodes(graph)
+    apart = split_fused(graph, names)
+    assert names and fused_nodes(apart) == [] and len(apart.nodes) == len(graph.nodes) + len(names)
+    assert {n.operator for n in apart.nodes if n.name.removesuffix(".product") in names} == operators
+    assert_same_outputs(graph, apart)
 
 
 def test_what_is_no_fusion_has_no_parts() -> None:

@@ -174,7 +174,7 @@ def test_of_many_expensive_nodes_the_operators_are_named() -> None:
             ("gpt2", {"tokens": 16, "layers": 12, "heads": 2, "width": 32, "vocabulary": 50}),
         )
     )
-    costly = [re.findall(r"Most of the time is in (.+)\.", phrases.next_steps(told)[0])[0] for told in (few, many)]
+    costly = [re.findall(r"Most of the time is in (.+)\.", phrases.next_steps(run)[0])[0] for run in (few, many)]
     assert set(re.findall(r"`(\S+)`", costly[0])) <= {node.name for node in few.nodes}
     counts = {name: int(count) for count, name in re.findall(r"(\d+) nodes? of `(\S+)`", costly[1])}
     assert counts

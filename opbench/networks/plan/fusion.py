@@ -32,19 +32,19 @@ def parts(problem: Operator) -> tuple[Operator, Operator] | None:
 
 def fusion_of(problem: Operator) -> Fusion | None:
     """Return how a fused problem is split; None for one that is not a fusion of two."""
-    axes = problem.axes
-    if problem.name == "conv2d" and axes["epilogue"] == "bias_add_relu":
-        (out,) = problem.output_tensors()
-        total = {"op": "add_relu", "outer": 1, "channels": 1, "inner": out.elements, "dtype": out.dtype}
-        convolution = with_modes(problem, epilogue="bias")
-        added = Catalog().operator("elementwise").from_axes(total)
-        return Fusion(convolution, added, "product", {"a": "", "b": "residual"})
-    if problem.name == "linear" and axes["epilogue"] == "bias_gelu_tanh":
-        (out,) = problem.output_tensors()
-        flat = {"op": "gelu_tanh", "outer": 1, "channels": 1, "inner": out.elements, "dtype": out.dtype}
-        gelu = Catalog().operator("elementwise").from_axes(flat)
-        return Fusion(with_modes(problem, epilogue="bias"), gelu, "product", {"a": ""})
+    epilogue = problem.axes.get("epilogue")
+    if problem.name == "conv2d" and epilogue == "bias_add_relu":
+        return _fused_epilogue(problem, "add_relu", {"a": "", "b": "residual"})
+    if problem.name == "linear" and epilogue == "bias_gelu_tanh":
+        return _fused_epilogue(problem, "gelu_tanh", {"a": ""})
     return _fused_upsampling(problem) if problem.name == "upsample_concat_conv2d" else None
+
+
+def _fused_epilogue(problem: Operator, op: str, inputs: Mapping[str, str]) -> Fusion:
+    (out,) = problem.output_tensors()
+    axes = {"op": op, "outer": 1, "channels": 1, "inner": out.elements, "dtype": out.dtype}
+    following = Catalog().operator("elementwise").from_axes(axes)
+    return Fusion(with_modes(problem, epilogue="bias"), following, "product", inputs)
 
 
 def _fused_upsampling(problem: Operator) -> Fusion:
@@ -94,7 +94,7 @@ def split_fused(graph: Graph, names: Collection[str]) -> Graph:
             nodes.append(node)
             continue
         (out,) = fusion.first.output_tensors()
-        name = f"{node.name}.{fusion.name}"
+        name = split_name(node)
         values[name] = replace(graph.values[next(iter(node.outputs.values()))], name=name, shape=out.shape, of="")
         first = {tensor.name: node.inputs[tensor.name] for tensor in fusion.first.input_tensors()}
         second = {tensor: node.inputs[given] if given else name for tensor, given in fusion.inputs.items()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EPSILON = 1e-5
 """The term that batch norm adds to a variance."""
 ARITHMETIC = ("add", "sub", "mul", "div", "add_relu")
-"""What `elementwise` does with two operands; PyTorch calls the plain ones by the same names."""
+"""Operations of `elementwise` on two operands; PyTorch calls the plain ones by the same names."""
 
 
 def to_module(
