@@ -27,6 +27,7 @@ ONLY_ON_A_GPU = {
     "attention/torch_cudnn",
     "batchnorm2d",
     "conv2d",
+    "conv3d",
     "depthwise_conv2d",
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one

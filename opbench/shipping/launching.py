@@ -269,7 +269,7 @@ def _argument(arg: Argument, width: int) -> str:
 
 def _structure(structure: Struct) -> str:
     """Return a structure of numbers of one type, which has the memory layout of an array."""
-    fields = [field for field in structure.fields if isinstance(field, Scalar)]
+    fields = [_typed(field) for field in structure.fields if not isinstance(field, str)]
     types = {field.type for field in fields}
     if len(fields) < len(structure.fields) or len(types) != 1 or types <= {"f16", "bf16"}:
         raise UsageError(
@@ -280,6 +280,11 @@ def _structure(structure: Struct) -> str:
         )
     (kind,) = types
     return f"Fields<{C_TYPES[kind]}, {len(fields)}>{{{{{', '.join(_argument(field, 0) for field in fields)}}}}}"
+
+
+def _typed(field: float | Scalar) -> Scalar:
+    """Return a field of a structure with its type: a plain number is an `int` or a `float`, as in Struct."""
+    return field if isinstance(field, Scalar) else Scalar("f32" if isinstance(field, float) else "i32", field)
 
 
 def _number(value: str | float) -> str:

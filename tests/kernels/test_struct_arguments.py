@@ -122,6 +122,7 @@ def test_one_with_fields_of_one_type_is_shipped() -> None:
     assert (
         _argument(Struct((Scalar("i64", 7), Scalar("i64", -1))), 16) == "Fields<int64_t, 2>{{int64_t(7), int64_t(-1)}}"
     )
+    assert _argument(Struct((7, -1)), 8) == "Fields<int, 2>{{int(7), int(-1)}}", "plain whole numbers are C's int"
 
 
 @pytest.mark.parametrize("fields", [("x", 7), (Scalar("i64", 7), Scalar("u32", 7)), (Scalar("bf16", 1.0),)])
