@@ -37,6 +37,12 @@ struct Ring {
     __device__ __forceinline__ void advance() {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
+    // Leave the next stages to another warpgroup.
+    __device__ __forceinline__ void skip(int steps) {
+        stage += steps;
+        phase ^= stage / stages % 2;
+        stage %= stages;
+    }
 
     // The producer thread: copy(step, address of the stage, its barrier) issues copies of `copied` bytes in total.
     template <class Copy>
@@ -94,6 +100,25 @@ struct Ring {
             arrive_there(address_in(empty + 8 * which, thread));
         else
             arrive(empty + 8 * which);
+    }
+};
+
+// The turns of two warpgroups, 1 and 2 of the block, that read one ring (with one reader). A turn begins when the other
+// warpgroup has seen all of its stages arrive, because a wait by parity must never be two phases ahead.
+struct Turns {
+    unsigned barriers, own, phase;
+
+    __device__ __forceinline__ explicit Turns(unsigned barriers_)
+        : barriers(barriers_), own(threadIdx.x / 128 - 1), phase(own ^ 1) {}
+    // Call in one thread, before Ring::init.
+    __device__ __forceinline__ void init() const { barrier_init(barriers, 4), barrier_init(barriers + 8, 4); }
+    // The first turn of warpgroup 1 does not wait.
+    __device__ __forceinline__ void begin() {
+        wait_for(barriers + 8 * own, phase);
+        phase ^= 1;
+    }
+    __device__ __forceinline__ void end() const {
+        if (threadIdx.x % 32 == 0) arrive(barriers + 8 * (own ^ 1));
     }
 };
 
