@@ -25,6 +25,7 @@ torch = pytest.importorskip("torch", reason="its kernels are what is called; opb
 VARIANTS = [v for n in CATALOG.operator_names() for v in CATALOG.variants(n) if v.is_library and "torch" in v.modules]
 ONLY_ON_A_GPU = {
     "attention/torch_cudnn",
+    "attention_backward/torch_cudnn",
     "batchnorm2d",
     "conv2d",
     "conv3d",

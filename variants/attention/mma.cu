@@ -15,7 +15,11 @@
 // define.OUT_STRIDE   = "out_stride"
 // define.PART_STRIDE  = "part_stride"
 // define.PER_SM       = "2 if BM == 64 else 1"
-// supports  = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
+// define.STATISTICS   = "statistics == 'logsumexp'"
+// supports.mask   = ["none", "causal"]
+// supports.dtype  = ["bf16"]
+// supports.layout = ["heads", "tokens", "qkv"]
+// supports.statistics = ["none", "logsumexp"]
 // requires  = [
 //     "depth in (64, 128)", "batch <= 65535 and heads <= 65535", "queries + BM < 2 ** 24 and keys + BN < 2 ** 24",
 //     "BN == 64 or depth == 64", "query_batch_stride < 2 ** 32 and key_batch_stride < 2 ** 32",
@@ -28,7 +32,7 @@
 // block  = ["2 * BM"]
 // shared = "(BM + 4 * BN) * depth * 2"
 // args   = [
-//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out",
+//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out", "logsumexp?",
 //     { struct = [{ u32 = "query_batch_stride" }, { u32 = "query_head_stride" }] },
 //     { struct = [{ u32 = "key_batch_stride" }, { u32 = "key_head_stride" }] },
 //     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
@@ -75,10 +79,15 @@ struct Strides { unsigned batch, head; };
 
 // Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
 // array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
+// logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     attention_mma(const unsigned short* __restrict__ q, const unsigned short* __restrict__ k,
-                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out, Strides q_strides,
-                  Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries, int keys) {
+                  const unsigned short* __restrict__ v, unsigned short* __restrict__ out,
+#if STATISTICS
+                  float* __restrict__ logsumexp,
+#endif
+                  Strides q_strides, Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries,
+                  int keys) {
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned memory = (unsigned)__cvta_generic_to_shared(shared), stages = memory + QUERY_BYTES;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -185,6 +194,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         const float factor = 1.0f / row_sum;
         const int row = top + half * 8;
         if (row >= queries) continue;
+#if STATISTICS
+        if (lane % 4 == 0)
+            logsumexp[((size_t)sequence * gridDim.y + head) * queries + row] =
+                running_maximum[half] * rsqrtf((float)DEPTH) + logf(row_sum);
+#endif
 #pragma unroll
         for (int d = 0; d < DEPTH / 8; ++d)
             *reinterpret_cast<unsigned*>(out + (size_t)row * OUT_STRIDE + d * 8 + lane % 4 * 2) =

@@ -10,7 +10,11 @@
 // define.KEY_STRIDE   = "key_stride"
 // define.OUT_STRIDE   = "out_stride"
 // define.PART_STRIDE  = "part_stride"
-// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
+// define.STATISTICS   = "statistics == 'logsumexp'"
+// supports.mask   = ["none", "causal"]
+// supports.dtype  = ["f32", "bf16"]
+// supports.layout = ["heads", "tokens", "qkv"]
+// supports.statistics = ["none", "logsumexp"]
 // requires  = [
 //     "depth <= 256", "batch <= 65535 and heads <= 65535",
 //     "query_batch_stride < 2 ** 32 and key_batch_stride < 2 ** 32",
@@ -21,7 +25,7 @@
 // grid   = ["cdiv(queries, WARPS)", "heads", "batch"]
 // block  = [32, "WARPS"]
 // args   = [
-//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out",
+//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out", "logsumexp?",
 //     { struct = [{ u32 = "query_batch_stride" }, { u32 = "query_head_stride" }] },
 //     { struct = [{ u32 = "key_batch_stride" }, { u32 = "key_head_stride" }] },
 //     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
@@ -46,8 +50,12 @@ struct Strides { unsigned batch, head; };
 
 // Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
 // array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
+// logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attention_online(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
+#if STATISTICS
+                     float* __restrict__ logsumexp,
+#endif
                      Strides q_strides, Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries,
                      int keys) {
     const int query = blockIdx.x * WARPS + threadIdx.y, lane = threadIdx.x;
@@ -84,4 +92,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i)
         if (i * 32 + lane < DEPTH) out[i * 32 + lane] = (T)(accumulator[i] / sum);
+#if STATISTICS
+    if (lane == 0) logsumexp[((size_t)sequence * gridDim.y + head) * queries + query] = running_maximum + logf(sum);
+#endif
 }

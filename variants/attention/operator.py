@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError
+from opbench import Arrays, Gradient, Operator, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class Attention(Operator):
 
     `layout` orders them in memory: "heads" stores all tokens of a head together, "tokens" all heads of a token, as a
     linear layer does. With "qkv" one input has the queries, then the keys, then the values of each token: the output of
-    one linear layer.
+    one linear layer. With statistics "logsumexp", the logarithm of each row's sum of exponentials is an output too, in
+    float32: the gradient needs it.
     """
 
     batch: int
@@ -31,8 +32,14 @@ class Attention(Operator):
     mask: str = "none"
     dtype: str = "f32"
     layout: str = "heads"
+    statistics: str = "none"
 
-    choices = {"mask": ("none", "causal"), "dtype": ("f32", "bf16"), "layout": ("heads", "tokens", "qkv")}
+    choices = {
+        "mask": ("none", "causal"),
+        "dtype": ("f32", "bf16"),
+        "layout": ("heads", "tokens", "qkv"),
+        "statistics": ("none", "logsumexp"),
+    }
     integers_exact = False  # exponentials are not whole
     library = "torch"
 
@@ -49,8 +56,11 @@ class Attention(Operator):
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """Return the physical axes of the averages."""
-        return {"out": "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"}
+        """Return the physical axes of the averages, and of the statistics."""
+        statistics = {"logsumexp": "batch heads queries"} if self.statistics == "logsumexp" else {}
+        return {
+            "out": "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"
+        } | statistics
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
@@ -63,6 +73,27 @@ class Attention(Operator):
     def linear_in(self) -> Sequence[str]:
         """The values, where they are an input of their own."""
         return () if self.layout == "qkv" else ("v",)
+
+    def tensor_dtype(self, name: str) -> str:
+        """Return float32 for the statistics."""
+        return "f32" if name == "logsumexp" else self.dtype
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """Return one attention_backward for all inputs: each gradient needs the weights, computed from statistics."""
+        if not wanted:
+            return []
+        if self.statistics == "none":
+            raise UsageError(
+                f"attention{self}: statistics=none has no gradient; statistics=logsumexp stores what it needs",
+                kind="no-gradient",
+                subject=self.name,
+                value=self.statistics,
+                allowed="logsumexp",
+            )
+        axes = {name: value for name, value in self.axes.items() if name != "statistics"}
+        tensors = {name: name for name in (*self.inputs, "out", "logsumexp")} | {"dout": "d.out"}
+        given = {f"d{name}": f"d.{name}" for name in self.inputs}
+        return [Gradient("attention_backward", axes, tensors, given)]
 
     def validate(self) -> None:
         """Refuse heads that cannot share keys evenly, a query before the first key, packed inputs of unequal sizes."""
@@ -151,24 +182,36 @@ class Attention(Operator):
         """Return the terms of the longest chain of sums: the products of a score and those of an output."""
         return self.keys + self.depth
 
-    def reference(self, **inputs: np.ndarray) -> np.ndarray:
+    def reference(self, **inputs: np.ndarray) -> Arrays:
         """Compute head by head, with the maximum of each row subtracted."""
         (q, k, v), (out, stored) = self._by_heads(inputs), self._new_output(inputs)
+        logsumexp = np.empty_like(q, shape=(self.batch, self.heads, self.queries))
         for b, h, g in self._heads():
-            out[b, h] = self._probabilities(q[b, h], k[b, g]) @ v[b, g]
-        return stored
+            scores = self._scores(q[b, h], k[b, g])
+            maximum = scores.max(axis=1, keepdims=True)
+            weights = np.exp(scores - maximum)
+            sums = weights.sum(axis=1, keepdims=True)
+            out[b, h] = (weights / sums) @ v[b, g]
+            logsumexp[b, h] = (maximum + np.log(sums))[:, 0]
+        return {"out": stored} | ({"logsumexp": logsumexp} if self.statistics == "logsumexp" else {})
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """Return the average of the absolute values, each with the error that its exponent's terms allow."""
+        """Return the average of the absolute values, each with the error that its exponent's terms allow.
+
+        The statistics are float32 for every `dtype`: of what rounding to bf16 allows, they have the share of float32.
+        """
         wide = self.widened(inputs)
         (q, k, v), (out, stored) = self._by_heads(wide), self._new_output(wide)
+        statistics = np.empty_like(q, shape=(self.batch, self.heads, self.queries))
+        share = 8 * 2.0**-24 * self.reduction() ** 0.5 / self.tolerance("f32").elementwise
         for b, h, g in self._heads():
             weights = self._probabilities(q[b, h], k[b, g])
             exponent = np.abs(q[b, h]) @ np.abs(k[b, g]).T / np.sqrt(self.depth)
             exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted
             size, moved = np.abs(v[b, g]), weights * exponent
             out[b, h] = (weights + moved) @ size + moved.sum(axis=1, keepdims=True) * (weights @ size)
-        return {"out": stored}
+            statistics[b, h] = 1 + np.log(self.keys) + exponent.max(axis=1)
+        return {"out": stored} | ({"logsumexp": statistics * share} if self.statistics == "logsumexp" else {})
 
     def _by_heads(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return q, k and v with axes batch, head, token, depth."""
@@ -186,11 +229,15 @@ class Attention(Operator):
         share = self.heads // self.kv_heads
         return [(b, h, h // share) for b in range(self.batch) for h in range(self.heads)]
 
-    def _probabilities(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
+    def _scores(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
         scores = q @ k.T / np.sqrt(self.depth)
         if self.mask == "causal":
             visible = np.tri(self.queries, self.keys, self.keys - self.queries, dtype=bool, like=scores)
             scores = np.where(visible, scores, -np.inf)
+        return scores
+
+    def _probabilities(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
+        scores = self._scores(q, k)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 
@@ -227,5 +274,15 @@ class Attention(Operator):
             cls(batch=1, heads=3, kv_heads=3, queries=130, keys=130, depth=64, **causal, **bf16, **qkv),
             cls(batch=1, heads=2, kv_heads=2, queries=35, keys=35, depth=128, **bf16, **qkv),
             cls(batch=1, heads=2, kv_heads=2, queries=130, keys=130, depth=128, **causal, **bf16, **qkv),
+        ]
+        stored = {"statistics": "logsumexp"}
+        small += [
+            cls(batch=1, heads=1, kv_heads=1, queries=1, keys=1, depth=1, **stored),
+            cls(batch=2, heads=3, kv_heads=1, queries=5, keys=7, depth=10, **stored),
+            cls(batch=1, heads=4, kv_heads=2, queries=9, keys=19, depth=24, **causal, **tokens, **stored),
+            cls(batch=2, heads=2, kv_heads=2, queries=35, keys=35, depth=64, **causal, **qkv, **stored),
+            cls(batch=2, heads=2, kv_heads=1, queries=70, keys=140, depth=64, **bf16, **stored),
+            cls(batch=1, heads=3, kv_heads=3, queries=130, keys=130, depth=64, **causal, **bf16, **qkv, **stored),
+            cls(batch=1, heads=2, kv_heads=1, queries=33, keys=70, depth=128, **causal, **bf16, **tokens, **stored),
         ]
         return small

@@ -7,7 +7,11 @@
 // define.HEADS  = "heads"
 // define.HEADS_PER_KV_HEAD = "heads // kv_heads"
 // define.PART_STRIDE       = "part_stride"
-// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
+// define.STATISTICS = "statistics == 'logsumexp'"
+// supports.mask   = ["none", "causal"]
+// supports.dtype  = ["f32", "bf16"]
+// supports.layout = ["heads", "tokens", "qkv"]
+// supports.statistics = ["none", "logsumexp"]
 // requires  = ["queries <= 65535 and batch * heads <= 65535"]
 // workspace = { scores = "batch * heads * queries * keys" }
 //
@@ -26,7 +30,7 @@
 // kernel = "attention_softmax"
 // grid   = ["batch * heads * queries"]
 // block  = ["BLOCK"]
-// args   = ["scores", "keys"]
+// args   = ["scores", "logsumexp?", "keys"]
 //
 // [[launch]]
 // kernel = "attention_average"
@@ -86,14 +90,22 @@ __device__ __forceinline__ float over_block(float value) {
     return value;
 }
 
-// scores [rows][keys], in place
-extern "C" __global__ void attention_softmax(float* __restrict__ scores, int keys) {
+// scores [rows][keys], in place; logsumexp [rows]
+extern "C" __global__ void attention_softmax(float* __restrict__ scores,
+#if STATISTICS
+                                             float* __restrict__ logsumexp,
+#endif
+                                             int keys) {
     float* row = scores + (size_t)blockIdx.x * keys;
     float row_maximum = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
     for (int key = threadIdx.x; key < keys; key += BLOCK) row_maximum = fmaxf(row_maximum, row[key]);
     row_maximum = over_block<true>(row_maximum);
     for (int key = threadIdx.x; key < keys; key += BLOCK) sum += __expf(row[key] - row_maximum);
-    const float factor = 1.0f / over_block<false>(sum);
+    sum = over_block<false>(sum);
+#if STATISTICS
+    if (threadIdx.x == 0) logsumexp[blockIdx.x] = row_maximum + logf(sum);
+#endif
+    const float factor = 1.0f / sum;
     for (int key = threadIdx.x; key < keys; key += BLOCK) row[key] = __expf(row[key] - row_maximum) * factor;
 }
 

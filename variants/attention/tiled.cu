@@ -13,7 +13,11 @@
 // define.KEY_STRIDE   = "key_stride"
 // define.OUT_STRIDE   = "out_stride"
 // define.PART_STRIDE  = "part_stride"
-// supports  = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
+// define.STATISTICS   = "statistics == 'logsumexp'"
+// supports.mask   = ["none", "causal"]
+// supports.dtype  = ["f32", "bf16"]
+// supports.layout = ["heads", "tokens", "qkv"]
+// supports.statistics = ["none", "logsumexp"]
 // requires  = [
 //     "depth <= 128", "batch <= 65535 and heads <= 65535",
 //     "query_batch_stride < 2 ** 32 and key_batch_stride < 2 ** 32",
@@ -25,7 +29,7 @@
 // block  = [16, 16]
 // shared = "4 * ((64 + BN) * (depth + 1) + BN * 16 * cdiv(depth, 16) + 64 * (BN + 1))"
 // args   = [
-//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out",
+//     "q?", "k?", "v?", "qkv?", "qkv?", "qkv?", "out", "logsumexp?",
 //     { struct = [{ u32 = "query_batch_stride" }, { u32 = "query_head_stride" }] },
 //     { struct = [{ u32 = "key_batch_stride" }, { u32 = "key_head_stride" }] },
 //     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
@@ -61,8 +65,12 @@ struct Strides { unsigned batch, head; };
 
 // Rows of DEPTH: a token's next is QUERY_STRIDE (q), KEY_STRIDE (k and v) or OUT_STRIDE elements further. In one packed
 // array, the keys of a token lie PART_STRIDE elements after its queries, and its values as far after its keys.
+// logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(256)
     attention_tiled(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, T* __restrict__ out,
+#if STATISTICS
+                    float* __restrict__ logsumexp,
+#endif
                     Strides q_strides, Strides k_strides, Strides out_strides, int heads_per_kv_head, int queries,
                     int keys) {
     extern __shared__ float shared[];
@@ -150,6 +158,10 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int i = 0; i < 4; ++i) {
         const int query = first + y * 4 + i;
         if (query >= queries) continue;
+#if STATISTICS
+        if (x == 0)
+            logsumexp[((size_t)sequence * gridDim.y + head) * queries + query] = running_maximum[i] + logf(sum[i]);
+#endif
 #pragma unroll
         for (int d = 0; d < ITEMS; ++d)
             if (d * 16 + x < DEPTH) out[(size_t)query * OUT_STRIDE + d * 16 + x] = (T)(accumulator[i][d] / sum[i]);

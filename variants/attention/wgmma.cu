@@ -8,8 +8,15 @@
 // product   = "bf16"
 // tune      = { BN = [128, 64], TURNS = [1, 0] }
 // tile      = { m = 128, n = "DEPTH" }
-// define    = { CAUSAL = "mask == 'causal'", DEPTH = "depth", OUT_STRIDE = "out_stride", STAGES = "4" }
-// supports  = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
+// define.CAUSAL = "mask == 'causal'"
+// define.DEPTH  = "depth"
+// define.OUT_STRIDE = "out_stride"
+// define.STAGES = "4"
+// define.STATISTICS = "statistics == 'logsumexp'"
+// supports.mask   = ["none", "causal"]
+// supports.dtype  = ["bf16"]
+// supports.layout = ["heads", "tokens", "qkv"]
+// supports.statistics = ["none", "logsumexp"]
 // requires  = [
 //     "depth in (64, 128)", "batch <= 65535 and heads <= 65535", "queries < 2 ** 24 and keys < 2 ** 24",
 //     "out_batch_stride < 2 ** 32",
@@ -60,7 +67,7 @@
 // block  = [384]
 // shared = "(128 + STAGES * BN) * depth * 2 + STAGES * 16 + 8"
 // args   = [
-//     "map_q?", "map_k?", "map_v?", "map_qkv_q?", "map_qkv_k?", "map_qkv_v?", "out",
+//     "map_q?", "map_k?", "map_v?", "map_qkv_q?", "map_qkv_k?", "map_qkv_v?", "out", "logsumexp?",
 //     { struct = [{ u32 = "out_batch_stride" }, { u32 = "query_head_stride" }] },
 //     "heads // kv_heads", "queries", "keys",
 // ]
@@ -115,11 +122,14 @@ struct Softmax {
 struct Strides { unsigned batch, head; };
 
 // The maps have depth, token, head and sequence as coordinates, whatever the layout; out: rows of DEPTH, a token's next
-// OUT_STRIDE elements further
+// OUT_STRIDE elements further; logsumexp [batch][heads][queries]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     attention_wgmma(const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
-                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out, Strides out_strides,
-                    int heads_per_kv_head, int queries, int keys) {
+                    const __grid_constant__ TensorMap map_v, unsigned short* __restrict__ out,
+#if STATISTICS
+                    float* __restrict__ logsumexp,
+#endif
+                    Strides out_strides, int heads_per_kv_head, int queries, int keys) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), barriers = memory + QUERY_BYTES + Stages::bytes;
     const unsigned query_full = barriers + Stages::barrier_bytes;
@@ -239,6 +249,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 1);
         row_sum += __shfl_xor_sync(0xffffffffu, row_sum, 2);
         factor[half] = 1.0f / row_sum;
+#if STATISTICS
+        if (lane % 4 == 0 && top + half * 8 < queries)
+            logsumexp[((size_t)sequence * gridDim.y + head) * queries + top + half * 8] =
+                softmax.running_maximum[half] * rsqrtf((float)DEPTH) + logf(row_sum);
+#endif
     }
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) accumulator[i] *= factor[i / 2 % 2];

@@ -1,0 +1,46 @@
+"""The gradient of attention by cuDNN, called by PyTorch.
+
+/// opbench
+title    = "the backward pass of scaled_dot_product_attention by cuDNN"
+modules  = ["cupy", "torch"]
+supports = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "tokens", "qkv"] }
+requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0"]
+///
+
+PyTorch's own forward pass runs once, untimed, for the state that the backward pass reads. The function returns new
+tensors; their copies into the outputs are not timed, as PyTorch would not make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opbench import torch_launch, torch_tensors
+
+
+def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], None]:
+    """Return a callable that enqueues the work on CuPy's current stream, writing into the buffers of the outputs."""
+    import torch
+
+    aten, causal = torch.ops.aten, problem.mask == "causal"
+    tensors = torch_tensors(problem, buffers)
+    if problem.layout == "qkv":
+        operands, outputs = tensors["qkv"].unbind(2), tensors["dqkv"].unbind(2)
+    else:
+        operands, outputs = ([tensors[name] for name in names] for names in (("q", "k", "v"), ("dq", "dk", "dv")))
+    dout = tensors["dout"]
+    if problem.layout != "heads":  # PyTorch wants heads before tokens: views with other strides
+        operands, outputs = ([tensor.transpose(1, 2) for tensor in group] for group in (operands, outputs))
+        dout = dout.transpose(1, 2)
+    q, k, v = operands
+    out, statistics, *saved = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
+    query_ends, key_ends, queries, keys, seed, offset = saved[:6]
+
+    def run() -> Sequence[Any]:
+        gradients: Sequence[Any] = aten._scaled_dot_product_cudnn_attention_backward(
+            dout, q, k, v, out, statistics, seed, offset, None, query_ends, key_ends, queries, keys, 0.0, causal
+        )
+        return gradients
+
+    return torch_launch(run, list(outputs))
