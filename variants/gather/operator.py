@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError
+from opbench import Arrays, Gradient, Operator, Tolerance, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,20 @@ class Gather(Operator):
     def tensor_dtype(self, name: str) -> str:
         """Return int32 for indices and the step."""
         return "i32" if name in ("order", "step") else self.dtype
+
+    @property
+    def linear_in(self) -> Sequence[str]:
+        """Return the table, where the gradient has a rule."""
+        return ("data",) if self.batches == "one" and self.dtype != "i32" else ()
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
+        """Return the sums over the tokens of each row of the table; None for a data set, which is not trained."""
+        if self.batches == "several" or self.dtype == "i32":
+            return None
+        if "data" not in wanted:
+            return []
+        axes = {name: self.axes[name] for name in ("items", "features", "rows", "dtype")}
+        return [Gradient("gather_backward", axes, {"dbatch": "d.batch", "order": "order"}, {"ddata": "d.data"})]
 
     def bytes(self) -> int:
         """Return the bytes of the batch, and of those parts of data and order that are read for it."""
