@@ -78,6 +78,7 @@ PROBLEMS = {
     "reduce_backward": "(outer=64,axis=256,op=l2)",
     "softmax_backward": "(rows=64,cols=256)",
     "matmul": "(m=64,n=64,k=64)",
+    "triangular_matmul": "(n=128)",
     "batched_matmul": "(batch=2,m=64,n=64,k=64)",
 }
 
