@@ -35,6 +35,7 @@ FOR_CUDA_CORES = {
     "row_norm.cuh",
     "row_stream.cuh",
     "vectors.cuh",
+    "volume.cuh",
     "window_tiles.cuh",
 }
 """Headers that need no compute capability."""

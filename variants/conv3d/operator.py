@@ -197,7 +197,7 @@ class Conv3d(Operator):
             cls(n=2, c=3, d=3, h=6, w=5, k=11, t=3, r=3, s=1, padding_h=1, **nhwc, **bias, **bf16),
             cls(n=1, c=64, h=9, w=10, k=64, **image, **same, groups=8, **nhwc, **bf16),
             cls(n=2, c=32, h=11, w=8, k=32, **image, **same, groups=2, stride_h=2, stride_w=2, **nhwc, **relu, **bf16),
-            cls(n=1, c=96, d=3, h=6, w=7, k=96, t=3, r=3, s=3, padding_d=1, groups=3, **nhwc, **bias, **bf16),
+            cls(n=1, c=96, d=3, h=6, w=7, k=96, t=3, r=3, s=3, padding_d=1, groups=12, **nhwc, **bias, **bf16),
             cls(n=1, c=24, w=61, k=32, **line, s=3, stride_w=2, dilation_w=4, padding_w=4, **nhwc, **bias, **bf16),
             cls(n=1, c=16, w=256, k=8, **line, s=3, **nhwc),
         ]
