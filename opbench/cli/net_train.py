@@ -35,10 +35,11 @@ BATCH = 32
 @click.option(
     "--data",
     required=True,
-    metavar="NAME|FILE.npz|FOLDER",
+    metavar="NAME|FILE|FOLDER",
     help="Training data: digits, digits+2 (shifted by up to two pixels), digits:224 (enlarged to "
-    "224 pixels) or textures; a .npz file with the arrays images and targets; or a folder "
-    "with one subfolder of pictures per class.",
+    "224 pixels) or textures; text (the sources of Python's library, one token per byte); a .npz file with the "
+    "arrays images and targets; a .txt file, whose bytes are tokens; or a folder with one subfolder of pictures per "
+    "class.",
 )
 @click.option(
     "--weights", default="", metavar="FILE|DIR|digits", help="Start from these weights instead of random ones."
@@ -66,7 +67,7 @@ def train_command(
     if "batch" in given and sizes.get("batch") is None:
         given["batch"] = BATCH
     folder = options.out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(options.backend)}")
-    graph = make_graph(NetOptions(network, given, weights=weights, variants=options.variants))
+    graph = make_graph(NetOptions(network, given, weights=weights, variants=options.variants), training=True)
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))
     with messages_on_stderr() as (tell, progress):
         record = api.train(graph, data, options, tell=tell, progress=progress)

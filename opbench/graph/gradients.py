@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.values import Node, Value
+from opbench.graph.values import Node, Value, seen_flat, splits_axes
 from opbench.kernels.backward import bound, like_tensor, rule
 from opbench.kernels.folders import Catalog
 from opbench.kernels.gradient import GRADIENT, Gradient
@@ -110,6 +110,8 @@ class _Backward:
                 forward = self.graph.values[names[like_tensor(node.problem, tied).name]]
                 name = self._gradient_name(forward.name, node, tied)
                 shape, layout = forward.shape, forward.layout
+                if not (shape == tensor.shape or seen_flat(shape, tensor.shape) or splits_axes(shape, tensor.shape)):
+                    shape, layout = tensor.shape, "nchw"  # the operator merges axes: a view has the value's shape
             else:  # a result that is not requested
                 name, shape, layout = f"{node.name}.{tied}", tensor.shape, "nchw"
             self.values[name] = Value(name, shape, tensor.dtype, layout)

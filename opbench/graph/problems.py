@@ -15,7 +15,7 @@ from opbench.graph.passes import apply_passes, to_dtype
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.values import LAYOUTS
-from opbench.graph.zoo import NETWORKS
+from opbench.graph.zoo import FOR_TRAINING, NETWORKS
 from opbench.kernels.operator import Operator
 
 ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
@@ -37,7 +37,7 @@ def network_problems(
     if layout not in (*LAYOUTS, "both"):
         raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
     layouts = LAYOUTS if layout == "both" else (layout,)
-    network = _without_numbers(name, tuple(sorted(sizes.items())))
+    network = _without_numbers(name, tuple(sorted(sizes.items())), training)
     if training:
         return _training_problems(network, precision, layouts)
     graph, _ = apply_passes(network)
@@ -78,9 +78,9 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
 
 
 @functools.cache
-def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...]) -> Graph:
+def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...], training: bool) -> Graph:
     """Return a network with zero weights that use no memory: only shapes matter, and drawing weights is slow."""
-    graph, zero = NETWORKS[name](**dict(sizes)), np.float32(0)
+    graph, zero = (FOR_TRAINING if training else NETWORKS)[name](**dict(sizes)), np.float32(0)
     return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
 
 

@@ -134,6 +134,12 @@ class _Draft:
                 axes["seed"] = (self.recipe.seed * 1000 + before + 1) % 2**31
                 problem = self._make_problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
+            elif node.operator == "attention":
+                problem = self._make_problem(node.name, "attention", {**node.problem.axes, "statistics": "logsumexp"})
+                name = f"{node.name}.logsumexp"
+                shape = next(tensor.shape for tensor in problem.output_tensors() if tensor.name == "logsumexp")
+                values[name] = Value(name, shape)
+                nodes.append(replace(node, problem=problem, outputs={**node.outputs, "logsumexp": name}))
             else:
                 nodes.append(node)
         table, hyper = self.recipe.learning_rates(), self.recipe.hyper()
@@ -212,10 +218,10 @@ class _Draft:
                 subject=out,
                 value=scores.shape,
             )
-        if scores.shape[0] != rows:
+        if scores.shape[0] != rows and (not classes or scores.shape[0] % rows):
             raise UsageError(f"{graph.name}: '{out}' {scores.shape} has another batch than '{name}' {image.shape}")
         target_dtype = "i32" if classes else scores.dtype
-        target_features = 1 if classes else scores.elements // rows
+        target_features = scores.shape[0] // rows if classes else scores.elements // rows  # of text, one a token
         values, state, nodes = dict(graph.values), dict(graph.state), []
         total = self.recipe.steps * self.recipe.micro * rows
         values["order"], state["order"] = Value("order", (total,), "i32"), np.zeros(total, np.int32)
@@ -232,7 +238,7 @@ class _Draft:
             nodes.append(Node(f"gather.{label}", "gather", problem, tied, {"batch": f"{label}.batch"}))
             self.groups[f"gather.{label}"] = "data"
         values[name] = replace(image, of="data.batch")
-        target = (rows,) if classes else scores.shape
+        target = scores.shape[:1] if classes else scores.shape
         values["target"] = Value("target", target, target_dtype, of="targets.batch")
         tick, *rest = graph.nodes
         return replace(graph, values=values, state=state, nodes=(tick, *nodes, *rest), inputs=())
@@ -300,10 +306,20 @@ class _Draft:
         return replace(graph, values=values, state=state, weights=weights), places
 
     def _in_f32(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
-        """Return the graph with bf16 gradients, such as those of an element-by-element product, converted to f32."""
+        """Return the graph with bf16 gradients, such as those of an element-by-element product, converted to f32.
+
+        A gradient that is a view, or that another parameter has too, such as that of both terms of a sum, is copied.
+        """
         values, nodes, found = dict(graph.values), list(graph.nodes), dict(gradients)
+        made = {name for node in graph.nodes for name in node.outputs.values()}
         for name, gradient in gradients.items():
             value = graph.values[gradient]
+            if value.dtype == "f32" and gradient not in made:
+                found[name] = own = f"{gradient}.of.{name}"
+                values[own] = replace(value, name=own, of="")
+                problem = self._make_problem(name, "copy", {"n": value.elements})
+                nodes.append(Node(f"{own}.copy", "copy", problem, {"x": gradient}, {"out": own}))
+            made.discard(gradient)
             if value.dtype != "f32":
                 found[name] = wide = f"{gradient}.f32"
                 values[wide] = replace(value, name=wide, dtype="f32", of="")

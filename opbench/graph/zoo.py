@@ -132,6 +132,28 @@ def gpt2(
     Inputs are the tokens of all sequences and, for each sequence, the row among all tokens after which a token is
     predicted: for whole sequences the last one of each.
     """
+    net = Builder("gpt2")
+    x, table = _gpt2_rows(net, batch, tokens, layers, heads, width, vocabulary)
+    x = net.embedding(x, net.input("places", batch, dtype="i32"), name="last")
+    return net.graph(net.linear(x, vocabulary, weight=table, name="scores"))
+
+
+def gpt2_for_training(
+    batch: int = 1, tokens: int = 1024, layers: int = 12, heads: int = 12, width: int = 768, vocabulary: int = 50257
+) -> Graph:
+    """GPT-2 with scores of the token after each place of each sequence, as training needs them: (batch x tokens) rows.
+
+    The only input are the tokens. The weights are those of `gpt2`, by name.
+    """
+    net = Builder("gpt2")
+    x, table = _gpt2_rows(net, batch, tokens, layers, heads, width, vocabulary)
+    return net.graph(net.linear(x, vocabulary, weight=table, name="scores"))
+
+
+def _gpt2_rows(
+    net: Builder, batch: int, tokens: int, layers: int, heads: int, width: int, vocabulary: int
+) -> tuple[Value, Value]:
+    """Add the layers of GPT-2; return a row per token, and the table of tokens."""
     if width % heads:
         raise UsageError(
             f"gpt2: width={width} is no multiple of heads={heads}; each head has as many columns",
@@ -140,7 +162,6 @@ def gpt2(
             value=width,
             allowed=heads,
         )
-    net = Builder("gpt2")
     bound = 0.02 * 3**0.5  # a deviation of 0.02
     table = net.weight("tokens.weight", (vocabulary, width), bound)
     places = net.weight("positions.weight", (tokens, width), bound)
@@ -157,9 +178,7 @@ def gpt2(
         y = net.linear(net.layernorm(x, name=f"{name}.norm2"), 4 * width, name=f"{name}.up")
         y = net.linear(net.activation("gelu_tanh", y, name=f"{name}.gelu"), width, name=f"{name}.down")
         x = net.elementwise("add", y, x, name=f"{name}.sum2")
-    x = net.layernorm(x, name="norm")
-    x = net.embedding(x, net.input("places", batch, dtype="i32"), name="last")
-    return net.graph(net.linear(x, vocabulary, weight=table, name="scores"))
+    return net.layernorm(x, name="norm"), table
 
 
 NETWORKS: dict[str, Callable[..., Graph]] = {
@@ -171,3 +190,5 @@ NETWORKS: dict[str, Callable[..., Graph]] = {
     "gpt2": gpt2,
 }
 """Keys are the names in commands and suites."""
+FOR_TRAINING: dict[str, Callable[..., Graph]] = {**NETWORKS, "gpt2": gpt2_for_training}
+"""The same networks in the form that is trained, with the same sizes and weights."""

@@ -14,17 +14,18 @@ from click.testing import CliRunner
 from opbench.cli import cli
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.zoo import NETWORKS, alexnet, lenet, unet
+from opbench.graph.zoo import NETWORKS, alexnet, gpt2_for_training, lenet, unet
 from opbench.networks.plan.data import DATA_OF, DataSet, load_data
 from support.checks.errors import refuses
 
-DATA = ("digits", "digits+1", "digits:28", "digits:224", "textures", "textures:8")
+DATA = ("digits", "digits+1", "digits:28", "digits:224", "textures", "textures:8", "text")
 SMALLEST: Mapping[str, Callable[[], Graph]] = {
     "lenet": lambda: lenet(batch=1),
     "alexnet": lambda: alexnet(batch=1),
     "unet": lambda: unet(batch=1, size=16, base=2, levels=1),
     "resnet18": lambda: NETWORKS["resnet18"](size=32, base=2, classes=10),
     "resnet50": lambda: NETWORKS["resnet50"](size=32, base=2, classes=10),
+    "gpt2": lambda: gpt2_for_training(tokens=8, layers=1, heads=1, width=4, vocabulary=256),
 }
 FITTING = {
     ("lenet", "digits"), ("lenet", "digits+1"), ("lenet", "digits:28"),
@@ -32,6 +33,7 @@ FITTING = {
     ("unet", "textures"), ("unet", "textures:8"),
     ("resnet18", "digits"), ("resnet18", "digits+1"),
     ("resnet50", "digits"), ("resnet50", "digits+1"),
+    ("gpt2", "text"),
 }  # fmt: skip
 
 
@@ -52,7 +54,8 @@ def data_for(network: str, data: str) -> DataSet:
 @pytest.mark.parametrize("network", DATA_OF)
 def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, data: str) -> None:
     if (network, data) in FITTING:
-        assert data_for(network, data).images.shape[1:] == smallest(network).values["image"].shape[1:]
+        graph = smallest(network)
+        assert data_for(network, data).images.shape[1:] == graph.values[graph.inputs[0]].shape[1:]
         return
     with pytest.raises(UsageError) as refused:
         data_for(network, data)
@@ -64,7 +67,7 @@ def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, dat
 
 
 def test_each_network_is_trained_with_the_data_named_for_it() -> None:
-    assert DATA_OF.keys() == NETWORKS.keys() - {"gpt2"}, "which has no training yet"
+    assert DATA_OF.keys() == NETWORKS.keys()
     for network, data in DATA_OF.items():
         assert (network, data) in FITTING
 
@@ -104,10 +107,36 @@ def test_a_data_set_that_no_memory_holds_is_refused_before_it_is_made() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["lenet --data digits --batch 2", "unet --data textures:8 --batch 2 --size 16 --base 2 --levels 1"],
+    [
+        "lenet --data digits --batch 2",
+        "unet --data textures:8 --batch 2 --size 16 --base 2 --levels 1",
+        "gpt2 --data text --batch 2 --tokens 16 --layers 1 --heads 1 --width 8 --vocabulary 256",
+    ],
 )
 def test_a_pair_that_fits_trains_as_typed(tmp_path: Path, words: str) -> None:
     line = ["net", "train", *words.split(), "--steps", "2", "--backend", "cpu", "--out", str(tmp_path)]
     done = CliRunner().invoke(cli, line)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "train.json").exists()
+
+
+def test_of_text_the_target_of_each_token_is_the_next_byte(tmp_path: Path) -> None:
+    file = tmp_path / "own.txt"
+    file.write_bytes(bytes(range(41)))
+    data = load_data(str(file), (2, 4), 0, "gpt2")
+    assert data.images.dtype == data.targets.dtype == np.int32 and data.targets_per_item == 4
+    assert len(data.images) + len(data.held_images) == 10 and len(data.held_images) == 2
+    everything = np.concatenate([data.images, data.held_images])
+    assert sorted(everything.reshape(-1).tolist()) == list(range(40))
+    np.testing.assert_array_equal(data.targets, data.images + 1)
+    np.testing.assert_array_equal(data.held_targets, data.held_images + 1)
+    with refuses("too-short", str(file), value=41, allowed=81):
+        load_data(str(file), (2, 40), 0, "gpt2")
+    with refuses("unreadable", str(tmp_path / "none.txt")):
+        load_data(str(tmp_path / "none.txt"), (2, 4), 0, "gpt2")
+
+
+def test_a_vocabulary_too_small_for_bytes_is_refused() -> None:
+    found = load_data("text", (1, 64), 0, "gpt2")
+    with refuses("class-out-of-range", allowed=99):
+        found.require_targets("cross_entropy", (64, 100), "gpt2")

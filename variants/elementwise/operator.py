@@ -333,6 +333,10 @@ class Elementwise(Operator):
                 found += passed_on(passed, "d.a")
             else:  # out = a * b or a / b: the same is done to the gradient
                 found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "b"}, {"out": "d.a"}))
+        if "b" in wanted and self.op == "add" and self.broadcast in ("inner", "scalar"):  # one b for many elements
+            inner = self.inner if self.broadcast == "inner" else 1
+            axes = {"outer": 1, "axis": self.elements // inner, "inner": inner, "dtype": self.dtype}
+            found.append(Gradient("reduce", axes, {"x": "d.out"}, {"out": "d.b"}))
         if "b" in wanted and self.broadcast == "none":
             if self.op in ("add", "add_relu"):
                 found += passed_on(passed, "d.b")

@@ -1,4 +1,4 @@
-"""Data sets for training: images with their targets, split into a training set and a test set."""
+"""Data sets for training: images or text with their targets, split into a training set and a test set."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from opbench import units
 from opbench.errors import UsageError, unknown
 from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarge_images
+from opbench.networks.plan.texts import LIBRARY, held_out, read_text, sequences
 from opbench.paths import MissingExtra
 
 TEXTURES = ("grass", "brick")
@@ -19,9 +20,16 @@ PHOTO = 512
 """Rows and columns of each texture."""
 TRAINED_ROWS = 384
 """Rows of a texture used for training; the rows below them are the test set."""
-DATA_OF = {"lenet": "digits", "alexnet": "digits", "unet": "textures", "resnet18": "digits", "resnet50": "digits"}
+DATA_OF = {
+    "lenet": "digits",
+    "alexnet": "digits",
+    "unet": "textures",
+    "resnet18": "digits",
+    "resnet50": "digits",
+    "gpt2": LIBRARY,
+}
 """The default data set of each shipped network."""
-NETWORK_OF = {"digits": "lenet", "textures": "unet"}
+NETWORK_OF = {"digits": "lenet", "textures": "unet", LIBRARY: "gpt2"}
 """The smallest shipped network that each named data set fits."""
 MOST_BYTES = 2 << 30
 """Most bytes of all training pictures, which are on the device together."""
@@ -30,7 +38,10 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
 
 @dataclass(frozen=True)
 class DataSet:
-    """Images (items, c, h, w) in float32 and targets: classes as int32, or arrays in float32."""
+    """Images (items, c, h, w) in float32 and targets: classes as int32, or arrays in float32.
+
+    Of text: sequences of tokens (items, tokens) in int32, and as targets the token after each place, in the same shape.
+    """
 
     name: str
     images: np.ndarray = field(repr=False)
@@ -68,6 +79,16 @@ class DataSet:
         return len(self.images) // self.variants
 
     @property
+    def of_text(self) -> bool:
+        """Return whether the items are sequences of tokens, with a target for each token."""
+        return self.images.ndim == 2 and self.images.shape == self.targets.shape
+
+    @property
+    def targets_per_item(self) -> int:
+        """Return the number of classes of an item: one of a picture, one for each token of a text."""
+        return self.targets.shape[1] if self.of_text else 1
+
+    @property
     def sha256(self) -> str:
         """Return a checksum of all images and targets."""
         digest = hashlib.sha256()
@@ -95,7 +116,7 @@ class DataSet:
         targets = f"{self.targets.dtype}{list(self.targets.shape[1:])}"
         whose, fits = network or "the network", fitting_commands(network, self.name)
         if loss == "cross_entropy":
-            if self.targets.dtype != np.int32 or self.targets.ndim != 1:
+            if self.targets.dtype != np.int32 or (self.targets.ndim != 1 and not self.of_text):
                 raise UsageError(
                     f"--loss cross_entropy takes one class for each picture, and the targets of --data {self.name} are "
                     f"{targets}; take binary_cross_entropy, l1 or mse",
@@ -150,9 +171,21 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     Names: digits (from scikit-learn; each fifth is in the test set), digits+2 (shifted by up to two pixels each time),
     digits:SIZE (enlarged), textures and textures:COUNT (which of two textures a pixel shows); these are grey, and
     repeated as red, green and blue for a network of three channels. A file is an .npz with images, targets and, for a
-    test set, held_images and held_targets. A folder has a subfolder of pictures for each class. Raises UsageError for a
+    test set, held_images and held_targets. A folder has a subfolder of pictures for each class. A network of tokens
+    (n, tokens) takes text, the sources of Python's library, or a .txt file: one token per byte. Raises UsageError for a
     data set that does not fit.
     """
+    if (name == LIBRARY or name.endswith(".txt")) != (len(image) == 2):
+        takes = "sequences of tokens" if len(image) == 2 else "pictures"
+        raise UsageError(
+            f"--data {name}: {network or 'the network'} takes {takes}{fitting_commands(network, name)}",
+            kind="other-shape",
+            subject=name,
+            value="pictures" if len(image) == 2 else "sequences of tokens",
+            allowed=takes,
+        )
+    if len(image) == 2:
+        return text_data(name, image[1])
     kind, _, option = name.partition(":")
     plain, _, shift = kind.partition("+")
     in_colour = image[1] == 3
@@ -278,6 +311,13 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
     held_images, held_masks = draw(max(1, count // 8), factor * TRAINED_ROWS, factor * PHOTO)
     data = DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
     return data.in_colour() if in_colour else data
+
+
+def text_data(name: str, tokens: int) -> DataSet:
+    """Return sequences of so many tokens of `text` or of a .txt file, a few of them as the test set."""
+    inputs, targets = sequences(read_text(name), tokens, name)
+    held = held_out(len(inputs))
+    return DataSet(name, inputs[~held], targets[~held], inputs[held], targets[held])
 
 
 def _to_ranks(image: np.ndarray) -> np.ndarray:

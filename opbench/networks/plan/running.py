@@ -20,7 +20,7 @@ from opbench.gpu.limits.products import product_key
 from opbench.graph.graph import Graph
 from opbench.graph.saving import load
 from opbench.graph.values import Node
-from opbench.graph.zoo import NETWORKS
+from opbench.graph.zoo import FOR_TRAINING, NETWORKS
 from opbench.insight.defaults import target
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
@@ -118,14 +118,14 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
 # What is run ------------------------------------------------------------------------------------------------------
 
 
-def make_graph(options: NetOptions) -> Graph:
-    """Return the network before any pass."""
+def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
+    """Return the network before any pass; with `training`, in the form that is trained."""
     if options.network.endswith(".json"):
         return load(Path(options.network), Catalog(options.variants))
     if options.network not in NETWORKS:
         raise UsageError(unknown("network", options.network, NETWORKS, "opbench net list"))
     try:
-        graph = NETWORKS[options.network](**options.sizes)
+        graph = (FOR_TRAINING if training else NETWORKS)[options.network](**options.sizes)
     except TypeError as error:
         raise UsageError(
             f"{options.network}: {error}; its sizes: opbench net list",

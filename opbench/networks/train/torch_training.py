@@ -177,7 +177,8 @@ def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss:
             self.network = module
 
         def forward(self, images: Tensor, targets: Tensor) -> Tensor:
-            return losses[loss](self.network(images)[0], targets)
+            classes = targets.flatten() if loss == "cross_entropy" else targets  # of a text, one for each token
+            return losses[loss](self.network(images)[0], classes)
 
     made: Callable[..., Tensor] = WithLoss()
     return made

@@ -74,6 +74,16 @@ class Trainer(TrainingState):
         self.output_shape = self.network.values[out].shape
         options, recipe = self.options, self.options.recipe
         self.data.require_targets(recipe.loss, self.output_shape, self.network.name)
+        self.rows = self.output_shape[0] // self.batch  # of the output, for each item
+        if recipe.loss == "cross_entropy" and self.rows != self.data.targets_per_item:
+            raise UsageError(
+                f"--data {self.data.name}: it has {self.data.targets_per_item} classes for each item, and the output "
+                f"of {self.network.name} has {self.rows} rows of scores for each",
+                kind="other-targets",
+                subject=self.data.name,
+                value=self.data.targets_per_item,
+                allowed=self.rows,
+            )
         self.pictures = self.batch * recipe.micro
         self.steps_per_epoch = self.data.items // self.pictures
         if not self.steps_per_epoch:
@@ -374,12 +384,13 @@ class Trainer(TrainingState):
                 context.close()
         finally:
             network.close()
-        return score_outputs(self.recipe.loss, outputs, self.data.held_targets)
+        targets = self.data.held_targets
+        return score_outputs(self.recipe.loss, outputs, targets.reshape(-1) if self.data.of_text else targets)
 
     def _infer_all(self, context: Context) -> np.ndarray:
         (name,), (out,) = self.network.inputs, self.network.outputs
         images, found = self.data.held_images, []
         for first in range(0, len(images), self.batch):
             rows = np.resize(np.arange(first, min(first + self.batch, len(images))), self.batch)
-            found.append(context.run({name: images[rows]})[out][: len(images) - first])
+            found.append(context.run({name: images[rows]})[out][: (len(images) - first) * self.rows])
         return np.concatenate(found)

@@ -1,0 +1,64 @@
+"""Text as tokens: one per byte, from the sources of Python's library or from a user's file."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+
+from opbench.errors import UsageError
+
+BYTES = 256
+"""Number of different tokens."""
+HELD = 16
+"""Most sequences of the test set, whose scores of all places are in memory together."""
+LIBRARY = "text"
+"""The name of the data set of Python's library."""
+
+
+def library_text() -> bytes:
+    """Return the modules at the top of Python's standard library, in the order of their names."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+
+
+def read_text(name: str) -> bytes:
+    """Return the bytes of `text`, or of a user's .txt file."""
+    if name == LIBRARY:
+        return library_text()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"--data {name}: cannot be read: {error.strerror or error}; give a .txt file, or text",
+            kind="unreadable",
+            subject=name,
+            cause=error,
+        ) from None
+
+
+def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return sequences of so many tokens (n, tokens) in int32, and the token after each place in the same shape.
+
+    A sequence starts with the last target of the one before. Raises UsageError for a text that has fewer than two.
+    """
+    count = (len(text) - 1) // tokens
+    if count < 2:
+        raise UsageError(
+            f"--data {name}: it has {len(text)} bytes, and two sequences of {tokens} tokens need {2 * tokens + 1}: one "
+            "for training and one for the test set; take fewer --tokens or a longer text",
+            kind="too-short",
+            subject=name,
+            value=len(text),
+            allowed=2 * tokens + 1,
+        )
+    numbers = np.frombuffer(text, np.uint8)[: count * tokens + 1].astype(np.int32)
+    return numbers[:-1].reshape(count, tokens), numbers[1:].reshape(count, tokens)
+
+
+def held_out(count: int) -> np.ndarray:
+    """Return which of `count` sequences are in the test set: each fifth, or HELD of them, evenly spread."""
+    held = np.zeros(count, bool)
+    held[np.linspace(0, count - 1, min(HELD, max(1, count // 5))).astype(int)] = True
+    return held
