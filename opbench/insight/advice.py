@@ -1,0 +1,432 @@
+"""Advice on one case: what binds it, the mechanism that cures it, and how much that gains.
+
+The rules read counts of a small problem, machine code, and the launch and time of the measured problem. They do not
+know the operator's other variants, so they hold for any kernel. `tests/advice_score.py` scores them on the ladders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opbench import units
+from opbench.backend.counts import Traffic
+from opbench.gpu.limits.resources import LaunchResources
+from opbench.insight.diagnosis import Diagnosis, waits
+from opbench.insight.gains import GAINS, OTHER, Gain
+from opbench.kernels.mechanism import (
+    BANK_CONFLICT_FREE,
+    BLOCK_REDUCTION,
+    COALESCED,
+    CONVERTED_AHEAD,
+    FEW_CHANNELS,
+    FEWER_BARRIERS,
+    MECHANISMS,
+    REGISTER_TILE,
+    SHARED_MEMORY_TILE,
+    SHARED_MEMORY_TRANSPOSE,
+    VECTORISED_ACCESS,
+)
+
+MULTIPROCESSORS = 132
+PRODUCT = 20.0
+"""From this many FLOPs per compulsory byte on, reuse decides: the case is treated as a product of matrices."""
+NEAR = 0.9
+"""A case at this share of its lower bound gets no advice."""
+TILED = 200
+"""From this many multiply-adds in the machine code on, a thread computes a tile of outputs in registers."""
+INTEGERS = 100
+"""From this many integer instructions on, index arithmetic takes longer than the loads that it serves."""
+WIDE = 8
+"""Accesses of at least this many bytes a lane, on average, count as vectorised."""
+FILLED = 0.7
+"""With a smaller share of one wave of blocks, multiprocessors are idle."""
+FAR = 8.0
+"""Up to this multiple of its bound, wide accesses gain more for a stream of several kernels than fewer passes."""
+LOST = 20.0
+"""A product that takes this multiple of its lower bound computes mostly outputs that do not exist."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules read of a case; counts are ratios, so that those of a small problem hold for a large one."""
+
+    over_bound: float
+    """Time divided by the lower bound of the problem."""
+    flops_per_byte: float
+    """FLOPs per compulsory byte."""
+    blocks: int
+    waves: float
+    """Blocks divided by those that the GPU holds at a time; of the largest kernel, as `blocks`."""
+    kernels: int
+    sectors_per_request: float = 0.0
+    wasted_sectors: float = 0.0
+    """Share of the sectors of global requests that their bytes would not need."""
+    reads: float = 0.0
+    """Bytes that global requests ask for, divided by the compulsory bytes."""
+    width: float = 0.0
+    """Mean bytes a lane of global requests."""
+    shared_per_global: float = 0.0
+    """Requests of shared memory for each of global memory."""
+    conflict_share: float = 0.0
+    """Share of all passes that bank conflicts take."""
+    atomic_share: float = 0.0
+    """Atomic requests for each global request."""
+    barriers: float = 0.0
+    """Block-wide barriers of a block."""
+    requests_per_barrier: float = math.inf
+    """Requests of a warp between two barriers."""
+    multiply_adds: int = 0
+    """Instructions in the machine code, as the next ones."""
+    tensor: int = 0
+    shuffles: int = 0
+    async_copies: int = 0
+    bulk_copies: int = 0
+    integers: int = 0
+    conversions: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the blocks do not fill the GPU."""
+        return self.waves < FILLED or self.blocks < MULTIPROCESSORS
+
+    @property
+    def shares(self) -> bool:
+        """Return whether the kernel uses shared memory."""
+        return self.shared_per_global > 0.05
+
+
+def facts_of(
+    traffic: Traffic,
+    compulsory_bytes: int,
+    compiled: Mapping[str, LaunchResources],
+    launched: Mapping[str, LaunchResources],
+    over_bound: float,
+    flops_per_byte: float,
+) -> Facts:
+    """Return the facts of a case from its counted traffic at a small problem and its launch at the measured one.
+
+    `compulsory_bytes` are those of the counted problem, `compiled` has the machine code, `launched` the grids.
+    """
+    whole = traffic.estimated()
+    accesses = whole.select(space="global")
+    requests = sum(entry.requests for entry in accesses)
+    lanes = sum(entry.lanes for entry in accesses)
+    sectors = sum(entry.sectors for entry in accesses)
+    asked = sum(entry.bytes for entry in accesses)
+    wavefronts = whole.total("wavefronts", space="shared")
+    waited = sum(waits(kernel) for kernel in whole.kernels)
+    classes: Counter[str] = Counter()
+    for resources in compiled.values():
+        classes.update(resources.sass.classes if resources.sass else {})
+    largest = max(launched.values(), key=lambda used: math.prod(used.grid or ()) * math.prod(used.block or ()))
+    return Facts(
+        over_bound=over_bound,
+        flops_per_byte=flops_per_byte,
+        blocks=math.prod(largest.grid or ()),
+        waves=math.inf if largest.waves is None else largest.waves,
+        kernels=len(whole.kernels),
+        sectors_per_request=_share(sectors, requests),
+        wasted_sectors=_share(sectors - sum(entry.ideal_sectors for entry in accesses), sectors),
+        reads=_share(asked, compulsory_bytes),
+        width=_share(asked, lanes),
+        shared_per_global=_share(whole.total("requests", space="shared"), max(1, requests)),
+        conflict_share=_share(whole.total("conflicts", space="shared"), wavefronts + sectors / 4),
+        atomic_share=_share(whole.total("requests", kind="atomic"), requests),
+        barriers=max((kernel.barriers_per_block for kernel in whole.kernels), default=0.0),
+        requests_per_barrier=whole.total("requests") / waited if waited else math.inf,
+        multiply_adds=classes["FFMA"],
+        tensor=classes["tensor"],
+        shuffles=classes["SHFL"],
+        async_copies=classes["LDGSTS"],
+        bulk_copies=classes["TMA"],
+        integers=classes["IMAD"] + classes["IADD"] + classes["other integer"],
+        conversions=classes["convert"],
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One mechanism that would make a case faster."""
+
+    mechanism: str
+    """A key of `opbench.kernels.mechanism.MECHANISMS`."""
+    binds: str
+    """What limits the case: one of `LIMITS`."""
+    source: str
+    """How that is known: "measured" from the launch or the time, "counted" on the cpu backend, or "compiled"."""
+    evidence: str
+    strength: float
+    """How much speaks for it, from 0 to 1: a rank, no probability."""
+    gain: Gain
+    """Time before divided by time after, with the range of four ladder steps in five."""
+    file: str = ""
+    line: int = 0
+    """The line to change; 0 if it is the whole kernel."""
+    examples: tuple[str, ...] = ()
+    """Variants of the operator that use the mechanism."""
+
+    @property
+    def action(self) -> str:
+        """Return what to do."""
+        return MECHANISMS[self.mechanism]
+
+
+LIMITS = (
+    "coalescing",
+    "access width",
+    "bank conflicts",
+    "atomics",
+    "reuse",
+    "arithmetic units",
+    "instruction issue",
+    "barriers",
+    "idle multiprocessors",
+    "latency",
+    "passes over the data",
+    "tensor-core feed",
+    "launches",
+    "wasted work",
+)
+"""What `Advice.binds` may say."""
+
+Found = tuple[str, float, str, str, str]
+"""Mechanism, strength, what binds, source and evidence."""
+Rule = Callable[[Facts], Iterator[Found]]
+
+
+def advise(
+    facts: Facts,
+    problems: Sequence[Diagnosis] = (),
+    used: Collection[str] = (),
+    remedies: Callable[[str], Sequence[str]] = lambda _: (),
+) -> list[Advice]:
+    """Return all advice on a case, the strongest first; none for a case near its lower bound.
+
+    `problems` are the diagnoses of the counted problem, which know lines. `used` are the mechanisms that the variant's
+    header names: they are not advised again. `remedies` returns the variants with a mechanism.
+    """
+    if facts.over_bound * NEAR < 1.0:
+        return []
+    strongest: dict[str, Found] = {}
+    for rule in RULES:
+        for found in rule(facts):
+            if found[0] not in used and found[1] > strongest.get(found[0], ("", 0.0))[1]:
+                strongest[found[0]] = found
+    lines = {problem.mechanism: problem for problem in reversed(problems) if problem.line}
+    advice = []
+    for mechanism, strength, binds, source, evidence in sorted(strongest.values(), key=lambda found: -found[1]):
+        expected = expected_gain(mechanism, facts.over_bound)
+        one = Advice(mechanism, binds, source, evidence, strength, expected, examples=tuple(remedies(mechanism)))
+        place = lines.get(mechanism)
+        advice.append(replace(one, file=place.file, line=place.line) if place else one)
+    return advice
+
+
+def expected_gain(mechanism: str, over_bound: float) -> Gain:
+    """Return the gain that a mechanism brought on the ladders, scaled to a case's distance from its lower bound.
+
+    A mechanism closes a share of the logarithmic distance: from 8 times the bound, half of it is a gain of 8 ** 0.5.
+    """
+    part = GAINS.get(mechanism, OTHER)
+    distance = max(1.0, over_bound)
+    return Gain(*(max(1.0, distance**share) for share in (part.low, part.middle, part.high)))
+
+
+def _uncoalesced(facts: Facts) -> Iterator[Found]:
+    scattered = facts.wasted_sectors > 0.7 or (facts.wasted_sectors > 0.45 and facts.sectors_per_request > 12)
+    if not scattered or facts.tensor:
+        return
+    each = f"{facts.sectors_per_request:.1f} sectors for each global request"
+    evidence = f"{each}; {units.percent(facts.wasted_sectors)} of them are not needed"
+    yield COALESCED, 0.95, "coalescing", "counted", evidence
+    if facts.shares or facts.shuffles:
+        return
+    if facts.reads <= 1.1 and not facts.flops_per_byte:
+        yield SHARED_MEMORY_TRANSPOSE, 0.9, "coalescing", "counted", evidence
+        yield "coalesced_stores", 0.8, "coalescing", "counted", evidence
+    else:
+        yield (
+            BLOCK_REDUCTION,
+            0.85,
+            "coalescing",
+            "counted",
+            f"a thread reads far-apart elements one after the other; {evidence}",
+        )
+        yield "warp_shuffle", 0.6, "coalescing", "counted", evidence
+
+
+def _bank_conflicts(facts: Facts) -> Iterator[Found]:
+    if facts.conflict_share > 0.1 and not facts.tensor:
+        evidence = f"bank conflicts take {units.percent(facts.conflict_share)} of the passes"
+        yield BANK_CONFLICT_FREE, min(1.0, 1.2 * facts.conflict_share), "bank conflicts", "counted", evidence
+
+
+def _atomics(facts: Facts) -> Iterator[Found]:
+    if facts.atomic_share > 0.3:
+        yield (
+            BLOCK_REDUCTION,
+            0.9,
+            "atomics",
+            "counted",
+            f"{units.percent(facts.atomic_share)} of the global requests are atomics",
+        )
+
+
+def _tensor_cores_fed_by_threads(facts: Facts) -> Iterator[Found]:
+    if not facts.tensor or facts.bulk_copies:
+        return
+    fed = "threads copy the operands of tensor cores"
+    if facts.over_bound > LOST:
+        yield from _lost(facts)
+    if facts.waves < 1:
+        strength = 0.9 if facts.kernels == 1 else 0.65
+        yield (
+            "split_k",
+            strength,
+            "idle multiprocessors",
+            "measured",
+            f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU",
+        )
+    if not facts.async_copies:
+        yield "async_copy", 0.8, "tensor-core feed", "compiled", f"{fed} through registers"
+        yield "double_buffer", 0.78, "tensor-core feed", "compiled", f"{fed} through registers"
+    yield "tma", 0.85, "tensor-core feed", "compiled", fed
+    yield "warp_specialised", 0.7, "tensor-core feed", "compiled", fed
+    yield (
+        "fewer_operations",
+        0.75,
+        "arithmetic units",
+        "measured",
+        f"{facts.over_bound:.1f} times the bound of the tensor cores",
+    )
+
+
+def _tensor_cores_fed_by_tma(facts: Facts) -> Iterator[Found]:
+    if not facts.tensor or not facts.bulk_copies:
+        return
+    several = f"{facts.kernels} kernels"
+    if facts.idle:
+        yield (
+            "split_k",
+            0.5,
+            "idle multiprocessors",
+            "measured",
+            f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU",
+        )
+    if facts.kernels > 2 or (facts.kernels > 1 and facts.atomic_share):
+        yield "fused", 0.82, "passes over the data", "counted", several
+    if facts.kernels > 1:
+        yield CONVERTED_AHEAD, 0.75, "passes over the data", "counted", several
+    fed = f"{facts.over_bound:.1f} times the bound of the tensor cores"
+    yield "compile_time_sizes", 0.7, "tensor-core feed", "measured", fed
+    yield "warp_specialised", 0.6, "tensor-core feed", "measured", fed
+    yield "persistent", 0.6, "tensor-core feed", "measured", fed
+    yield "double_buffer", 0.55, "tensor-core feed", "measured", fed
+
+
+def _lost(facts: Facts) -> Iterator[Found]:
+    """Advise on a kernel with tiles for large products whose problem has few rows, channels or filters."""
+    evidence = f"{facts.over_bound:.0f} times the bound: most of a tile lies outside of the result"
+    yield "compile_time_sizes", 0.935, "wasted work", "measured", evidence
+    yield FEW_CHANNELS, 0.92, "wasted work", "measured", evidence
+
+
+def _product_on_cuda_cores(facts: Facts) -> Iterator[Found]:
+    if facts.tensor or facts.flops_per_byte <= PRODUCT:
+        return
+    reads = f"each byte is asked for {facts.reads:.0f} times"
+    if facts.reads <= 1.2 and not facts.shares:
+        yield (
+            "unrolled",
+            0.9,
+            "latency",
+            "counted",
+            "each byte is asked for once, and each operation waits for the last one",
+        )
+    elif not facts.shares:
+        yield SHARED_MEMORY_TILE, 0.9, "reuse", "counted", reads
+        yield REGISTER_TILE, 0.8, "reuse", "counted", reads
+        constant = 0.7 if facts.integers > 60 else 0.5
+        yield "compile_time_sizes", constant, "instruction issue", "compiled", f"{facts.integers} integer instructions"
+        yield (
+            COALESCED,
+            0.6,
+            "coalescing",
+            "counted",
+            f"{facts.sectors_per_request:.1f} sectors for each global request",
+        )
+    elif facts.multiply_adds >= TILED:
+        fma = f"{facts.over_bound:.1f} times the bound of the multiply-add units"
+        if facts.over_bound > LOST:
+            yield from _lost(facts)
+        yield "tensor_core", 0.94, "arithmetic units", "compiled", "all products are made by CUDA cores"
+        if facts.waves < 1:
+            idle = f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU"
+            yield "split_k", 0.75, "idle multiprocessors", "measured", idle
+            yield "sliced_k", 0.7, "idle multiprocessors", "measured", idle
+        yield "double_buffer", 0.72, "latency", "measured", fma
+        yield "async_copy", 0.7, "latency", "measured", fma
+        if facts.width < WIDE:
+            yield VECTORISED_ACCESS, 0.65, "access width", "counted", f"{facts.width:.1f} bytes a lane"
+    else:
+        loads = f"{facts.shared_per_global:.0f} requests of shared memory for each of global memory"
+        yield REGISTER_TILE, 0.9, "reuse", "counted", loads
+        yield VECTORISED_ACCESS, 0.8, "access width", "counted", loads
+        yield "tensor_core", 0.7, "arithmetic units", "compiled", "all products are made by CUDA cores"
+
+
+def _stream(facts: Facts) -> Iterator[Found]:
+    if facts.tensor or facts.flops_per_byte > PRODUCT:
+        return
+    passes = f"each byte is asked for {facts.reads:.1f} times"
+    if facts.shares and facts.multiply_adds >= 2 * TILED:
+        yield from _lost(facts)
+    if facts.waves < 0.3 and facts.over_bound > 3:
+        idle = f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU"
+        yield "split_k", 0.93, "idle multiprocessors", "measured", idle
+    if facts.reads >= 1.8 and (facts.barriers or facts.kernels > 1):
+        strength = 0.85 if facts.width >= WIDE or facts.over_bound > 1.5 else 0.6
+        joined = "fewer_passes" if facts.kernels == 1 or not facts.shuffles else "fused"
+        if joined == "fused" and facts.width < WIDE and facts.over_bound < FAR:
+            strength = 0.7  # wide accesses are the smaller change
+        yield joined, strength, "passes over the data", "counted", passes
+        yield "fused" if facts.kernels > 1 else FEWER_BARRIERS, 0.5, "passes over the data", "counted", passes
+    if facts.barriers and facts.requests_per_barrier < 4:
+        evidence = f"{facts.requests_per_barrier:.1f} requests of a warp between two barriers"
+        yield FEWER_BARRIERS, 0.88, "barriers", "counted", evidence
+        if not facts.shuffles:
+            yield "warp_shuffle", 0.86, "barriers", "counted", evidence
+    integers = f"{facts.integers} integer instructions"
+    if facts.integers >= INTEGERS:
+        yield "compile_time_sizes", 0.55 if facts.barriers else 0.85, "instruction issue", "compiled", integers
+    elif facts.conversions >= 2 and facts.integers >= 20 and not facts.barriers:
+        yield "no_division", 0.8, "instruction issue", "compiled", f"{integers}, divisions among them"
+        yield "compile_time_sizes", 0.6, "instruction issue", "compiled", integers
+    width = f"{facts.width:.1f} bytes a lane"
+    if facts.width < WIDE:
+        alone = facts.over_bound < 1.6 and facts.integers < INTEGERS
+        yield VECTORISED_ACCESS, 0.82 if alone else 0.75, "access width", "counted", width
+        yield "unrolled", 0.45, "latency", "counted", width
+        if facts.reads >= 1.5 and not facts.barriers:
+            yield REGISTER_TILE, 0.78 if facts.integers < INTEGERS else 0.5, "reuse", "counted", passes
+    else:
+        yield "unrolled", 0.5, "latency", "measured", f"{facts.over_bound:.1f} times the bound with wide accesses"
+        yield "grid_stride", 0.3, "launches", "measured", f"{facts.blocks} blocks"
+
+
+RULES: Sequence[Rule] = (
+    _uncoalesced,
+    _bank_conflicts,
+    _atomics,
+    _tensor_cores_fed_by_threads,
+    _tensor_cores_fed_by_tma,
+    _product_on_cuda_cores,
+    _stream,
+)

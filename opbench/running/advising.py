@@ -1,0 +1,165 @@
+"""Advice on the cases of a GPU run: their accesses are counted on the cpu backend at a small problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from opbench.checking.checking import trace_case
+from opbench.errors import OpbenchError, UsageError, unknown
+from opbench.gpu.compile.resources import Resources, resources_of
+from opbench.gpu.limits.products import product
+from opbench.insight.advice import NEAR, Advice, advise
+from opbench.insight.diagnosis import diagnose
+from opbench.insight.remedies import remedies
+from opbench.insight.subject import Subject
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.kernels.variant import Variant
+from opbench.paths import next_command
+from opbench.records import JSON
+from opbench.results.advice import measured_facts, over_bound
+from opbench.results.files import read_run
+from opbench.results.result import Result
+from opbench.results.run_data import RunData
+from opbench.running.explaining import sources_of
+from opbench.running.shapes import examples_of
+from opbench.running.targets import is_file, own_variants
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A measured case and the advice on it, the strongest first."""
+
+    case: str
+    operator: str
+    problem: str
+    time_s: float
+    bound_s: float
+    """The lower bound of the problem, of which `time_s` is a multiple."""
+    advice: tuple[Advice, ...] = ()
+    counted_case: str = ""
+    """The small case whose accesses were counted."""
+    reason: str = ""
+    """Why there is no advice."""
+
+    @property
+    def of_bound(self) -> float:
+        """Return the lower bound divided by the time."""
+        return self.bound_s / self.time_s
+
+    @property
+    def near(self) -> bool:
+        """Return whether so little is left to gain that there is no advice."""
+        return self.of_bound > NEAR
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the case and its advice as JSON values; times in seconds."""
+        found = asdict(self)
+        found["advice"] = [{**asdict(one), "gain": one.gain._asdict(), "action": one.action} for one in self.advice]
+        return found
+
+
+def advise_run(folder: Path, names: Sequence[str], catalog: Catalog) -> list[Advised]:
+    """Return advice on the fastest own variant of each problem of a run, or on the named variants, files and cases.
+
+    Raises UsageError if the run has no times, or none of a name.
+    """
+    run = read_run(folder)
+    if run.header.backend != "cuda":
+        measure = next_command("run", run.header.suite or "OPERATOR", backend="cuda")
+        raise UsageError(
+            f"{folder}: a run of the {run.header.backend} backend, without times; allowed is a run on a GPU; "
+            f"measure: {measure}",
+            kind="no-times",
+            subject=str(folder),
+            value=run.header.backend,
+            allowed="cuda",
+        )
+    files = [Path(name) for name in names if is_file(name)]
+    targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
+    own = [variant for path in dict.fromkeys((*files, *targets)) for variant in own_variants(path, catalog)]
+    wanted = {name for name in names if not is_file(name)} | {
+        v.id for path in files for v in own_variants(path, catalog)
+    }
+    chosen = list(_chosen(run, wanted))
+    if not chosen:
+        timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.measurement and not r.library}
+        operators = {name.partition("/")[0] for name in wanted} & timed.keys()
+        known = {f"{r.operator}/{r.variant}" for r in run.results if r.operator in operators and not r.library}
+        listing = next_command("best", folder)
+        raise UsageError(unknown("timed variant or case", ", ".join(sorted(wanted)), known or timed.values(), listing))
+    gpu = product(run.header.environment.gpu)
+    return [_advise(result, run, gpu.name if gpu else "h100", catalog, own) for result in chosen]
+
+
+def _chosen(run: RunData, wanted: set[str]) -> Iterator[Result]:
+    """Yield the fastest case of each named variant, or of all own variants together, for each problem."""
+    fastest: dict[tuple[str, str, str], Result] = {}
+    for result in run.results:
+        names = {result.case, f"{result.operator}/{result.variant}"}
+        if result.status != "right" or result.measurement is None or result.library or (wanted and not names & wanted):
+            continue
+        key = result.operator, result.problem, result.variant if wanted else ""
+        other = fastest.get(key)
+        if other is None or result.measurement.median_s < other.measurement.median_s:  # type: ignore[union-attr]
+            fastest[key] = result
+    yield from fastest.values()
+
+
+def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Sequence[Variant]) -> Advised:
+    peaks = run.ceilings_of(result)
+    distance = over_bound(result, peaks)
+    assert result.measurement is not None
+    time_s = result.measurement.median_s
+    found = Advised(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
+    if distance is None:
+        return _without(found, "the run has no peaks, so no lower bound is known")
+    if distance * NEAR < 1.0:
+        return _without(found, "so near its lower bound there is little left to gain")
+    variants = (*catalog.variants(result.operator), *own)
+    variant = next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
+    if variant is None:
+        return _without(
+            found, f"{result.variant} is not among the variants; name its file: opbench advise {run.folder} FILE.cu"
+        )
+    small = small_case(variant, result, catalog)
+    if small is None:
+        return _without(found, "no example of the operator fits the case")
+    device = product(gpu)
+    try:
+        traffic, _ = trace_case(small, stands_for=device.limits if device else None)
+    except OpbenchError as error:
+        return _without(found, str(error))
+    _, compiled = next(resources_of([small], gpu), (0, Resources()))
+    facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels)
+    if facts is None:
+        return _without(found, "the run does not hold its launch")
+    subject = Subject.of_case(small, variants)
+    problems = diagnose(subject, traffic.estimated(), sources_of(variant.path, traffic))
+    advice = advise(
+        facts, problems, variant.mechanism, lambda mechanism: remedies(mechanism, variant, small.problem, variants)
+    )
+    reason = "" if advice else "no rule knows what limits it"
+    return replace(found, advice=tuple(advice), counted_case=small.name, reason=reason)
+
+
+def _without(found: Advised, reason: str) -> Advised:
+    return replace(found, reason=reason)
+
+
+def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | None:
+    """Return the largest example with the modes and the config of a measured case; None if none fits."""
+    modes = {name: value for name, value in result.axes.items() if isinstance(value, str)}
+    config = {name: value for name, value in result.config.items() if name in (variant.configs or [{}])[0]}
+    fitting = [
+        Case(variant, config, problem)
+        for problem in examples_of(variant, catalog.operator(variant.operator))
+        if variant.unmet(problem, config) is None
+    ]
+
+    def likeness(case: Case) -> tuple[int, int]:
+        return sum(case.problem.axes.get(name) == value for name, value in modes.items()), case.problem.bytes()
+
+    return max(fitting, key=likeness, default=None)

@@ -1,0 +1,129 @@
+"""The rules of advice on kernels with one known limit, and their promises."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
+from opbench.gpu.limits.resources import LaunchResources, MachineCode
+from opbench.insight.advice import LIMITS, Facts, advise, expected_gain, facts_of
+from opbench.kernels.mechanism import MECHANISMS
+
+STREAM = Facts(over_bound=1.3, flops_per_byte=0.1, blocks=4096, waves=4.0, kernels=1, reads=1.0, width=16.0)
+PRODUCT = Facts(over_bound=5.0, flops_per_byte=500.0, blocks=4096, waves=4.0, kernels=1, reads=30.0, width=4.0)
+TILED = replace(PRODUCT, shared_per_global=8.0, multiply_adds=512, reads=4.0)
+TENSOR = replace(PRODUCT, shared_per_global=8.0, tensor=64, async_copies=24, reads=4.0, width=16.0)
+
+
+def first(facts: Facts, used: tuple[str, ...] = ()) -> str:
+    return advise(facts, used=used)[0].mechanism
+
+
+@pytest.mark.parametrize(
+    ("facts", "mechanism"),
+    [
+        (replace(STREAM, wasted_sectors=0.875, sectors_per_request=32.0, width=4.0, over_bound=5.0), "coalesced"),
+        (replace(STREAM, width=4.0), "vectorised_access"),
+        (replace(STREAM, width=4.0, integers=200), "compile_time_sizes"),
+        (replace(STREAM, width=4.0, integers=40, conversions=4, over_bound=2.5), "no_division"),
+        (replace(STREAM, conflict_share=0.8, shared_per_global=1.0), "bank_conflict_free"),
+        (replace(STREAM, barriers=9.0, requests_per_barrier=0.8, shared_per_global=5.0), "fewer_barriers"),
+        (replace(STREAM, waves=0.1, blocks=16, over_bound=12.0), "split_k"),
+        (replace(STREAM, reads=3.0, kernels=3, over_bound=20.0), "fewer_passes"),
+        (replace(STREAM, atomic_share=0.5, over_bound=9.0), "block_reduction"),
+        (PRODUCT, "shared_memory_tile"),
+        (replace(PRODUCT, shared_per_global=8.0, multiply_adds=16), "register_tile"),
+        (replace(PRODUCT, reads=1.0), "unrolled"),
+        (TILED, "tensor_core"),
+        (replace(TILED, flops_per_byte=4.0, over_bound=50.0), "compile_time_sizes"),
+        (TENSOR, "tma"),
+        (replace(TENSOR, waves=0.4, blocks=50), "split_k"),
+        (replace(TENSOR, bulk_copies=4, kernels=3), "fused"),
+    ],
+)
+def test_the_first_advice_cures_the_only_limit(facts: Facts, mechanism: str) -> None:
+    assert first(facts) == mechanism
+
+
+def test_no_advice_near_the_lower_bound() -> None:
+    assert advise(replace(STREAM, over_bound=1.05, width=4.0)) == []
+
+
+def test_mechanisms_of_the_header_are_not_advised_again() -> None:
+    facts = replace(STREAM, width=4.0)
+    assert first(facts, used=("vectorised_access",)) != "vectorised_access"
+
+
+numbers = st.floats(0, 100)
+counts = st.integers(0, 600)
+
+
+@given(
+    st.builds(
+        Facts,
+        over_bound=st.floats(0.5, 1e4),
+        flops_per_byte=st.floats(0, 1e4),
+        blocks=st.integers(1, 10**6),
+        waves=st.one_of(st.floats(0, 1e4), st.just(math.inf)),
+        kernels=st.integers(1, 5),
+        sectors_per_request=st.floats(0, 32),
+        wasted_sectors=st.floats(-4, 1),
+        reads=numbers,
+        width=st.floats(0, 16),
+        shared_per_global=numbers,
+        conflict_share=st.floats(0, 1),
+        atomic_share=st.floats(0, 1),
+        barriers=numbers,
+        requests_per_barrier=numbers,
+        multiply_adds=counts,
+        tensor=counts,
+        shuffles=counts,
+        async_copies=counts,
+        bulk_copies=counts,
+        integers=counts,
+        conversions=counts,
+    )
+)
+def test_advice_is_sorted_known_and_promises_a_range(facts: Facts) -> None:
+    advice = advise(facts)
+    assert [one.strength for one in advice] == sorted((one.strength for one in advice), reverse=True)
+    assert len({one.mechanism for one in advice}) == len(advice)
+    for one in advice:
+        assert one.mechanism in MECHANISMS
+        assert one.binds in LIMITS
+        assert one.source in ("measured", "counted", "compiled")
+        assert 1.0 <= one.gain.low <= one.gain.middle <= one.gain.high
+
+
+def test_a_gain_grows_with_the_distance() -> None:
+    near, far = expected_gain("coalesced", 2.0), expected_gain("coalesced", 16.0)
+    assert 1.0 < near.middle < far.middle
+    assert expected_gain("coalesced", 0.9).middle == 1.0
+
+
+def test_facts_are_ratios_of_counts() -> None:
+    load = LineTraffic("k", "k.cu", 5, "global", "load", 4, requests=10, lanes=320, sectors=320, ideal_sectors=40)
+    stage = LineTraffic(
+        "k", "k.cu", 6, "shared", "store", 4, requests=20, lanes=640, wavefronts=80, ideal_wavefronts=20
+    )
+    traffic = Traffic((load, stage), (KernelTraffic("k", 1, 10, 10, 64, barriers=20),))
+    compiled = {"k": LaunchResources(32, 0, 0, sass=MachineCode(20, {"FFMA": 3, "IMAD": 4, "IADD": 1, "SHFL": 2}))}
+    launched = {
+        "k": LaunchResources(32, 0, 0, grid=(10, 2, 1), block=(64, 1, 1), waves=0.5),
+        "helper": LaunchResources(32, 0, 0, grid=(1, 1, 1), block=(64, 1, 1), waves=0.1),
+    }
+    facts = facts_of(traffic, 640, compiled, launched, over_bound=3.0, flops_per_byte=2.0)
+    assert (facts.blocks, facts.waves, facts.kernels) == (20, 0.5, 1)
+    assert facts.sectors_per_request == 32.0
+    assert facts.wasted_sectors == 0.875
+    assert facts.reads == 2.0
+    assert facts.width == 4.0
+    assert facts.shared_per_global == 2.0
+    assert facts.conflict_share == 60 / (80 + 80)
+    assert (facts.multiply_adds, facts.integers, facts.shuffles) == (3, 5, 2)
+    assert facts.requests_per_barrier == 30 / (2 * 10 * 2)

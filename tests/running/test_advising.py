@@ -1,0 +1,63 @@
+"""Advice on a committed run: the cases that are chosen, what is counted for them, and refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from opbench.cli.advise import advise_command
+from opbench.errors import UsageError
+from opbench.kernels.folders import Catalog
+from opbench.running.advising import advise_run
+
+QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
+
+
+def test_a_named_variant_gets_the_advice_of_its_ladder() -> None:
+    (found,) = advise_run(QUICK, ["transpose/shared"], Catalog())
+    assert found.case.startswith("transpose/shared[")
+    assert found.counted_case.startswith("transpose/shared[")
+    assert 0.3 < found.of_bound < 0.9
+    best = found.advice[0]
+    assert (best.mechanism, best.binds, best.source) == ("bank_conflict_free", "bank conflicts", "counted")
+    assert Path(best.file).name == "shared.cu"
+    assert best.line
+    assert "transpose/padded" in best.examples
+
+
+def test_a_case_near_its_bound_gets_none() -> None:
+    (found,) = advise_run(QUICK, ["copy/vec4"], Catalog())
+    assert found.near
+    assert not found.advice
+    assert found.reason
+
+
+def test_only_the_fastest_own_variant_of_a_problem_is_chosen() -> None:
+    found = advise_run(QUICK, ["relu/scalar", "relu/vec4"], Catalog())
+    assert len(found) == 2
+    whole = advise_run(QUICK, [], Catalog())
+    assert len({(one.operator, one.problem) for one in whole}) == len(whole)
+    assert all("torch" not in one.case for one in whole)
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        advise_run(QUICK, ["transpose/sharde"], Catalog())
+    assert "transpose/shared" in str(caught.value)
+
+
+def test_a_run_without_times_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        advise_run(QUICK.parent / "counters-cpu", [], Catalog())
+    assert (caught.value.kind, caught.value.value, caught.value.allowed) == ("no-times", "cpu", "cuda")
+
+
+def test_the_command_prints_data() -> None:
+    outcome = CliRunner().invoke(advise_command, [str(QUICK), "transpose/shared", "--json"])
+    assert outcome.exit_code == 0
+    (case,) = json.loads(outcome.stdout)
+    assert case["advice"][0]["mechanism"] == "bank_conflict_free"
+    assert case["advice"][0]["gain"]["low"] >= 1
