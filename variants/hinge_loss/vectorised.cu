@@ -1,0 +1,114 @@
+// /// opbench
+// title     = "16-byte accesses, UNROLL vectors of both inputs in flight"
+// builds_on = "one_pass"
+// mechanism = [
+//     "coalesced", "vectorised_access", "block_reduction", "warp_shuffle", "unrolled", "fewer_passes", "fused",
+// ]
+// tune      = { BLOCK = [256, 128, 512], UNROLL = [2, 1, 4], STREAM = [0, 1] }
+// supports  = { dtype = ["f32", "bf16"] }
+// requires  = ["cols % LANES == 0 or rows == 1"]
+// workspace = { partial = "cdiv(n, LANES * BLOCK * UNROLL)" }
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// LANES = "8 if dtype == 'bf16' else 4"
+//
+// [[launch]]
+// kernel = "loss_and_gradient"
+// grid   = ["cdiv(n, LANES * BLOCK * UNROLL)"]
+// block  = ["BLOCK"]
+// args   = ["x", "target", "dx", "partial", "n", "cols", "micro"]
+//
+// [[launch]]
+// kernel = "mean_of_partials"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["partial", "loss", "cdiv(n, LANES * BLOCK * UNROLL)", "n", "micro"]
+// ///
+//
+// A thread issues all its loads before it computes. The targets of a row serve all rows, from L1 and L2. STREAM marks x
+// and dx evict-first, for a gradient that is larger than the L2 cache. Limit: HBM, at two arrays; of the second kernel
+// the launch.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// A term of the loss; its slope, times `scale`, goes to `slope`.
+__device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
+    const float margin = 1.0f - x * target;
+    slope = margin >= 0.0f ? -scale * target : 0.0f;
+    return fmaxf(margin, 0.0f);
+}
+
+// The sum over a block, in a fixed order, in thread 0.
+template <int THREADS>
+__device__ __forceinline__ float block_sum(float value) {
+    __shared__ float warps[THREADS / 32];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    if (threadIdx.x >= 32) return 0.0f;
+    value = threadIdx.x < THREADS / 32 ? warps[threadIdx.x] : 0.0f;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    loss_and_gradient(const T* __restrict__ x, const T* __restrict__ target, T* __restrict__ dx,
+                      float* __restrict__ partial, int n, int cols, int micro) {
+    // x, dx [n], target [cols], all aligned to 16 bytes; partial: one sum per block
+    const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x;
+    const unsigned whole = (unsigned)n / LANES, per_row = (unsigned)cols / LANES;  // no vector spans two rows
+    const float scale = 1.0f / (float)((long long)n * micro);
+    const uint4* x_vectors = reinterpret_cast<const uint4*>(x);
+    const uint4* target_vectors = reinterpret_cast<const uint4*>(target);
+    uint4 a[UNROLL], b[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= whole) break;
+        a[u] = STREAM ? __ldcs(x_vectors + i) : x_vectors[i];
+        b[u] = target_vectors[i % per_row];
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const unsigned i = first + u * BLOCK;
+        if (i >= whole) break;
+        T* x_lane = reinterpret_cast<T*>(&a[u]);
+        const T* target_lane = reinterpret_cast<const T*>(&b[u]);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            float slope;
+            sum += term((float)x_lane[lane], (float)target_lane[lane], scale, slope);
+            x_lane[lane] = (T)slope;
+        }
+        if (STREAM) {
+            __stcs(reinterpret_cast<uint4*>(dx) + i, a[u]);
+        } else {
+            reinterpret_cast<uint4*>(dx)[i] = a[u];
+        }
+    }
+    const unsigned rest = LANES * whole + threadIdx.x;  // what no vector holds goes to the first block's first threads
+    if (blockIdx.x == 0 && threadIdx.x < LANES && rest < (unsigned)n) {
+        float slope;
+        sum += term((float)x[rest], (float)target[rest % (unsigned)cols], scale, slope);
+        dx[rest] = (T)slope;
+    }
+    sum = block_sum<BLOCK>(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+    mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int n, int micro) {
+    // partial [count]; loss [1]; one block of 1024 threads
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
+    sum = block_sum<1024>(sum);
+    if (threadIdx.x == 0) loss[0] = sum / (float)((long long)n * micro);
+}

@@ -1,0 +1,80 @@
+// /// opbench
+// title     = "loss and gradient in one pass: block sums to a workspace, which a second kernel adds in order"
+// builds_on = "three_kernels"
+// mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
+// tune      = { BLOCK = [256, 128, 512], ITEMS = [8, 4] }
+// define    = { BF16 = "dtype == 'bf16'" }
+// supports  = { dtype = ["f32", "bf16"] }
+// workspace = { partial = "cdiv(n, BLOCK * ITEMS)" }
+//
+// [[launch]]
+// kernel = "loss_and_gradient"
+// grid   = ["cdiv(n, BLOCK * ITEMS)"]
+// block  = ["BLOCK"]
+// args   = ["x", "target", "dx", "partial", "n", "micro"]
+//
+// [[launch]]
+// kernel = "mean_of_partials"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["partial", "loss", "cdiv(n, BLOCK * ITEMS)", "n", "micro"]
+// ///
+//
+// Each input is read once and only the gradient is written. The number of blocks follows from n alone, not from the
+// GPU, and block sums are added in their order: the same bits every time. Limit: 4 bytes (2) per access.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+
+// A term of the loss; its slope, times `scale`, goes to `slope`.
+__device__ __forceinline__ float term(float x, float target, float scale, float& slope) {
+    const float d = x - target, size = fabsf(d);
+    slope = size < 1.0f ? scale * d : d > 0.0f ? scale : d < 0.0f ? -scale : d;  // NaN stays
+    return size < 1.0f ? 0.5f * d * d : size - 0.5f;
+}
+
+// The sum over a block, in a fixed order, in thread 0.
+template <int THREADS>
+__device__ __forceinline__ float block_sum(float value) {
+    __shared__ float warps[THREADS / 32];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    if (threadIdx.x >= 32) return 0.0f;
+    value = threadIdx.x < THREADS / 32 ? warps[threadIdx.x] : 0.0f;
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_down_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    loss_and_gradient(const T* __restrict__ x, const T* __restrict__ target, T* __restrict__ dx,
+                      float* __restrict__ partial, int n, int micro) {
+    // x, target, dx [n]; partial: one sum per block
+    const unsigned first = blockIdx.x * (BLOCK * ITEMS) + threadIdx.x;
+    const float scale = 1.0f / (float)((long long)n * micro);
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned i = first + k * BLOCK;
+        if (i >= (unsigned)n) break;
+        float slope;
+        sum += term((float)x[i], (float)target[i], scale, slope);
+        dx[i] = (T)slope;
+    }
+    sum = block_sum<BLOCK>(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+    mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int n, int micro) {
+    // partial [count]; loss [1]; one block of 1024 threads
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
+    sum = block_sum<1024>(sum);
+    if (threadIdx.x == 0) loss[0] = sum / (float)((long long)n * micro);
+}
