@@ -18,7 +18,7 @@ PROBLEMS = [
     pytest.param(problem, id=f"{name}{problem}")
     for name in LOSSES
     for problem in CATALOG.operator(name).examples()
-    if problem.storage == "f32"
+    if problem.storage == "f32" and problem.scope.get("gradient") != "no"
 ]
 
 
@@ -42,7 +42,7 @@ def test_several_batches_of_a_step_have_their_mean(name: str) -> None:
             np.testing.assert_allclose(shared[key] * problem.scope["micro"], array, rtol=1e-14)
 
 
-@pytest.mark.parametrize("bad", [-1, 7, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("bad", [-1, 8207, 2**31 - 1, -(2**31)])
 @pytest.mark.parametrize(
     "variant", [v for v in CATALOG.variants("softmax_cross_entropy") if not v.is_library], ids=lambda v: v.id
 )
@@ -50,9 +50,17 @@ def test_a_label_that_is_none_makes_its_row_nan_and_reads_nothing_else(variant: 
     """The other rows have the gradients that they have without it."""
     backend = open_backend("cpu")
     assert isinstance(backend, CpuBackend)
+    operator, row = CATALOG.operator("softmax_cross_entropy"), {"rows": 5}
     for dtype in ("f32", "bf16"):
-        problem = CATALOG.operator("softmax_cross_entropy").from_axes({"rows": 5, "cols": 7, "dtype": dtype})
-        case = next(c for config in variant.configs if (c := Case(variant, config, problem)).unmet() is None)
+        fitting = (
+            case
+            for cols in (7, 8207)
+            for config in variant.configs
+            if (case := Case(variant, config, operator.from_axes({**row, "cols": cols, "dtype": dtype}))).unmet()
+            is None
+        )
+        case = next(fitting)
+        problem = case.problem
         inputs = problem.make_inputs(3)
         good = traced_outputs(backend, case, inputs)
         labels = inputs["labels"].copy()

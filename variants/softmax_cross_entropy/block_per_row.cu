@@ -3,15 +3,15 @@
 // builds_on = "three_kernels"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes", "fused"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// define    = { BF16 = "dtype == 'bf16'" }
-// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", GRADIENT = "gradient == 'yes'" }
+// supports  = { dtype = ["f32", "bf16"], gradient = ["yes", "no"] }
 // workspace = { partial = "rows" }
 //
 // [[launch]]
 // kernel = "loss_and_gradient"
 // grid   = ["rows"]
 // block  = ["BLOCK"]
-// args   = ["logits", "labels", "dlogits", "partial", "rows", "cols", "micro"]
+// args   = ["logits", "labels", "dlogits?", "partial", "rows", "cols", "micro"]
 //
 // [[launch]]
 // kernel = "mean_of_partials"
@@ -48,26 +48,31 @@ __device__ __forceinline__ float over_block(float value, float* shared) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    loss_and_gradient(const T* __restrict__ logits, const int* __restrict__ labels, T* __restrict__ dlogits,
+    loss_and_gradient(const T* __restrict__ logits, const int* __restrict__ labels,
+#if GRADIENT
+                      T* __restrict__ dlogits,
+#endif
                       float* __restrict__ partial, int rows, int cols, int micro) {
     // logits, dlogits [rows][cols]; labels, partial [rows]
     __shared__ float shared[BLOCK / 32];
     const T* source = logits + (size_t)blockIdx.x * cols;
-    T* target = dlogits + (size_t)blockIdx.x * cols;
     const int label = labels[blockIdx.x];
     const bool valid = label >= 0 && label < cols;
-    const float nan = __int_as_float(0x7fc00000), scale = 1.0f / (float)((long long)rows * micro);
+    const float nan = __int_as_float(0x7fc00000);
     float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
     for (int c = threadIdx.x; c < cols; c += BLOCK) largest = fmaxf(largest, (float)source[c]);
     largest = over_block<true>(largest, shared);
     for (int c = threadIdx.x; c < cols; c += BLOCK) sum += __expf((float)source[c] - largest);
     sum = over_block<false>(sum, shared);
     if (threadIdx.x == 0) partial[blockIdx.x] = valid ? logf(sum) - ((float)source[label] - largest) : nan;
-    const float factor = valid ? 1.0f / sum : nan;
+#if GRADIENT
+    T* target = dlogits + (size_t)blockIdx.x * cols;
+    const float scale = 1.0f / (float)((long long)rows * micro), factor = valid ? 1.0f / sum : nan;
     for (int c = threadIdx.x; c < cols; c += BLOCK) {
         const float p = __expf((float)source[c] - largest) * factor;
         target[c] = (T)((p - (c == label ? 1.0f : 0.0f)) * scale);
     }
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,21 +19,26 @@ class SoftmaxCrossEntropy(Operator):
     """loss = sum over r of -log p[r, labels[r]] / (rows * micro), p being each row's softmax; dlogits is its gradient.
 
     dlogits[r,c] = (p[r,c] - (c == labels[r])) / (rows * micro). `micro` is the number of batches whose losses and
-    gradients are added up in one step. A label outside 0 to cols - 1 makes its row's gradient and the loss NaN. `dtype`
-    stores logits and dlogits.
+    gradients are added up in one step. A label outside 0 to cols - 1 makes its row's gradient and the loss NaN. With
+    gradient "no" the loss is the only output. `dtype` stores logits and dlogits.
     """
 
     rows: int
     cols: int
     micro: int = 1
     dtype: str = "f32"
+    gradient: str = "yes"
 
     special_inputs = {"logits": ("ties", "level", "far", "masked")}
-    choices = {"dtype": ("f32", "bf16")}
+    choices = {"dtype": ("f32", "bf16"), "gradient": ("yes", "no")}
     library = "torch"
     inputs = {"logits": "rows cols", "labels": "rows"}
-    outputs = {"loss": "1", "dlogits": "rows cols"}
     integers_exact = False  # exponentials are not whole
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """Return the loss, and the gradient where it is wanted."""
+        return {"loss": "1"} | ({"dlogits": "rows cols"} if self.gradient == "yes" else {})
 
     @property
     def lanes(self) -> int:
@@ -53,8 +58,8 @@ class SoftmaxCrossEntropy(Operator):
         return {"labels": "i32", "loss": "f32"}.get(name, self.dtype)
 
     def flops(self) -> int:
-        """Return the FLOPs of a softmax, and two more per element: a subtraction and a product."""
-        return 7 * self.rows * self.cols
+        """Return the FLOPs of a softmax, and for a gradient two more per element: a subtraction and a product."""
+        return (7 if self.gradient == "yes" else 5) * self.rows * self.cols
 
     def reduction(self) -> int:
         """Return the exponentials of a row; losses are added up in two stages, whose error is far smaller."""
@@ -79,10 +84,10 @@ class SoftmaxCrossEntropy(Operator):
         onehot = np.arange(self.cols, like=at) == at
         losses = np.where(valid, -np.sum(np.where(onehot, log_p, 0.0), axis=1, keepdims=True), np.nan)
         count = self.rows * self.micro
-        return {
-            "loss": np.sum(losses, keepdims=True).reshape(1) / count,
-            "dlogits": np.where(valid, (np.exp(log_p) - onehot) / count, np.nan),
-        }
+        loss = {"loss": np.sum(losses, keepdims=True).reshape(1) / count}
+        if self.gradient == "no":
+            return loss
+        return {**loss, "dlogits": np.where(valid, (np.exp(log_p) - onehot) / count, np.nan)}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Terms by their sizes: an error of an exponent is a relative error of its exponential, and 1 + its size long.
@@ -99,15 +104,21 @@ class SoftmaxCrossEntropy(Operator):
         losses = np.sum((onehot + p) * exponents, axis=1) + np.log(sums[:, 0]) + 1
         share = 8 * 2.0**-24 * self.cols**0.5 / self.tolerance("f32").elementwise
         count = self.rows * self.micro
-        return {"loss": losses.sum(keepdims=True) / count * share, "dlogits": (p * (1 + exponents) + onehot) / count}
+        loss = {"loss": losses.sum(keepdims=True) / count * share}
+        return loss if self.gradient == "no" else {**loss, "dlogits": (p * (1 + exponents) + onehot) / count}
 
     @classmethod
     def examples(cls) -> Sequence[SoftmaxCrossEntropy]:
-        """Rows of one element, shorter and longer than a warp and a block, divided by vectors and not."""
+        """Rows of one element, shorter and longer than a warp, a block and a cluster, divided by vectors and not."""
         shapes = [(1, 1), (5, 3), (128, 10), (3, 31), (2, 32), (13, 64), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
-        shapes += [(1031, 7)]
-        return [
+        shapes += [(1031, 7), (2, 8192), (3, 9001)]
+        found = [
             cls(rows=rows, cols=cols, micro=1 + i % 3, dtype=dtype)
             for dtype in ("f32", "bf16")
             for i, (rows, cols) in enumerate(shapes)
+        ]
+        return found + [
+            cls(rows=rows, cols=cols, dtype=dtype, gradient="no")
+            for rows, cols in ((5, 3), (2, 8192), (3, 9001))
+            for dtype in cls.choices["dtype"]
         ]
