@@ -74,6 +74,7 @@ PROBLEMS = {
     "layernorm": "(rows=64,cols=256)",
     "rmsnorm": "(rows=64,cols=256)",
     "reduce": "(outer=64,axis=256)",
+    "normalize": "(outer=64,axis=1024)",
     "scan": "(rows=4,cols=8192)",
     "reduce_backward": "(outer=64,axis=256,op=l2)",
     "softmax_backward": "(rows=64,cols=256)",
