@@ -141,13 +141,18 @@ def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
-def fuse_sum_into_norm(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a sum into the layer norm that reads it, which then writes the sum for its other readers."""
+def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph, list[str]]:
+    """Fuse a sum into the layer norm that reads it, which then writes the sum for its other readers.
+
+    With `read_again`, only a sum that has other readers: in training, the gradient of the fused node needs theirs.
+    """
     done: list[str] = []
     for norm in graph.nodes:
         if norm.operator != "layernorm" or norm.problem.axes["residual"] != "none":
             continue
         x = norm.inputs["x"]
+        if read_again and len(graph.consumers(x)) < 2:
+            continue
         total = next((n for n in graph.nodes if x in n.outputs.values() and n.operator == "elementwise"), None)
         if total is None or (total.problem.axes["op"], total.problem.axes["broadcast"]) != ("add", "none"):
             continue

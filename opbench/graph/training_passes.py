@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import replace
 
 from opbench import units
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.passes import Pass, edit_graph, sole_producer, with_modes
+from opbench.graph.passes import Pass, edit_graph, fuse_sum_into_norm, sole_producer, with_modes
 from opbench.graph.values import Node
 
 
@@ -146,7 +147,10 @@ def _with_epilogue(node: Node, epilogue: str, inputs: dict[str, str], out: str) 
     return replace(node, problem=problem, inputs={**node.inputs, **inputs}, outputs={tensor: out})
 
 
-FORWARD_PASSES: dict[str, Pass] = {"drop_bias_before_batchnorm": drop_bias_before_batchnorm}
+FORWARD_PASSES: dict[str, Pass] = {
+    "drop_bias_before_batchnorm": drop_bias_before_batchnorm,
+    "fuse_sum_into_norm": functools.partial(fuse_sum_into_norm, read_again=True),
+}
 """Passes before the backward pass is built."""
 BACKWARD_PASSES: dict[str, Pass] = {
     "fuse_gradient_add": fuse_gradient_add,

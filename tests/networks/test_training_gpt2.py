@@ -95,6 +95,25 @@ def test_the_loss_and_its_slopes_are_those_of_the_network(tmp_path: Path, text: 
         assert abs((ahead - behind) / (2 * step) - np.vdot(gradient, direction)) <= 1e-6 * size, name
 
 
+def test_sums_are_fused_into_the_norms_that_read_them_but_for_the_last(tmp_path: Path, text: DataSet) -> None:
+    """The last norm's sum has no other reader, so no gradient comes from elsewhere."""
+    fused, plain = (
+        trainer(tmp_path / "run", text, recipe=dataclasses.replace(RECIPE, without=without)).training
+        for without in ((), ("fuse_sum_into_norm",))
+    )
+    modes = {node.name: node.problem.axes["residual"] for node in fused.graph.nodes if node.operator == "layernorm"}
+    assert {name for name, residual in modes.items() if residual == "none"} == {"layer0.norm1", "norm"}
+    backward = [node for node in fused.graph.nodes if node.operator == "layernorm_backward"]
+    assert sum(node.problem.axes["residual"] == "add" for node in backward) == 3
+    state = trainer(tmp_path / "run", text).given_state()
+    one, other = (
+        gradients_of(each, dataclasses.replace(each.graph, state={**each.graph.state, **state}).reference({}))
+        for each in (fused, plain)
+    )
+    for name, gradient in one.items():
+        assert np.linalg.norm(gradient - other[name]) <= 1e-11 * np.linalg.norm(gradient), name
+
+
 def test_a_step_in_bf16_is_one_rounding_from_float64(tmp_path: Path, text: DataSet) -> None:
     run = trainer(tmp_path / "run", text, precision="bf16")
     before, after = first_step(run)
