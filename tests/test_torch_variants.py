@@ -29,6 +29,7 @@ ONLY_ON_A_GPU = {
     "batchnorm2d",
     "conv2d",
     "conv3d",
+    "conv_transpose3d",
     "depthwise_conv2d",
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one

@@ -36,6 +36,7 @@ FOR_CUDA_CORES = {
     "row_stream.cuh",
     "vectors.cuh",
     "volume.cuh",
+    "volume_tiles.cuh",
     "volume_windows.cuh",
     "window_tiles.cuh",
 }

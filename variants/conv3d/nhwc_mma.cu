@@ -6,7 +6,8 @@
 // tile      = { m = "BM", n = "BN" }
 // supports  = { layout = ["nhwc"], epilogue = ["none", "bias", "bias_relu"] }
 // requires  = [
-//     "t <= 10 and r <= 10 and s <= 10", "n * z * p * q * k < 2 ** 31 and n * z * p * q + BM < 2 ** 31",
+//     "t <= 10 and r <= 10 and s <= 10 and t * r * s <= 128",
+//     "n * z * p * q * k < 2 ** 31 and n * z * p * q + BM < 2 ** 31",
 //     "(((n * d + padding_d + t * dilation_d) * h + padding_h + r * dilation_h) * w + s * dilation_w) * c < 2 ** 31",
 //     "(group_filters + BN) * (group_channels * t * r * s + 64) < 2 ** 31", "groups <= 65535",
 // ]
@@ -27,7 +28,7 @@
 //
 // [variant.nhwc_mma_bf16]
 // title     = "implicit matrix product on tensor cores: bf16 mma.sync, cp.async in STAGES, swizzled shared memory"
-// builds_on = "filters_shared"
+// builds_on = "implicit_gemm"
 // product   = "bf16"
 // supports  = { dtype = ["bf16"] }
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
@@ -38,12 +39,12 @@
 //
 // [variant.nhwc_mma_tf32]
 // title     = "implicit matrix product on tensor cores: floats, rounded to tf32"
-// builds_on = "filters_shared"
+// builds_on = "implicit_gemm"
 // product   = "tf32"
 // tune      = { BM = [128, 256, 64], BN = [128, 64], STAGES = [3, 4] }
 // where     = ["BM >= BN and BM <= 2 * BN", "STAGES == (3 if BM == 128 else 4)"]
 // define.WN      = "32 if BN == 64 else 64"
-// define.PER_SM  = "1 if BM == 256 else 3 if BN == 64 else 2"
+// define.PER_SM  = "1 if BM == 256 else 2"
 // define.ALIGNED = "group_channels % 4 == 0"
 //
 // [variant.nhwc_mma_3xtf32]
@@ -80,23 +81,28 @@ extern "C" __global__ void __launch_bounds__(Tile::threads, PER_SM)
 #endif
                     T* __restrict__ out, VolumeSizes size) {
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ VolumeWindow windows[BM];
+    __shared__ VolumeTables<BM> tables;
     const Volume volume = forward_volume(size);
     const int filters = size.group_filters, channels = size.group_channels, group = blockIdx.y;
     const int tiles_n = (filters + BN - 1) / BN;  // neighbouring blocks share the rows of the image
     const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
-    const int depth = volume.taps() * channels;
+    tables.fill(size, volume, channels, m0);
+    const int depth = size.t * size.r * size.s * channels;
     VolumeAndFilters<Tile, ALIGNED> rows(shared, image + group * channels,
-                                         weight + ((size_t)group * filters + n0) * depth, windows, size, volume,
-                                         channels, m0, filters - n0);
+                                         weight + ((size_t)group * filters + n0) * depth, tables, volume.taps(),
+                                         channels, depth, filters - n0);
     const Warp<Tile> warp;
     Tile::Sums sum = {};
     multiply_stages<Tile>(sum, shared, (depth + Tile::bk - 1) / Tile::bk, warp, rows);
-    const int first = group * filters;
+    // All that the stores need is computed again, because the main loop has no register left to keep it in.
+    const int tiles = (opaque(filters) + BN - 1) / BN;
+    const int block = opaque(blockIdx.x), thread = opaque(threadIdx.x), first = opaque(blockIdx.y) * filters;
+    const int row = block / tiles * BM + thread / 32 / Tile::warps_n * WM;
+    const int column = block % tiles * BN + thread / 32 % Tile::warps_n * WN;
 #if !BIAS
     const T* bias = nullptr;
 #endif
     const int groups = size.k / filters;
-    store_tile<Tile, BIAS, RELU>(sum, shared, out + first, bias + (BIAS ? first : 0), m0 + warp.m, n0 + warp.n,
-                                 volume.outputs(), filters, GroupRows{groups});
+    store_tile<Tile, BIAS, RELU>(sum, shared, out + first, bias + (BIAS ? first : 0), row, column, volume.outputs(),
+                                 filters, GroupRows{groups});
 }

@@ -77,4 +77,13 @@ __device__ __forceinline__ Volume forward_volume(const VolumeSizes& size) {
             forward_axis(size.w, size.q, size.s, size.stride_w, size.padding_w, size.dilation_w), size.n};
 }
 
+// The outputs of class number `residue` of a transposed convolution, of which there are as many as strides multiplied.
+template <int stride_d, int stride_h, int stride_w, int dilation_d, int dilation_h, int dilation_w>
+__device__ __forceinline__ Volume transposed_volume(const VolumeSizes& size, int residue) {
+    const int front = residue / (stride_h * stride_w), top = residue / stride_w % stride_h, left = residue % stride_w;
+    return {transposed_axis<stride_d, dilation_d>(size.d, size.z, size.t, size.padding_d, front),
+            transposed_axis<stride_h, dilation_h>(size.h, size.p, size.r, size.padding_h, top),
+            transposed_axis<stride_w, dilation_w>(size.w, size.q, size.s, size.padding_w, left), size.n};
+}
+
 }  // namespace opbench

@@ -8,71 +8,28 @@
 
 namespace opbench {
 
+constexpr int most_volume_taps = 128;
+
 struct __align__(8) VolumeWindow {
     int origin;        // where tap 0 of an output lies in the image, in elements; may be outside
     unsigned outside;  // bits a, 10 + i and 20 + j: taps a, i and j of the three axes are outside; bit 31: always 1
 };
 
-// The position of a thread's chunk in the depth: taps of the three axes and channel as one index.
-struct VolumeTaps {
-    int a, i, j, channel, t, r, s, c;          // taps and channel, and the extent of each
-    int next_a, next_i, next_j, next_channel;  // the increment of a step, before carries
-
-    __device__ __forceinline__ VolumeTaps(int start, int step, const Volume& volume, int channels)
-        : t(volume.d.taps), r(volume.h.taps), s(volume.w.taps), c(channels) {
-        // Without taps there is no step, but none of them may be a divisor.
-        const int rows = r > 0 ? r : 1, columns = s > 0 ? s : 1;
-        channel = start % c, j = start / c % columns, i = start / c / columns % rows, a = start / c / columns / rows;
-        next_channel = step % c, next_j = step / c % columns, next_i = step / c / columns % rows;
-        next_a = step / c / columns / rows;
-    }
-    // The bits of VolumeWindow::outside that must be 0; bit 31 excludes all positions after the depth.
-    __device__ __forceinline__ unsigned needed() const {
-        return a < t ? 1u << a | 0x400u << i | 0x100000u << j : 1u << 31;
-    }
-    __device__ __forceinline__ void step() {
-        channel += next_channel, j += next_j, i += next_i, a += next_a;
-        if (channel >= c) channel -= c, ++j;
-        if (j >= s) j -= s, ++i;
-        if (i >= r) i -= r, ++a;
-    }
-    __device__ __forceinline__ void step_one() {
-        if (++channel == c) channel = 0, ++j;
-        if (j == s) j = 0, ++i;
-        if (i == r) i = 0, ++a;
-    }
+struct __align__(16) VolumeTap {
+    int image, filter;  // its distance from tap 0 in the image, and its place in a filter, in elements
+    unsigned needed;    // the bits of VolumeWindow::outside that must be 0; bit 31: there is no such tap
+    int unused;
 };
 
-// Fill a stage of bm outputs, whose windows come from a table, and bn filters. `aligned`: channels of a group are whole
-// chunks.
-template <class Block, bool aligned>
-struct VolumeAndFilters {
-    typedef typename Block::T T;
-    static constexpr bool endless = false;
-    static constexpr int vec = Block::vec, fill_rows = Block::fill_rows;
-    static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
+// The tables of a block of bm outputs, in shared memory: divisions and registers of the main loop are saved.
+template <int bm>
+struct VolumeTables {
+    VolumeWindow windows[bm];
+    VolumeTap taps[most_volume_taps];
 
-    const T *image, *weight;
-    const VolumeWindow* windows;  // of the block's bm outputs
-    StageWriter<Block> to;
-    VolumeTaps taps;
-    int plane, row, column;                                            // from one tap to the next in the image
-    int weight_start, weight_plane, weight_row, weight_column, depth;  // and in the filter, which has `depth` elements
-    int filters_left;
-
-    // image: the group's first channel; weight: the block's first filter, of which `filters` exist; m0: the block's
-    // first output. Writes the block's table to `found`.
-    __device__ __forceinline__ VolumeAndFilters(unsigned char* memory, const T* image, const T* weight,
-                                                VolumeWindow (&found)[Block::bm], const VolumeSizes& size,
-                                                const Volume& volume, int channels, int m0, int filters)
-        : image(image), weight(weight), windows(found), to(memory), taps(to.chunk * vec, Block::bk, volume, channels),
-          plane(volume.d.step * size.h * size.w * size.c), row(volume.h.step * size.w * size.c),
-          column(volume.w.step * size.c), weight_start(volume.element(0, 0, 0, size.r, size.s) * channels),
-          weight_plane(volume.d.next_tap * size.r * size.s * channels),
-          weight_row(volume.h.next_tap * size.s * channels), weight_column(volume.w.next_tap * channels),
-          depth(size.t * size.r * size.s * channels), filters_left(filters - to.row) {
-        weight_start += to.row * depth;
-        for (int at = threadIdx.x; at < Block::bm; at += blockDim.x) {
+    // m0: the block's first output. All threads of the block take part.
+    __device__ __forceinline__ void fill(const VolumeSizes& size, const Volume& volume, int channels, int m0) {
+        for (int at = threadIdx.x; at < bm; at += blockDim.x) {
             VolumeWindow window = {0, ~0u};
             if (m0 + at < volume.outputs()) {
                 const Output output = volume.output(m0 + at);
@@ -87,9 +44,42 @@ struct VolumeAndFilters {
                     inside |= (unsigned)volume.w.inside(x + j * volume.w.step) << (20 + j);
                 window.outside = ~inside;
             }
-            found[at] = window;
+            windows[at] = window;
+        }
+        for (int tap = threadIdx.x; tap < volume.taps(); tap += blockDim.x) {
+            const int j = tap % volume.w.taps, i = tap / volume.w.taps % volume.h.taps;
+            const int a = tap / volume.w.taps / volume.h.taps;
+            const int row = a * volume.d.step * size.h + i * volume.h.step;
+            taps[tap] = {(row * size.w + j * volume.w.step) * size.c,
+                         volume.element(a, i, j, size.r, size.s) * channels, 1u << a | 0x400u << i | 0x100000u << j, 0};
         }
         __syncthreads();
+    }
+};
+
+// Fill a stage of bm outputs, whose windows come from the tables, and bn filters. `aligned`: channels of a group are
+// whole chunks.
+template <class Block, bool aligned>
+struct VolumeAndFilters {
+    typedef typename Block::T T;
+    static constexpr bool endless = false;
+    static constexpr int vec = Block::vec, fill_rows = Block::fill_rows;
+    static constexpr int a_loads = Block::bm / fill_rows, b_loads = Block::bn / fill_rows;
+
+    const T *image, *weight;
+    const VolumeTables<Block::bm>& tables;
+    StageWriter<Block> to;
+    int tap, channel, count, channels;  // of this thread's chunk in the depth; the numbers of taps and channels
+    int depth, filters_left;            // elements of a filter; filters that exist from this thread's first one on
+
+    // image: the group's first channel; weight: the block's first filter, of `depth` elements; `filters` exist.
+    __device__ __forceinline__ VolumeAndFilters(unsigned char* memory, const T* image, const T* weight,
+                                                const VolumeTables<Block::bm>& tables, int count, int channels,
+                                                int depth, int filters)
+        : image(image), weight(weight), tables(tables), to(memory), tap(to.chunk * vec / channels),
+          channel(to.chunk * vec % channels), count(count), channels(channels), depth(depth),
+          filters_left(filters - to.row) {
+        this->weight += to.row * depth;
     }
 
     // Copy the next step to the next stage; stages are used in turn.
@@ -98,61 +88,52 @@ struct VolumeAndFilters {
             copy_chunks();
         else
             copy_elements();
-        taps.step();
+        channel += Block::bk;
+        while (channel >= channels) channel -= channels, ++tap;
         to.next_stage();
     }
-    __device__ __forceinline__ int in_image(const VolumeTaps& at) const {
-        return at.a * plane + at.i * row + at.j * column + at.channel;
-    }
-    __device__ __forceinline__ int in_filter(const VolumeTaps& at) const {
-        return weight_start + at.a * weight_plane + at.i * weight_row + at.j * weight_column + at.channel;
+    __device__ __forceinline__ VolumeTap tap_at(int tap) const {
+        return tap < count ? tables.taps[tap] : VolumeTap{0, 0, 1u << 31, 0};
     }
 
     __device__ __forceinline__ void copy_chunks() const {
-        const int shift = in_image(taps), filter = in_filter(taps);
-        const unsigned needed = taps.needed();
-        VolumeWindow found[a_loads];  // load all first: the compiler would make each load wait for the copy before it
+        const VolumeTap at = tap_at(tap);
+        const int shift = at.image + channel, from = at.filter + channel;
+        // Load some first: the compiler would make each load wait for the copy before it; for more, registers lack.
+        constexpr int at_once = a_loads < 4 ? a_loads : 4;
 #pragma unroll
-        for (int l = 0; l < a_loads; ++l) found[l] = windows[to.row + l * fill_rows];
+        for (int first = 0; first < a_loads; first += at_once) {
+            VolumeWindow found[at_once];
 #pragma unroll
-        for (int l = 0; l < a_loads; ++l)
-            copy_chunk(to[l], image + (found[l].origin + shift), found[l].outside & needed ? 0 : 16);
+            for (int l = 0; l < at_once; ++l) found[l] = tables.windows[to.row + (first + l) * fill_rows];
+#pragma unroll
+            for (int l = 0; l < at_once; ++l)
+                copy_chunk(to[first + l], image + (found[l].origin + shift), found[l].outside & at.needed ? 0 : 16);
+        }
 #pragma unroll
         for (int l = 0; l < b_loads; ++l)
-            copy_chunk(to[a_loads + l], weight + (filter + l * fill_rows * depth),
-                       needed >> 31 == 0 && l * fill_rows < filters_left ? 16 : 0);
+            copy_chunk(to[a_loads + l], weight + (from + l * fill_rows * depth),
+                       at.needed >> 31 == 0 && l * fill_rows < filters_left ? 16 : 0);
     }
 
     // If channels are no whole chunks, a chunk spans taps, so its elements are copied one by one.
     __device__ __forceinline__ void copy_elements() const {
-        VolumeTaps at = taps;
-        int shift[vec], filter[vec];
-        unsigned needed[vec];
-#pragma unroll
+        int at = tap, element = channel;
+#pragma unroll 1
         for (int e = 0; e < vec; ++e) {
-            shift[e] = in_image(at), filter[e] = in_filter(at), needed[e] = at.needed();
-            at.step_one();
-        }
-        union __align__(16) Chunk {
-            T elements[vec];
-            uint4 bits;
-        } chunk;
-#pragma unroll 1
-        for (int l = 0; l < a_loads; ++l) {
-            const VolumeWindow window = windows[to.row + l * fill_rows];
+            const VolumeTap now = tap_at(at);
+            const int shift = now.image + element, from = now.filter + element;
 #pragma unroll
-            for (int e = 0; e < vec; ++e)
-                chunk.elements[e] = window.outside & needed[e] ? T(0.0f) : image[window.origin + shift[e]];
-            *reinterpret_cast<uint4*>(to[l]) = chunk.bits;
-        }
-#pragma unroll 1
-        for (int l = 0; l < b_loads; ++l) {
+            for (int l = 0; l < a_loads; ++l) {
+                const VolumeWindow window = tables.windows[to.row + l * fill_rows];
+                reinterpret_cast<T*>(to[l])[e] = window.outside & now.needed ? T(0.0f) : image[window.origin + shift];
+            }
 #pragma unroll
-            for (int e = 0; e < vec; ++e)
-                chunk.elements[e] = needed[e] >> 31 == 0 && l * fill_rows < filters_left
-                                        ? weight[filter[e] + l * fill_rows * depth]
-                                        : T(0.0f);
-            *reinterpret_cast<uint4*>(to[a_loads + l]) = chunk.bits;
+            for (int l = 0; l < b_loads; ++l)
+                reinterpret_cast<T*>(to[a_loads + l])[e] = now.needed >> 31 == 0 && l * fill_rows < filters_left
+                                                               ? weight[from + l * fill_rows * depth]
+                                                               : T(0.0f);
+            if (++element == channels) element = 0, ++at;
         }
     }
 };
