@@ -99,11 +99,15 @@ def check_adjoint(problem: Operator) -> None:
 
 
 def check_differences_of_the_loss(problem: Operator) -> None:
-    """The gradient that it writes, along random directions of every element at once, and along one element.
+    """Each gradient that it writes, along random directions of every element at once, and along one element."""
+    gradients = [name for name in problem.outputs if name != "loss"]
+    assert gradients
+    for gradient in gradients:
+        check_differences_along(problem, gradient)
 
-    Drawn again where a sign changes.
-    """
-    (gradient,) = (name for name in problem.outputs if name != "loss")
+
+def check_differences_along(problem: Operator, gradient: str) -> None:
+    """One gradient of the loss, along directions that are drawn again where a sign changes."""
     name = gradient.removeprefix("d")
     inputs = problem.widened(problem.make_inputs(zlib.crc32(str(problem).encode()) % 1000))
     found = problem.evaluated(inputs)[gradient]
