@@ -82,7 +82,7 @@ class HingeLoss(Operator):
         """In float64."""
         margin = 1 - x * target
         slope = np.where(margin >= 0, -target, 0 * target)
-        return {"loss": np.sum(np.maximum(margin, 0)).reshape(1) / self.count, "dx": slope / self.count}
+        return {"loss": np.sum(np.maximum(margin, 0), keepdims=True).reshape(1) / self.count, "dx": slope / self.count}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """The results' own sizes: a difference is rounded once, however much of it cancels."""

@@ -81,7 +81,8 @@ class KlDivLoss(Operator):
         log_x = x if self.x_scale == "log" else np.log(x)
         log_target = np.log(np.where(target > 0, target, 1))
         slope = -target if self.x_scale == "log" else -target / x
-        return {"loss": np.sum(target * (log_target - log_x)).reshape(1) / self.count, "dx": slope / self.count}
+        loss = np.sum(target * (log_target - log_x), keepdims=True).reshape(1)
+        return {"loss": loss / self.count, "dx": slope / self.count}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Terms by their sizes, since both logarithms are rounded before they cancel; gradients by their own."""
@@ -89,7 +90,7 @@ class KlDivLoss(Operator):
         log_x = np.abs(x if self.x_scale == "log" else np.log(x))
         terms = target * (np.abs(np.log(np.where(target > 0, target, 1))) + log_x)
         own = np.abs(self.reference_outputs(inputs)["dx"])
-        return {"loss": np.sum(terms).reshape(1) / self.count * self.share_of_f32(), "dx": own}
+        return {"loss": np.sum(terms, keepdims=True).reshape(1) / self.count * self.share_of_f32(), "dx": own}
 
     @classmethod
     def examples(cls) -> Sequence[KlDivLoss]:

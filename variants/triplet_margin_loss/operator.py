@@ -91,7 +91,7 @@ class TripletMarginLoss(Operator):
         losses = 1 + to_positive - to_negative
         active = (losses >= 0)[:, None]
         near, far = active * near / to_positive[:, None], active * far / to_negative[:, None]
-        total = {"loss": np.sum(np.maximum(losses, 0)).reshape(1), "danchor": near - far, "dpositive": -near}
+        total = {"loss": np.sum(np.maximum(losses, 0), keepdims=True), "danchor": near - far, "dpositive": -near}
         return {name: array / self.count for name, array in {**total, "dnegative": far}.items()}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
@@ -101,7 +101,7 @@ class TripletMarginLoss(Operator):
         distances = [self._distances(wide["anchor"], wide[name])[1] for name in ("positive", "negative")]
         active = 1 + distances[0] - distances[1] >= 0
         share = 8 * UNIT_ROUNDOFF["f32"] * self.cols**0.5 / self.tolerance("f32").elementwise  # the loss is f32 always
-        loss = np.sum((1 + distances[0] + distances[1]) * active).reshape(1) / self.count * share
+        loss = np.sum((1 + distances[0] + distances[1]) * active, keepdims=True) / self.count * share
         near, far = abs(exact["dpositive"]), abs(exact["dnegative"])
         return {"loss": loss, "danchor": near + far, "dpositive": near, "dnegative": far}
 

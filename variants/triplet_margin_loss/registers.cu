@@ -7,7 +7,7 @@
 // ]
 // tune      = { ITEMS = [2, 1, 4], STREAM = [0, 1] }
 // supports  = { dtype = ["f32", "bf16"] }
-// requires  = ["THREADS <= 1024", "THREADS * (16 * ITEMS + 32) <= 65536"]
+// requires  = ["THREADS <= 1024", "THREADS * (16 * ITEMS + 64) <= 65536"]
 // workspace = { losses = "rows" }
 //
 // [define]
