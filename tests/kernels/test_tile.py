@@ -71,7 +71,7 @@ SIZES = {
     "upsample_concat_conv2d": {"n": 3, "c1": 192, "c2": 192, "h": 8, "w": 8, "k": 384, "r": 3, "s": 3, "padding": 1},
 }
 SIZES["conv3d"] = {"n": 3, "c": 384, "d": 4, "h": 8, "w": 8, "k": 384, "t": 1, "r": 1, "s": 3, "padding_w": 1}
-SIZES["conv_transpose3d"] = {**SIZES["conv3d"], "h": 16, "w": 16, "stride_h": 2, "stride_w": 2, "s": 2, "padding_w": 0}
+SIZES["conv_transpose3d"] = {**SIZES["conv3d"], "w": 16, "stride_w": 2, "s": 2, "padding_w": 0}
 SIZES |= dict.fromkeys(("linear", "linear_dgrad", "linear_wgrad"), SIZES["matmul"])
 SIZES |= dict.fromkeys(("conv2d_dgrad", "conv2d_wgrad"), SIZES["conv2d"])
 
