@@ -3,7 +3,7 @@
 // builds_on = "wgmma_bf16"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
-//     "persistent", "cluster", "bank_conflict_free",
+//     "persistent", "bank_conflict_free",
 // ]
 // product   = "bf16"
 // tile      = { m = "BM", n = "BN", k = 64 }
@@ -14,37 +14,36 @@
 // define.BIAS    = "epilogue != 'none'"
 // define.FOLLOWS = "2 if epilogue == 'bias_gelu_tanh' else 1 if epilogue == 'bias_relu' else 0"
 // compute_capability = "9.0a"
-// tune      = { BM = [128, 64], BN = [128, 256, 192, 64], CLUSTER = [1, 2] }
+// tune      = { BM = [128, 64], BN = [128, 256, 192, 64] }
 // where     = ["BM * BN <= 16384", "BM == 128 or BN > 64"]
 //
 // [tensor_maps]
 // map_x      = { tensor = "x", box = [64, "BM"] }
-// map_weight = { tensor = "weight", box = [64, "BN // CLUSTER"] }
+// map_weight = { tensor = "weight", box = [64, "BN"] }
 // map_out    = { tensor = "out", box = [64, 16] }
 //
 // [[launch]]
-// kernel  = "linear_wgmma_pingpong"
-// grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
-// block   = [384]
-// cluster = ["CLUSTER"]
-// shared  = "STAGES * ((BM + BN) * 128 + 16) + 32768 + 16"
-// args    = ["map_x", "map_weight", "bias?", "map_out", "m", "n", "k"]
+// kernel = "linear_wgmma_pingpong"
+// grid   = ["min(sm_count, cdiv(m, BM) * cdiv(n, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768 + 16"
+// args   = ["map_x", "map_weight", "bias?", "map_out", "m", "n", "k"]
 // ///
 //
 // In wgmma_bf16 both warpgroups share a tile, so the tensor cores wait while it is stored; the shorter the depth, the
 // larger this share of the time. Here a tile belongs to one warpgroup. The warpgroups take turns at multiplying: while
 // one multiplies, the other one applies bias and GELU to its sums and stores them. A tile is half as large, as its sums
-// must fit the registers of one warpgroup, so L2 delivers more bytes per product; a cluster of two blocks may fetch each
-// half of the weights for both. On an H100 that gains nothing, so L2 is not the limit. With k = 3072 wgmma_bf16 is as
-// fast or faster. Limit: power. Idea: CUTLASS's ping-pong schedule.
+// must fit the registers of one warpgroup, so L2 delivers more bytes per product: with k = 3072 wgmma_bf16 is as fast
+// or faster. (A cluster of two blocks that share the weights' copies gained nothing on an H100, so this is not the
+// limit.) Limit: power. Idea: CUTLASS's ping-pong schedule.
 
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
 using namespace opbench;
 
-typedef Ring<STAGES, (BM + BN) * 128, CLUSTER, 1> Stages;
-typedef Tiles<BM, BN, GROUP, CLUSTER> Walk;
+typedef Ring<STAGES, (BM + BN) * 128, 1, 1> Stages;
+typedef Tiles<BM, BN, GROUP> Walk;
 
 // x [m][k], weight [n][k], bias [n], out [m][n]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -64,45 +63,35 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         turns.init();
         ring.init();
     }
-    sync_blocks<CLUSTER>();
+    __syncthreads();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
         if (threadIdx.x == 0)
             walk.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
-                    constexpr int share = BN / CLUSTER;  // of the weights' rows, that a block fetches for all
                     load(a, &map_x, full, step * 64, tile.row);
-                    load_for_all<CLUSTER>(a + (BM + walk.rank * share) * 128, &map_weight, full, step * 64,
-                                          tile.column + walk.rank * share);
+                    load(a + BM * 128, &map_weight, full, step * 64, tile.column);
                 });
             });
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 64;  // of 64 rows
         const int warp = threadIdx.x / 32 % 4;
-        float sum[tiles][BN / 2];
+        float sum[BM / 64][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        for (int index = walk.first, number = 0; index < walk.count(); index += walk.step, ++number) {
-            if (number % 2 != turns.own) {
-                ring.skip(steps);
-                continue;
-            }
-            turns.begin();
+        turns.for_each_tile(walk, ring, steps, [&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
                 multiply_stage<Format::bf16>(sum, a, a + BM * 128, step > 0);
                 if (step == steps - 1) turns.end();
             });
-            const TilePlace tile = walk[index];
 #pragma unroll
-            for (int i = 0; i < tiles; ++i) {
+            for (int i = 0; i < BM / 64; ++i) {
 #if BIAS
                 add_bias<FOLLOWS>(sum[i], bias, tile.column, n);
 #endif
                 out_slabs.store_rows(sum[i], &map_out, tile.row + i * 64 + warp * 16, tile.column, m, n);
             }
-        }
+        });
         out_slabs.finish();
     }
-    if (CLUSTER > 1) cluster_sync();  // a block that has left cannot be written to
 }

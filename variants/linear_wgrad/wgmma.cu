@@ -52,7 +52,7 @@
 // kernel = "linear_wgrad_wgmma"
 // grid   = ["min(sm_count, cdiv(n, 128) * cdiv(k, 128))"]
 // block  = [384]
-// shared = "STAGES * (32768 * PLANES + 16) + 65536"
+// shared = "STAGES * (32768 * PLANES + 16) + 65536 + 1024"
 // args   = ["map_dout", "map_x", "map_dweight", "dout_exponents", "x_exponents", "dout", "dbias?", "m", "n", "k"]
 // programmatic = true
 //
@@ -69,7 +69,7 @@
 // kernel = "linear_wgrad_wgmma"
 // grid   = ["min(sm_count, cdiv(n, 128) * cdiv(k, 128))"]
 // block  = [384]
-// shared = "STAGES * (32768 * PLANES + 16) + 65536"
+// shared = "STAGES * (32768 * PLANES + 16) + 65536 + 1024"
 // args   = ["map_dout", "map_x", "map_dweight", "dout", "dbias?", "m", "n", "k"]
 //
 // [variant.wgmma_f16]
@@ -107,8 +107,9 @@
 // and DRAM takes the result no faster than that: so tiles leave through slabs of each warp by TMA while blocks that
 // stay multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small beside the
 // weights. The matrix unit truncates as it adds: its sums are added in float every 512 rows; with planes, of high
-// parts, every 64. Warps that do not copy add up the bias's gradient, a column a lane, from dout itself. Limit: writing
-// dweight; with large batches the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
+// parts, every 64. The bias's gradient is a product by ones, in bf16 by wgmma with the tiles of the first columns; of
+// floats, warps that do not copy add it up from dout itself, a column a lane. Limit: writing dweight; with large batches
+// the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>
@@ -125,6 +126,8 @@ typedef float T;
 constexpr Format operand = Format::bf16;
 typedef unsigned short T;
 #endif
+constexpr bool multiply_ones = BIAS && !ROUNDED;
+constexpr int slab_bytes = 65536, ones_bytes = 1024;  // 8 columns of 64 ones, in any order
 
 // Store a warp's sums of 16 rows and 128 columns: through its four slabs of 16 x 32 floats, by TMA.
 __device__ __forceinline__ void store_sums(const float (&d)[64], unsigned char* slabs, const TensorMap* map, int row,
@@ -161,10 +164,15 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                        int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared);
-    Stages ring(memory, memory + Stages::bytes + 65536);
+    const unsigned ones = memory + Stages::bytes + slab_bytes;
+    Stages ring(memory, ones + ones_bytes);
     const Walk walk(n, k);
     const int steps = (m + 63) / 64, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (threadIdx.x == 0) ring.init();
+    if (multiply_ones && threadIdx.x < ones_bytes / 4) {
+        reinterpret_cast<unsigned*>(shared + Stages::bytes + slab_bytes)[threadIdx.x] = 0x3f803f80u;
+        fence_async();
+    }
     __syncthreads();
     wait_for_launches_before();
 
@@ -179,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                     }
                 });
             });
-#if BIAS
+#if BIAS && ROUNDED
         if (warp > 0)
             for (int at = (blockIdx.x * 3 + warp - 1) * 32 + lane; at < n; at += gridDim.x * 96) {
                 float sum = 0.0f;
@@ -192,12 +200,20 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int group = warp / 4 - 1;
         float total[64], sum[64], small[64];  // the last of planes
-        walk.for_each_tile([&](TilePlace tile) {
+        float bias_total[4], bias_sum[4];     // of 8 equal columns
+        const auto multiply_tile = [&](TilePlace tile, auto with_ones) {
+            constexpr bool multiplies_ones = decltype(with_ones)::value;
 #pragma unroll
             for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) bias_total[i] = 0.0f;
             const auto add = [&] {
 #pragma unroll
                 for (int i = 0; i < 64; ++i) total[i] += sum[i];
+                if constexpr (multiplies_ones) {
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) bias_total[i] += bias_sum[i];
+                }
             };
             const auto multiply = [&](int step, unsigned stage) {
                 const unsigned long long a = descriptor(stage + group * part), low = piece / 16;
@@ -205,6 +221,11 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
                 for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
                     wgmma<operand, true, true>(sum, a + i, b + i, PLANES == 1 && step > 0 || i > 0);
+                if constexpr (multiplies_ones) {
+#pragma unroll
+                    for (int i = 0; i < 4 * 128; i += 128)
+                        wgmma<operand, true>(bias_sum, a + i, descriptor(ones), step > 0 || i > 0);
+                }
                 if constexpr (PLANES == 1) return;
                 wgmma_commit();
 #pragma unroll
@@ -227,7 +248,20 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #if ROUNDED
             scale_sums(total, dout_exponents, x_exponents, row, tile.column, n, k);
 #endif
+#if BIAS && !ROUNDED
+            const int own = row + lane / 4;
+            if (multiplies_ones && lane % 4 == 0) {
+                if (own < n) dbias[own] = bias_total[0];
+                if (own + 8 < n) dbias[own + 8] = bias_total[2];
+            }
+#endif
             store_sums(total, shared + Stages::bytes + (warp - 4) * 8192, &map_dweight, row, tile.column, n, k);
+        };
+        walk.for_each_tile([&](TilePlace tile) {
+            if (multiply_ones && tile.column == 0)
+                multiply_tile(tile, Choice<multiply_ones>());
+            else
+                multiply_tile(tile, Choice<false>());
         });
         if (lane == 0) wait_for_stores<0>();
     }

@@ -120,6 +120,16 @@ struct Turns {
     __device__ __forceinline__ void end() const {
         if (threadIdx.x % 32 == 0) arrive(barriers + 8 * (own ^ 1));
     }
+    // Call work(place), which drains `steps` stages and ends the turn with the last, for every other tile of the block.
+    template <class Walk, class Ring, class Work>
+    __device__ __forceinline__ void for_each_tile(const Walk& walk, Ring& ring, int steps, const Work& work) {
+        unsigned turn = 0;
+        walk.for_each_tile([&](auto tile) {
+            if (turn++ % 2 != own) return ring.skip(steps);
+            begin();
+            work(tile);
+        });
+    }
 };
 
 // total = a * b with float32 accuracy, from f16 planes (hi_lo_split.cuh). A stage has two planes of 128 rows of a, then

@@ -1,0 +1,97 @@
+// /// opbench
+// title     = "ping-pong: each warpgroup has tiles of its own, and one stores while the other one multiplies"
+// builds_on = "wgmma"
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "double_buffer", "tma", "tensor_core", "warp_specialised",
+//     "persistent", "bank_conflict_free",
+// ]
+// product   = "bf16"
+// tile      = { m = "BM", n = "BN" }
+// supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
+// requires  = ["n % 8 == 0 and k % 8 == 0"]
+// define.STAGES = "196608 // ((BM + BN) * 128)"
+// define.GROUP  = "8"
+// define.MASK   = "epilogue == 'mask'"
+// compute_capability = "9.0a"
+// tune      = { BM = [128, 64], BN = [128, 256, 64] }
+// where     = ["BM * BN <= 16384", "BM == 128 or BN > 64"]
+//
+// [tensor_maps]
+// map_dout   = { tensor = "dout", box = [64, "BM"] }
+// map_weight = { tensor = "weight", box = [64, 64] }
+// map_dx     = { tensor = "dx", box = [64, 16] }
+//
+// [[launch]]
+// kernel = "linear_dgrad_wgmma_pingpong"
+// grid   = ["min(sm_count, cdiv(m, BM) * cdiv(k, BN))"]
+// block  = [384]
+// shared = "STAGES * ((BM + BN) * 128 + 16) + 32768 + 16"
+// args   = ["map_dout", "map_weight", "out?", "map_dx", "m", "n", "k"]
+// ///
+//
+// linear/wgmma_pingpong with b by rows, as the weights are, for batches that have tiles for all multiprocessors: no
+// second kernel adds parts. The mask of the ReLU before is applied while the other warpgroup multiplies. Limit: power;
+// with few rows wgmma is faster, as nothing splits n here.
+
+#include <opbench/ring.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+typedef Ring<STAGES, (BM + BN) * 128, 1, 1> Stages;
+typedef Tiles<BM, BN, GROUP> Walk;
+
+// dout [m][n], weight [n][k], out and dx [m][k]
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    linear_dgrad_wgmma_pingpong(const __grid_constant__ TensorMap map_dout,
+                                const __grid_constant__ TensorMap map_weight,
+#if MASK
+                                const unsigned short* __restrict__ out,
+#endif
+                                const __grid_constant__ TensorMap map_dx, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    const unsigned barriers = slabs + EpilogueSmem<>::block_bytes;
+    Stages ring(memory, barriers);
+    Turns turns(barriers + Stages::barrier_bytes);
+    const Walk walk(m, k);
+    const int steps = (n + 63) / 64;
+    if (threadIdx.x == 0) {
+        turns.init();
+        ring.init();
+    }
+    __syncthreads();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.for_each_tile([&](TilePlace tile) {
+                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                    load(a, &map_dout, full, step * 64, tile.row);
+                    for (int part = 0; part < BN; part += 64)
+                        load(a + (BM + part) * 128, &map_weight, full, tile.column + part, step * 64);
+                });
+            });
+    } else {
+        registers_up<consumer_registers>();
+        const int warp = threadIdx.x / 32 % 4;
+        float sum[BM / 64][BN / 2];
+        EpilogueSmem<> out_slabs(slabs);
+        turns.for_each_tile(walk, ring, steps, [&](TilePlace tile) {
+            ring.drain(steps, [&](int step, unsigned a) {
+                multiply_stage<Format::bf16, true>(sum, a, a + BM * 128, step > 0);
+                if (step == steps - 1) turns.end();
+            });
+#pragma unroll
+            for (int i = 0; i < BM / 64; ++i) {
+                const int row = tile.row + i * 64 + warp * 16;
+#if MASK
+                combine_pairs(sum[i], out, row, tile.column, m, k,
+                              [](float x, float y) { return y > 0.0f ? x : 0.0f; });
+#endif
+                out_slabs.store_rows(sum[i], &map_dx, row, tile.column, m, k);
+            }
+        });
+        out_slabs.finish();
+    }
+}
