@@ -83,7 +83,7 @@ class _Draft:
         graph = self._with_data(graph)
         graph, seeds = self._with_loss(graph)
         before = {node.name for node in graph.nodes}
-        graph, gradients = append_backward(graph, seeds, learned)
+        graph, gradients = self._in_f32(*append_backward(graph, seeds, learned))
         fuse_add = functools.partial(fuse_gradient_add, forward=before)
         graph = self._apply_passes(graph, BACKWARD_PASSES | {"fuse_gradient_add": fuse_add})
         backward = [node.name for node in graph.nodes if node.name not in before]
@@ -279,7 +279,6 @@ class _Draft:
         self, graph: Graph, gradients: Mapping[str, str]
     ) -> tuple[Graph, dict[str, tuple[int, tuple[int, ...]]]]:
         """Return the graph with parameters and gradients as parts of flat arenas, in the order of the gradients."""
-        graph, gradients = self._in_f32(graph, gradients)
         made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
             if gradient not in made:

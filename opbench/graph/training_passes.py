@@ -52,6 +52,21 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     return graph, done
 
 
+def fuse_gelu_backward(graph: Graph) -> tuple[Graph, list[str]]:
+    """Fuse the slope of a GELU by tanh into the node that computes the gradient of its output."""
+    done: list[str] = []
+    for gelu in graph.nodes:
+        if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh_backward":
+            continue
+        before = _sole_producer(graph, gelu, "b", "gelu_tanh")
+        if before is None or graph.values[gelu.inputs["a"]].shape != _output_shape(graph, before):
+            continue
+        node = _with_epilogue(before, "gelu_tanh", {"a": gelu.inputs["a"]}, gelu.outputs["out"])
+        graph = edit_graph(graph, drop=[gelu.name], nodes={before.name: node})
+        done.append(f"{gelu.name}: fused into {before.name}")
+    return graph, done
+
+
 def fuse_gradient_add(graph: Graph, forward: Collection[str] = ()) -> tuple[Graph, list[str]]:
     """Fuse the sum of several gradients of one value into the last node that computes one, as in UNet's encoder.
 
@@ -155,6 +170,7 @@ FORWARD_PASSES: dict[str, Pass] = {
 BACKWARD_PASSES: dict[str, Pass] = {
     "fuse_gradient_add": fuse_gradient_add,
     "fuse_relu_backward": fuse_relu_backward,
+    "fuse_gelu_backward": fuse_gelu_backward,
     "remember_positions": remember_positions,
 }
 """Passes on the forward and backward pass together."""

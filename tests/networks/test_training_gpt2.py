@@ -114,6 +114,14 @@ def test_sums_are_fused_into_the_norms_that_read_them_but_for_the_last(tmp_path:
         assert np.linalg.norm(gradient - other[name]) <= 1e-11 * np.linalg.norm(gradient), name
 
 
+def test_the_slope_of_gelu_is_applied_where_its_gradient_is_computed(tmp_path: Path, text: DataSet) -> None:
+    graph = trainer(tmp_path / "run", text).training.graph
+    assert {node.name for node in graph.nodes if node.problem.axes.get("epilogue") == "gelu_tanh"} == {
+        f"layer{number}.down.linear_dgrad" for number in range(SIZES["layers"])
+    }
+    assert not [node for node in graph.nodes if str(node.problem.axes.get("op")).endswith("_backward")]
+
+
 def test_a_step_in_bf16_is_one_rounding_from_float64(tmp_path: Path, text: DataSet) -> None:
     run = trainer(tmp_path / "run", text, precision="bf16")
     before, after = first_step(run)

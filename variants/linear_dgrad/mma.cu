@@ -4,7 +4,7 @@
 //     "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN" }
-// supports  = { epilogue = ["none", "mask"] }
+// supports  = { epilogue = ["none", "mask", "gelu_tanh"] }
 // compute_capability = "8.0"
 //
 // [define]
@@ -65,7 +65,7 @@ typedef Product<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 
-// dout [m][n], weight [n][k], other (out) and dx [m][k]
+// dout [m][n], weight [n][k], other (out or a) and dx [m][k]
 extern "C" __global__ void __launch_bounds__(Tile::threads)
     linear_dgrad_mma(const T* __restrict__ dout, const T* __restrict__ weight,
 #if OTHER

@@ -4,7 +4,7 @@
 //     "double_buffer", "async_copy", "tensor_core",
 // ]
 // tile      = { m = "BM", n = "BN", split = "SPLIT" }
-// supports  = { epilogue = ["none", "mask"] }
+// supports  = { epilogue = ["none", "mask", "gelu_tanh"] }
 // requires  = ["SPLIT * m * k <= 2 ** 30"]
 // where     = ["BM == BN"]
 // compute_capability = "8.0"
@@ -26,7 +26,7 @@
 // kernel = "linear_dgrad_add_parts"
 // grid   = ["cdiv(m * k, 128 * (4 if m * k % 4 == 0 else 1))"]
 // block  = [128]
-// args   = ["parts", "out?", "dx", "m * k"]
+// args   = ["parts", "out?", "a?", "dx", "m * k"]
 //
 // [variant.mma_bf16_split]
 // title     = "as mma_bf16, with n split over SPLIT blocks per tile, parts added by a second kernel"
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     store_tile<Tile, false, false>(sum, shared, own, (const T*)nullptr, m0 + warp.m, n0 + warp.n, m, k);
 }
 
-// parts [SPLIT][total], other (out) and dx [total]
+// parts [SPLIT][total], other (out or a) and dx [total]
 extern "C" __global__ void __launch_bounds__(128) linear_dgrad_add_parts(const float* __restrict__ parts,
 #if OTHER
                                                                          const T* __restrict__ other,

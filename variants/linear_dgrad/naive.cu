@@ -1,8 +1,8 @@
 // /// opbench
 // title    = "one thread per element of dx, the column on threadIdx.x: rows of the weights are read as they lie"
 // mechanism = ["coalesced"]
-// supports = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
-// define   = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'" }
+// supports = { epilogue = ["none", "mask", "gelu_tanh"], dtype = ["f32", "bf16"] }
+// define   = { BF16 = "dtype == 'bf16'", MASK = "epilogue == 'mask'", GELU = "epilogue == 'gelu_tanh'" }
 // tune     = { BLOCK = [128, 64, 256] }
 // requires = ["m <= 65535"]
 //
@@ -22,11 +22,13 @@ typedef __nv_bfloat16 T;
 typedef float T;
 #endif
 
-// dout [m][n], weight [n][k], out and dx [m][k]
+// dout [m][n], weight [n][k], out, a and dx [m][k]
 extern "C" __global__ void __launch_bounds__(BLOCK)
     linear_dgrad_naive(const T* __restrict__ dout, const T* __restrict__ weight,
 #if MASK
                        const T* __restrict__ out,
+#elif GELU
+                       const T* __restrict__ a,
 #endif
                        T* __restrict__ dx, int m, int n, int k) {
     const int column = blockIdx.x * BLOCK + threadIdx.x, row = blockIdx.y;
@@ -36,6 +38,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const size_t at = (size_t)row * k + column;
 #if MASK
     if (!((float)out[at] > 0.0f)) sum = 0.0f;
+#elif GELU
+    const float x = (float)a[at], share = 1.0f / (1.0f + __expf(-1.59576912f * x * (1.0f + 0.044715f * x * x)));
+    sum *= share + x * share * (1.0f - share) * 1.59576912f * (1.0f + 0.134145f * x * x);
 #endif
     dx[at] = (T)sum;
 }

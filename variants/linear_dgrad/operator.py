@@ -13,7 +13,11 @@ from opbench import Operator
 
 @dataclass(frozen=True, kw_only=True)
 class LinearDgrad(Operator):
-    """dx[m, k] = sum over n of dout[m, n] * weight[n, k]; with "mask" 0 where out <= 0, the ReLU's output that x is."""
+    """dx[m, k] = sum over n of dout[m, n] * weight[n, k], then the gradient of the activation whose output x is.
+
+    With "mask" dx is 0 where out <= 0, out being a ReLU's output; with "gelu_tanh" it is multiplied by the slope of
+    GELU by tanh at its input a.
+    """
 
     m: int
     n: int
@@ -21,16 +25,26 @@ class LinearDgrad(Operator):
     epilogue: str = "none"
     dtype: str = "f32"
 
-    choices = {"epilogue": ("none", "mask"), "dtype": ("f32", "bf16")}
+    choices = {"epilogue": ("none", "mask", "gelu_tanh"), "dtype": ("f32", "bf16")}
     library = "torch"
     outputs = {"dx": "m k"}
-    degree = 2
     linear_in = ("dout", "weight")
 
     @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes; the last is what the epilogue reads."""
-        return {"dout": "m n", "weight": "n k", **({"out": "m k"} if self.epilogue == "mask" else {})}
+        other = {"mask": {"out": "m k"}, "gelu_tanh": {"a": "m k"}}.get(self.epilogue, {})
+        return {"dout": "m n", "weight": "n k", **other}
+
+    @property
+    def degree(self) -> int | None:
+        """2, but with GELU, whose slope is not linear."""
+        return None if self.epilogue == "gelu_tanh" else 2
+
+    @property
+    def integers_exact(self) -> bool:
+        """Slopes of GELU are not whole."""
+        return self.epilogue != "gelu_tanh"
 
     def flops(self) -> int:
         """Return two FLOPs per product, a multiplication and an addition."""
@@ -40,12 +54,14 @@ class LinearDgrad(Operator):
         """Return the products that are added up for an output element."""
         return self.n
 
-    def reference(self, dout: np.ndarray, weight: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """The matrix product by NumPy."""
+    def reference(
+        self, dout: np.ndarray, weight: np.ndarray, out: np.ndarray | None = None, a: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The matrix product by NumPy, then the mask or the slope."""
         dx: np.ndarray = dout @ weight
         if out is not None:
             dx[out <= 0] = 0.0
-        return dx
+        return dx if a is None else dx * _gelu_slope(a)
 
     @classmethod
     def examples(cls) -> Sequence[LinearDgrad]:
@@ -68,4 +84,17 @@ class LinearDgrad(Operator):
             ((130, 264, 200), ("none", "bf16")),
             ((20, 136, 72), ("none", "bf16")),
         ]
+        gelu = [((3, 5, 7), "bf16"), ((17, 68, 36), "f32"), ((131, 67, 65), "f32"), ((66, 72, 136), "bf16")]
+        gelu += [((130, 264, 200), "bf16"), ((128, 64, 256), "bf16"), ((40, 36, 64), "f32")]
+        pairs += [(size, ("gelu_tanh", dtype)) for size, dtype in gelu]
         return [cls(m=m, n=n, k=k, epilogue=epilogue, dtype=dtype) for (m, n, k), (epilogue, dtype) in pairs]
+
+
+def _gelu_slope(a: np.ndarray) -> np.ndarray:
+    """Return the slope of GELU by tanh, which is x times a sigmoid of 2 u, u being the argument of tanh."""
+    twice = np.sqrt(8 / np.pi) * (a + 0.044715 * a**3)
+    steepness = np.sqrt(8 / np.pi) * (1 + 3 * 0.044715 * a**2)
+    decay = np.exp(-np.abs(twice))
+    share, rest = np.where(twice >= 0, 1.0, decay) / (1 + decay), np.where(twice >= 0, decay, 1.0) / (1 + decay)
+    slope: np.ndarray = share + a * steepness * share * rest
+    return slope

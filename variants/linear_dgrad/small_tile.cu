@@ -2,13 +2,14 @@
 // title     = "one small tile a block, its depth brought at once and shared by the block's warps"
 // builds_on = "register_tile"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "sliced_k"]
-// supports  = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
+// supports  = { epilogue = ["none", "mask", "gelu_tanh"], dtype = ["f32", "bf16"] }
 // tune      = { BN = [16, 32], SLICES = [8, 4], DEPTH = [128, 512] }
 // requires  = ["DEPTH == 128 or n > 128", "m <= 16 * 65535"]
 //
 // [define]
 // BF16    = "dtype == 'bf16'"
 // MASK    = "epilogue == 'mask'"
+// GELU    = "epilogue == 'gelu_tanh'"
 // N4      = "n % 4 == 0"
 // K4      = "k % 4 == 0"
 // THREADS = "32 * SLICES"
@@ -29,6 +30,7 @@
 // shared memory, the same bits every time. Limit: the launch and one trip to memory, some 3 µs together, for as long as
 // the operands are read from L2 only a few times; expected, not measured.
 
+#include <opbench/activations.cuh>
 #include <opbench/float_lines.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
@@ -36,12 +38,14 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int BM = 16, LANES_N = BN / 4, LANES_M = 32 / LANES_N, ROWS = BM / LANES_M;  // a thread: ROWS x 4
 
-// dout [m][n], weight [n][k], out and dx [m][k]; a_tile [BM][PITCH], b_tile [STEP][BN], afterwards sums
+// dout [m][n], weight [n][k], out, a and dx [m][k]; a_tile [BM][PITCH], b_tile [STEP][BN], afterwards sums
 // [SLICES][BM][BN]
 extern "C" __global__ void __launch_bounds__(THREADS)
     linear_dgrad_small_tile(const T* __restrict__ dout, const T* __restrict__ weight,
 #if MASK
                             const T* __restrict__ out,
+#elif GELU
+                            const T* __restrict__ a,
 #endif
                             T* __restrict__ dx, int m, int n, int k) {
     extern __shared__ __align__(16) float shared[];
@@ -90,6 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const size_t at = (size_t)row * k + column;
 #if MASK
         if (!((float)out[at] > 0.0f)) total = 0.0f;
+#elif GELU
+        total *= slope<Function::gelu_tanh>((float)a[at]);
 #endif
         dx[at] = T(total);
     }

@@ -1,10 +1,10 @@
 """cuBLAS through PyTorch: what autograd calls for the input of a linear layer.
 
 /// opbench
-title     = "torch.mm(dout, weight, out=dx) in full float32 or bf16; threshold_backward behind it for the mask"
+title     = "torch.mm(dout, weight, out=dx) in full float32 or bf16; threshold_backward or gelu_backward after it"
 precision = "f32"
 modules   = ["cupy", "torch"]
-supports  = { epilogue = ["none", "mask"], dtype = ["f32", "bf16"] }
+supports  = { epilogue = ["none", "mask", "gelu_tanh"], dtype = ["f32", "bf16"] }
 ///
 
 bf16 products are exact and sums are kept in float32.
@@ -27,6 +27,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     tensors = torch_tensors(problem, buffers)
     dout, weight, dx = (tensors[name] for name in ("dout", "weight", "dx"))
     out = tensors["out"] if problem.epilogue == "mask" else None
+    a = tensors["a"] if problem.epilogue == "gelu_tanh" else None
     matmul = torch.backends.cuda.matmul
 
     def run() -> None:
@@ -34,6 +35,8 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         torch.mm(dout, weight, out=dx)
         if out is not None:
             torch.ops.aten.threshold_backward.grad_input(dx, out, 0, grad_input=dx)
+        if a is not None:
+            torch.ops.aten.gelu_backward.grad_input(dx, a, approximate="tanh", grad_input=dx)
 
     launch = torch_launch(run)
     launch()  # tries algorithms and takes workspaces outside of any capture

@@ -6,7 +6,7 @@
 //     "warp_specialised",
 // ]
 // product   = "bf16"
-// supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
+// supports  = { dtype = ["bf16"], epilogue = ["none", "mask", "gelu_tanh"] }
 // requires  = ["n % 8 == 0 and k % 8 == 0", "(BLOCKS + TILES) * 16384 <= 2 ** 30 and k * max(m, n) < 2 ** 31"]
 // compute_capability = "9.0a"
 // workspace = { parts = "(BLOCKS + TILES) * 16384" }
@@ -32,7 +32,7 @@
 // kernel = "linear_dgrad_add_parts"
 // grid   = ["cdiv(m * k, 1024)"]
 // block  = [256]
-// args   = ["parts", "out?", "dx", "m", "n", "k", "BLOCKS"]
+// args   = ["parts", "out?", "a?", "dx", "m", "n", "k", "BLOCKS"]
 // ///
 //
 // matmul/wgmma_persistent with b by rows, as the weights are, for a batch of training: a layer then has too few tiles
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     }
 }
 
-// other (out) and dx [m][k]
+// other (out or a) and dx [m][k]
 extern "C" __global__ void __launch_bounds__(256)
     linear_dgrad_add_parts(const float* __restrict__ parts,
 #if OTHER

@@ -7,11 +7,12 @@
 // ]
 // product   = "bf16"
 // tile      = { m = "BM", n = "BN" }
-// supports  = { dtype = ["bf16"], epilogue = ["none", "mask"] }
+// supports  = { dtype = ["bf16"], epilogue = ["none", "mask", "gelu_tanh"] }
 // requires  = ["n % 8 == 0 and k % 8 == 0"]
 // define.STAGES = "196608 // ((BM + BN) * 128)"
 // define.GROUP  = "8"
-// define.MASK   = "epilogue == 'mask'"
+// define.EPILOGUE = "'plain' if epilogue == 'none' else epilogue"
+// define.OTHER    = "epilogue != 'none'"
 // compute_capability = "9.0a"
 // tune      = { BM = [128, 64], BN = [128, 256, 64] }
 // where     = ["BM * BN <= 16384", "BM == 128 or BN > 64"]
@@ -26,13 +27,14 @@
 // grid   = ["min(sm_count, cdiv(m, BM) * cdiv(k, BN))"]
 // block  = [384]
 // shared = "STAGES * ((BM + BN) * 128 + 16) + 32768 + 16"
-// args   = ["map_dout", "map_weight", "out?", "map_dx", "m", "n", "k"]
+// args   = ["map_dout", "map_weight", "out?", "a?", "map_dx", "m", "n", "k"]
 // ///
 //
 // linear/wgmma_pingpong with b by rows, as the weights are, for batches that have tiles for all multiprocessors: no
-// second kernel adds parts. The mask of the ReLU before is applied while the other warpgroup multiplies. Limit: power;
-// with few rows wgmma is faster, as nothing splits n here.
+// second kernel adds parts. The mask of the ReLU before, or the slope of GELU, is applied while the other warpgroup
+// multiplies. Limit: power; with few rows wgmma is faster, as nothing splits n here.
 
+#include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -41,12 +43,12 @@ using namespace opbench;
 typedef Ring<STAGES, (BM + BN) * 128, 1, 1> Stages;
 typedef Tiles<BM, BN, GROUP> Walk;
 
-// dout [m][n], weight [n][k], out and dx [m][k]
+// dout [m][n], weight [n][k], other (out or a) and dx [m][k]
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     linear_dgrad_wgmma_pingpong(const __grid_constant__ TensorMap map_dout,
                                 const __grid_constant__ TensorMap map_weight,
-#if MASK
-                                const unsigned short* __restrict__ out,
+#if OTHER
+                                const unsigned short* __restrict__ other,
 #endif
                                 const __grid_constant__ TensorMap map_dx, int m, int n, int k) {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -85,9 +87,9 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 #pragma unroll
             for (int i = 0; i < BM / 64; ++i) {
                 const int row = tile.row + i * 64 + warp * 16;
-#if MASK
-                combine_pairs(sum[i], out, row, tile.column, m, k,
-                              [](float x, float y) { return y > 0.0f ? x : 0.0f; });
+#if OTHER
+                combine_pairs(sum[i], other, row, tile.column, m, k,
+                              [](float x, float y) { return finished<EPILOGUE>(x, y); });
 #endif
                 out_slabs.store_rows(sum[i], &map_dx, row, tile.column, m, k);
             }

@@ -1,16 +1,19 @@
-// The epilogue of a gradient. For an image's gradient: add an existing gradient, or set it to 0 where the ReLU of the
-// forward pass was inactive; the other operand has the output's shape and is read at the output's index. For a weight
-// gradient: add the partial sums of the weights and of the bias in a fixed order.
+// The epilogue of a gradient. For an image's gradient: add an existing gradient, set it to 0 where the ReLU of the
+// forward pass was inactive, or multiply it by the slope of GELU by tanh; the other operand has the output's shape and
+// is read at the output's index. For a weight gradient: add the partial sums of the weights and of the bias in a fixed
+// order.
 #pragma once
 
+#include <opbench/activations.cuh>
 #include <opbench/partials.cuh>
 
 namespace opbench {
 
-enum Epilogue { plain, add, mask };
+enum Epilogue { plain, add, mask, gelu_tanh };
 
 template <Epilogue epilogue>
 __device__ __forceinline__ float finished(float sum, float other) {
+    if constexpr (epilogue == gelu_tanh) return sum * slope<Function::gelu_tanh>(other);
     return epilogue == add ? sum + other : epilogue == mask && !(other > 0.0f) ? 0.0f : sum;
 }
 
