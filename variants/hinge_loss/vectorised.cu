@@ -6,7 +6,7 @@
 // ]
 // tune      = { BLOCK = [256, 128, 512], UNROLL = [2, 1, 4], STREAM = [0, 1] }
 // supports  = { dtype = ["f32", "bf16"] }
-// requires  = ["cols % LANES == 0 or rows == 1"]
+// requires  = ["cols % LANES == 0 or rows == 1", "n < 2 ** 31"]
 // workspace = { partial = "cdiv(n, LANES * BLOCK * UNROLL)" }
 //
 // [define]

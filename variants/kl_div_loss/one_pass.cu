@@ -5,6 +5,7 @@
 // tune      = { BLOCK = [256, 128, 512], ITEMS = [8, 4] }
 // define    = { BF16 = "dtype == 'bf16'", LOGARITHM = "x_scale == 'linear'" }
 // supports  = { dtype = ["f32", "bf16"], x_scale = ["log", "linear"] }
+// requires  = ["n < 2 ** 31"]
 // workspace = { partial = "cdiv(n, BLOCK * ITEMS)" }
 //
 // [[launch]]

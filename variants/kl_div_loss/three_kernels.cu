@@ -4,6 +4,7 @@
 // tune      = { BLOCK = [256, 128, 512] }
 // define    = { BF16 = "dtype == 'bf16'", LOGARITHM = "x_scale == 'linear'" }
 // supports  = { dtype = ["f32", "bf16"], x_scale = ["log", "linear"] }
+// requires  = ["n < 2 ** 31"]
 // workspace = { terms = "n" }
 //
 // [[launch]]
