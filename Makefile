@@ -144,11 +144,13 @@ evidence-networks:
 DATA_lenet := digits
 DATA_alexnet := digits:224
 DATA_unet := textures
+DATA_gpt2 := text
 LARGE_TRAININGS := $(foreach p,f32 tf32 bf16,alexnet-128-$(p) unet-16-$(p))
-TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-bf16
+TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-bf16 gpt2-4-bf16 gpt2-16-bf16
 # $(1): NAME-BATCH-PRECISION
 train = $(OPBENCH) net train $(call part,1,$(1)) --batch $(call part,2,$(1)) --precision $(call part,3,$(1)) \
-	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D)
+	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D) \
+	$(if $(filter gpt2,$(call part,1,$(1))),--vocabulary 50304 --optimizer adamw --decay 0.1 --tune)
 evidence-trainings: $(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)
 
 $(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick

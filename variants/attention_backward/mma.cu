@@ -93,6 +93,11 @@ __device__ __forceinline__ void copy_rows(unsigned to, const unsigned short* fro
     }
 }
 
+// Copy one float to shared memory without a register; if `bytes` is 0, write zero and read nothing.
+__device__ __forceinline__ void copy_number(unsigned to, const float* from, int bytes) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 // product = the warp's 16 rows of a tile of BM rows, times all rows of a tile of BN rows
 __device__ __forceinline__ void multiply_rows(float (&product)[TILES][4], unsigned own, unsigned tile) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -189,7 +194,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
     extern __shared__ __align__(128) unsigned char shared[];
     const unsigned key_tile = (unsigned)__cvta_generic_to_shared(shared), value_tile = key_tile + OWN_BYTES;
     const unsigned stages = value_tile + OWN_BYTES;
-    float* const statistics = reinterpret_cast<float*>(shared + 2 * OWN_BYTES + 4 * TILE_BYTES);  // [2][2][BN]
+    const unsigned statistics = stages + 4 * TILE_BYTES;  // floats [2][2][BN]
+    const float* const statistic_rows = reinterpret_cast<const float*>(shared + 2 * OWN_BYTES + 4 * TILE_BYTES);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned sequence = blockIdx.z, kv_head = blockIdx.y;
     const int first = blockIdx.x * BM, causal_offset = keys - queries;
@@ -210,13 +216,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
                                     queries - query);
         copy_rows<BN, OUT_STRIDE>(to + TILE_BYTES, dout + (size_t)head * out_strides.head + (size_t)query * OUT_STRIDE,
                                   queries - query);
-        commit();
-        if (threadIdx.x < BN) {
-            const bool inside = query + threadIdx.x < queries;
-            const size_t at = rows + (size_t)head * queries + query + threadIdx.x;
-            statistics[stage * 2 * BN + threadIdx.x] = inside ? logsumexp[at] * LOG2_E : 0.0f;
-            statistics[stage * 2 * BN + BN + threadIdx.x] = inside ? delta[at] : 0.0f;
+        if (threadIdx.x < 2 * BN) {  // first the statistics, then delta
+            const int at = threadIdx.x % BN, inside = query + at < queries;
+            const float* from = (threadIdx.x < BN ? logsumexp : delta) + rows + (size_t)head * queries;
+            copy_number(statistics + (stage * 2 * BN + threadIdx.x) * 4, from + (inside ? query + at : 0), inside * 4);
         }
+        commit();
     };
     copy_rows<BM, KEY_STRIDE>(key_tile, k + (size_t)first * KEY_STRIDE, keys - first);
     copy_rows<BM, KEY_STRIDE>(value_tile, v + (size_t)first * KEY_STRIDE, keys - first);
@@ -231,14 +236,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM)
         __syncthreads();  // the tile has arrived, and the one before has been read
         if (step + 1 < steps) fill(step + 1);
         const unsigned query_tile = stages + step % 2 * 2 * TILE_BYTES, gradient_tile = query_tile + TILE_BYTES;
-        const float* const row = statistics + step % 2 * 2 * BN;
+        const float* const row = statistic_rows + step % 2 * 2 * BN;
         const int query = (start + step % per_head) * BN;
         float weight[TILES][4];
         multiply_rows(weight, key_tile, query_tile);
         const bool partial = query + BN > queries || CAUSAL && first + BM > query + causal_offset + 1;
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
-            const float2 statistic = *reinterpret_cast<const float2*>(row + tile * 8 + lane % 4 * 2);
+            float2 statistic = *reinterpret_cast<const float2*>(row + tile * 8 + lane % 4 * 2);
+            statistic.x *= LOG2_E, statistic.y *= LOG2_E;
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const float value =
