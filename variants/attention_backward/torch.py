@@ -7,9 +7,10 @@ supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["head
 requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0 or dtype == 'f32'"]
 ///
 
-PyTorch's own forward pass runs once, untimed, for the state that the backward pass reads. Its causal mask is aligned
-with the first key, so it is the operator's only for as many queries as keys. The function returns new tensors; their
-copies into the outputs are not timed, as PyTorch would not make them.
+The backward pass reads the problem's output and statistics; a forward pass before it, untimed, is only asked for the
+state of the random numbers. The causal mask is aligned with the first key, so it is the operator's only for as many
+queries as keys. The function returns new tensors; their copies into the outputs are not timed, as PyTorch would not
+make them.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         operands, outputs = tensors["qkv"].unbind(2), tensors["dqkv"].unbind(2)
     else:
         operands, outputs = ([tensors[name] for name in names] for names in (("q", "k", "v"), ("dq", "dk", "dv")))
-    dout = tensors["dout"]
+    out, dout, statistics = tensors["out"], tensors["dout"], tensors["logsumexp"]
     if problem.layout != "heads":  # PyTorch wants heads before tokens: views with other strides
         operands, outputs = ([tensor.transpose(1, 2) for tensor in group] for group in (operands, outputs))
-        dout = dout.transpose(1, 2)
+        out, dout = out.transpose(1, 2), dout.transpose(1, 2)
     q, k, v = operands
     if q.device.type == "cpu":
-        out, statistics = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
 
         def run() -> Sequence[Any]:
             gradients: Sequence[Any] = aten._scaled_dot_product_flash_attention_for_cpu_backward(
@@ -45,8 +45,8 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
             return gradients
 
     elif problem.dtype == "bf16":
-        out, statistics, *saved = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
-        query_ends, key_ends, queries, keys, seed, offset = saved[:6]
+        saved = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+        query_ends, key_ends, queries, keys, seed, offset = saved[2:8]
 
         def run() -> Sequence[Any]:
             gradients: Sequence[Any] = aten._scaled_dot_product_flash_attention_backward(
@@ -55,12 +55,14 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
             return gradients
 
     else:
-        out, statistics, seed, offset = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal)
-        wanted = [True, True, True, False]
+        *_, seed, offset = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, causal)
+        wanted, short = [True, True, True, False], -problem.queries % 32
 
         def run() -> Sequence[Any]:
+            # PyTorch's own statistics have a multiple of 32 queries.
+            padded = torch.nn.functional.pad(statistics, (0, short)) if short else statistics
             gradients: Sequence[Any] = aten._scaled_dot_product_efficient_attention_backward(
-                dout, q, k, v, None, out, statistics, seed, offset, 0.0, wanted, causal
+                dout, q, k, v, None, out, padded, seed, offset, 0.0, wanted, causal
             )
             return gradients[:3]
 

@@ -7,8 +7,9 @@ supports = { mask = ["none", "causal"], dtype = ["bf16"], layout = ["heads", "to
 requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0"]
 ///
 
-PyTorch's own forward pass runs once, untimed, for the state that the backward pass reads. The function returns new
-tensors; their copies into the outputs are not timed, as PyTorch would not make them.
+The backward pass reads the problem's output and statistics; a forward pass before it, untimed, is only asked for the
+state of the random numbers. The function returns new tensors; their copies into the outputs are not timed, as PyTorch
+would not make them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
         operands, outputs = tensors["qkv"].unbind(2), tensors["dqkv"].unbind(2)
     else:
         operands, outputs = ([tensors[name] for name in names] for names in (("q", "k", "v"), ("dq", "dk", "dv")))
-    dout = tensors["dout"]
+    out, dout, statistics = tensors["out"], tensors["dout"], tensors["logsumexp"].unsqueeze(-1)
     if problem.layout != "heads":  # PyTorch wants heads before tokens: views with other strides
         operands, outputs = ([tensor.transpose(1, 2) for tensor in group] for group in (operands, outputs))
-        dout = dout.transpose(1, 2)
+        out, dout = out.transpose(1, 2), dout.transpose(1, 2)
     q, k, v = operands
-    out, statistics, *saved = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
-    query_ends, key_ends, queries, keys, seed, offset = saved[:6]
+    saved = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
+    query_ends, key_ends, queries, keys, seed, offset = saved[2:8]
 
     def run() -> Sequence[Any]:
         gradients: Sequence[Any] = aten._scaled_dot_product_cudnn_attention_backward(
