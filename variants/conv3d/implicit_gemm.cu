@@ -3,7 +3,7 @@
 // builds_on = "filters_shared"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// tune      = { BM = [64, 128], BN = [128, 64], BK = [8, 16] }
+// tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // where     = ["BK == 8 or BM * BN == 64 * 128"]
 // supports  = { epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // requires  = [

@@ -3,7 +3,9 @@
 // mechanism = ["coalesced"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
-// requires  = ["n * k * z * p * q < 2 ** 31 and n * c * d * h * w < 2 ** 31"]
+// requires  = [
+//     "n * k * z * p * q < 2 ** 31 and n * c * d * h * w < 2 ** 31", "k * group_channels * t * r * s < 2 ** 31",
+// ]
 //
 // [define]
 // BF16 = "dtype == 'bf16'"

@@ -3,12 +3,12 @@
 // builds_on = "residue_classes"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile", "double_buffer"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
-// tune      = { BM = [64, 128], BN = [128, 64], BK = [8, 16] }
+// tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // where     = ["BK == 8 or BM * BN == 64 * 128"]
 // supports  = { epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
 // requires  = [
 //     "n * k * z * p * q + BN < 2 ** 31", "n * c * d * h * w < 2 ** 31", "(group_channels + 16) * d * h * w < 2 ** 31",
-//     "(c + 16) * t * r * s * (group_filters + 4) < 2 ** 31",
+//     "(c + 16) * t * r * s * (group_filters + 4) < 2 ** 31", "t * r * s <= 4096",
 //     "cdiv(group_filters, BM) <= 65535 and groups * stride_d * stride_h * stride_w <= 65535",
 // ]
 // workspace = { packed = "c * t * r * s * cdiv(group_filters, 4) * 4" }

@@ -10,6 +10,7 @@
 //     "n * z * p * q * k < 2 ** 31 and n * z * p * q + BM < 2 ** 31",
 //     "(((n * d + padding_d + t * dilation_d) * h + padding_h + r * dilation_h) * w + s * dilation_w) * c < 2 ** 31",
 //     "(group_filters + BN) * (group_channels * t * r * s + 64) < 2 ** 31", "groups <= 65535",
+//     "c * group_filters * t * r * s < 2 ** 31",
 // ]
 // compute_capability = "8.0"
 // workspace = { packed = "cdiv(c * t * r * s * group_filters, 2 if dtype == 'bf16' else 1)" }

@@ -4,7 +4,10 @@
 // mechanism = ["coalesced", "compile_time_sizes"]
 // tune      = { BLOCK = [256, 128, 512] }
 // supports  = { layout = ["nchw", "nhwc"], epilogue = ["none", "bias", "bias_relu"], dtype = ["f32", "bf16"] }
-// requires  = ["n * k * z * p * q < 2 ** 31 and n * c * d * h * w < 2 ** 31"]
+// requires  = [
+//     "n * k * z * p * q < 2 ** 31 and n * c * d * h * w < 2 ** 31", "c * group_filters * t * r * s < 2 ** 31",
+//     "t * r * s <= 4096",
+// ]
 //
 // [define]
 // BF16 = "dtype == 'bf16'"

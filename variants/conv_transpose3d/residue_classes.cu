@@ -7,6 +7,7 @@
 // requires  = [
 //     "n * k * z * p * q + BLOCK < 2 ** 31 and n * c * d * h * w < 2 ** 31",
 //     "stride_d * stride_h * stride_w * groups * cdiv(group_filters, FILTERS) <= 65535",
+//     "c * group_filters * t * r * s < 2 ** 31", "t * r * s <= 4096",
 // ]
 //
 // [define]
