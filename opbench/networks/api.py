@@ -83,7 +83,14 @@ def train(
 
     chosen = replace(options or TrainOptions(), **changes)
     if len(network.inputs) != 1:
-        raise UsageError(f"{network.name}: it has {len(network.inputs)} inputs; training takes a network of one")
+        raise UsageError(
+            f"{network.name}: it has {len(network.inputs)} inputs; training takes a network of one, such as "
+            'opbench.network("gpt2", training=True)',
+            kind="not-one-each",
+            subject=network.name,
+            value=len(network.inputs),
+            allowed=1,
+        )
     if isinstance(data, str):
         data = load_data(data, network.values[network.inputs[0]].shape, chosen.seed, network.name)
     settings = chosen.settings(network.name, data.loss)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import opbench
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.training_step import STORED
@@ -203,3 +204,12 @@ def test_scores_of_another_number_of_tokens_are_refused(tmp_path: Path, text: Da
     pictures = DataSet("own", text.images, text.targets[:, 0], text.held_images, text.held_targets[:, 0])
     with refuses("other-targets", "own", value=1, allowed=TOKENS):
         trainer(tmp_path / "run", pictures)
+
+
+def test_training_in_python_takes_the_form_with_one_input(tmp_path: Path, text: DataSet) -> None:
+    graph = opbench.network("gpt2", batch=BATCH, tokens=TOKENS, training=True, **SIZES)
+    assert graph.inputs == ("tokens",) and graph.weights.keys() == network().weights.keys()
+    record = opbench.train(graph, text, backend="cpu", steps=1, out=tmp_path / "run")
+    assert record.network == "gpt2"
+    with refuses("not-one-each", "gpt2", value=2, allowed=1):
+        opbench.train(opbench.network("gpt2", tokens=TOKENS, **SIZES), text, backend="cpu", steps=1)

@@ -63,12 +63,14 @@ class PlannedNetwork:
         return self.network._repr_html_()
 
 
-def network(name: str, *, weights: str = "", **sizes: int) -> Graph:
+def network(name: str, *, weights: str = "", training: bool = False, **sizes: int) -> Graph:
     """Return a network that opbench ships, such as `network("unet", batch=1)`, or that of a saved .json file.
 
-    `weights` are as `opbench net run --weights` takes them. Raises UsageError for an unknown name or size.
+    `weights` are as `opbench net run --weights` takes them. With `training` it is in the form that `opbench.train`
+    takes: that of `gpt2` scores the tokens after all places, the others have one form. Raises UsageError for an unknown
+    name or size.
     """
-    return make_graph(NetOptions(name, sizes, weights=weights))
+    return make_graph(NetOptions(name, sizes, weights=weights), training=training)
 
 
 def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) -> PlannedNetwork:
