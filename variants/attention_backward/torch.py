@@ -4,7 +4,7 @@
 title    = "the backward pass of scaled_dot_product_attention: flash attention in bf16, the memory-efficient one in f32"
 modules  = ["cupy", "torch"]
 supports = { mask = ["none", "causal"], dtype = ["f32", "bf16"], layout = ["heads", "tokens", "qkv"] }
-requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0 or dtype == 'f32'"]
+requires = ["mask == 'none' or queries == keys", "heads == kv_heads", "depth % 8 == 0"]
 ///
 
 The backward pass reads the problem's output and statistics; a forward pass before it, untimed, is only asked for the

@@ -12,6 +12,8 @@ from opbench import Arrays, Operator, UsageError, from_storage, to_storage
 
 DEPTH = 200.0
 """What float32's exponential of its negative vanishes at."""
+PIECE = 1 << 25
+"""Elements that the reference treats together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,19 +77,28 @@ class SoftmaxCrossEntropy(Operator):
         arrays["labels"] = rng.integers(0, self.cols, self.rows, np.int32)
         return arrays
 
+    def _pieces(self) -> list[slice]:
+        """Return runs of rows of some million elements, so that intermediate results need little memory."""
+        step = max(1, PIECE // self.cols)
+        return [slice(first, first + step) for first in range(0, self.rows, step)]
+
     def reference(self, logits: np.ndarray, labels: np.ndarray) -> Arrays:
         """In float64, with the maximum subtracted."""
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        at = labels.astype(np.int64)[:, None]
-        valid = (at >= 0) & (at < self.cols)
-        onehot = np.arange(self.cols, like=at) == at
-        losses = np.where(valid, -np.sum(np.where(onehot, log_p, 0.0), axis=1, keepdims=True), np.nan)
-        count = self.rows * self.micro
+        count, columns = self.rows * self.micro, np.arange(self.cols, like=labels)
+        losses = np.empty_like(logits, shape=(self.rows,))
+        dlogits = np.empty_like(logits) if self.gradient == "yes" else None
+        for rows in self._pieces():
+            shifted = logits[rows] - logits[rows].max(axis=1, keepdims=True)
+            log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+            at = labels[rows].astype(np.int64)[:, None]
+            valid = (at >= 0) & (at < self.cols)
+            onehot = columns == at
+            own = -np.sum(np.where(onehot, log_p, 0.0), axis=1, keepdims=True)
+            losses[rows] = np.where(valid, own, np.nan)[:, 0]
+            if dlogits is not None:
+                dlogits[rows] = np.where(valid, (np.exp(log_p) - onehot) / count, np.nan)
         loss = {"loss": np.sum(losses, keepdims=True).reshape(1) / count}
-        if self.gradient == "no":
-            return loss
-        return {**loss, "dlogits": np.where(valid, (np.exp(log_p) - onehot) / count, np.nan)}
+        return loss if dlogits is None else {**loss, "dlogits": dlogits}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Terms by their sizes: an error of an exponent is a relative error of its exponential, and 1 + its size long.
@@ -97,15 +108,21 @@ class SoftmaxCrossEntropy(Operator):
         gradients are rounded to bf16 it has only the share that f32 has.
         """
         wide = self.widened(inputs)
-        exponents = wide["logits"].max(axis=1, keepdims=True) - wide["logits"]
-        sums = np.exp(-exponents).sum(axis=1, keepdims=True)
-        p = np.exp(-exponents) / sums
-        onehot = np.arange(self.cols, like=wide["labels"]) == wide["labels"][:, None]
-        losses = np.sum((onehot + p) * exponents, axis=1) + np.log(sums[:, 0]) + 1
+        logits, labels = wide["logits"], wide["labels"]
+        count, columns = self.rows * self.micro, np.arange(self.cols, like=labels)
+        losses = np.empty_like(logits, shape=(self.rows,))
+        dlogits = np.empty_like(logits) if self.gradient == "yes" else None
+        for rows in self._pieces():
+            exponents = logits[rows].max(axis=1, keepdims=True) - logits[rows]
+            sums = np.exp(-exponents).sum(axis=1, keepdims=True)
+            p = np.exp(-exponents) / sums
+            onehot = columns == labels[rows][:, None]
+            losses[rows] = np.sum((onehot + p) * exponents, axis=1) + np.log(sums[:, 0]) + 1
+            if dlogits is not None:
+                dlogits[rows] = (p * (1 + exponents) + onehot) / count
         share = 8 * 2.0**-24 * self.cols**0.5 / self.tolerance("f32").elementwise
-        count = self.rows * self.micro
         loss = {"loss": losses.sum(keepdims=True) / count * share}
-        return loss if self.gradient == "no" else {**loss, "dlogits": (p * (1 + exponents) + onehot) / count}
+        return loss if dlogits is None else {**loss, "dlogits": dlogits}
 
     @classmethod
     def examples(cls) -> Sequence[SoftmaxCrossEntropy]:
