@@ -35,6 +35,42 @@ COMPUTED: dict[str, tuple[str, Callable]] = {
         lambda x: functional.avg_pool1d(x[:, :, 0, 0], 8, 1, 4),
     ),
     "46": ("avgpool3d(n=1,c=2,d=5,h=6,w=7,window=3,padding=1)", lambda x: functional.avg_pool3d(x, 3, 2, 1)),
+    "54": ("conv3d(n=2,c=3,d=5,h=6,w=7,k=4,t=3,r=3,s=3)", functional.conv3d),
+    "57": (
+        "conv_transpose3d(n=2,c=3,d=1,h=6,w=7,k=4,t=1,r=3,s=3)",
+        lambda x, weight: functional.conv_transpose2d(x[:, :, 0], weight[:, :, 0]),
+    ),
+    "72": (
+        "conv_transpose3d(n=2,c=8,d=3,h=4,w=5,k=12,t=3,r=5,s=7,stride_d=2,stride_h=2,stride_w=2,padding_d=1,padding_h=2,"
+        "padding_w=3,output_padding_d=1,output_padding_h=1,output_padding_w=1,groups=4)",
+        lambda x, weight: functional.conv_transpose3d(
+            x, weight, stride=2, padding=(1, 2, 3), output_padding=1, groups=4
+        ),
+    ),
+    "74": (
+        "conv_transpose3d(n=2,c=3,d=1,h=1,w=13,k=4,t=1,r=1,s=5,dilation_w=3)",
+        lambda x, weight: functional.conv_transpose1d(x[:, :, 0, 0], weight[:, :, 0, 0], dilation=3),
+    ),
+    "75": (
+        "conv_transpose3d(n=2,c=8,d=1,h=6,w=7,k=12,t=1,r=3,s=5,stride_h=2,stride_w=3,padding_h=1,padding_w=2,dilation_h=2,"
+        "groups=4)",
+        lambda x, weight: functional.conv_transpose2d(
+            x[:, :, 0], weight[:, :, 0], stride=(2, 3), padding=(1, 2), dilation=(2, 1), groups=4
+        ),
+    ),
+    "76": (
+        "conv3d(n=2,c=3,d=1,h=1,w=40,k=4,t=1,r=1,s=3,stride_w=3,dilation_w=4)",
+        lambda x, weight: functional.conv1d(x[:, :, 0, 0], weight[:, :, 0, 0], stride=3, dilation=4),
+    ),
+    "77": (
+        "conv_transpose3d(n=2,c=3,d=3,h=4,w=5,k=4,t=3,r=3,s=3,stride_d=2,stride_h=2,stride_w=2,padding_d=1,padding_h=1,"
+        "padding_w=1,dilation_d=2,dilation_h=2,dilation_w=2)",
+        lambda x, weight: functional.conv_transpose3d(x, weight, stride=2, padding=1, dilation=2),
+    ),
+    "80": (
+        "conv3d(n=2,c=3,d=1,h=11,w=30,k=4,t=1,r=5,s=9,padding_h=2,padding_w=4,dilation_h=2,dilation_w=3)",
+        lambda x, weight: functional.conv2d(x[:, :, 0], weight[:, :, 0], padding=(2, 4), dilation=(2, 3)),
+    ),
     "96": ("huber_loss(n=100)", functional.smooth_l1_loss),
     "98": (
         "kl_div_loss(rows=4,cols=9,x_scale=linear)",
