@@ -92,8 +92,8 @@ CHANGES: dict[str, tuple[Callable[[Document], object], Refusal]] = {
         Refusal("not-allowed", "values.image.weight", value=1, allowed="bool"),
     ),
     "operator": (
-        lambda d: d["nodes"][0].update(operator="conv3d"),
-        Refusal("unknown-name", "operator", value="conv3d"),
+        lambda d: d["nodes"][0].update(operator="conv4d"),
+        Refusal("unknown-name", "operator", value="conv4d"),
     ),
     "axis": (lambda d: d["nodes"][0]["axes"].update(q=3), Refusal("unknown-name", "axis", value="q")),
     "axis value": (lambda d: d["nodes"][0]["axes"].update(k="six"), Refusal("not-allowed", "k", value="six")),

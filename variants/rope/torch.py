@@ -23,13 +23,11 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     x, cos, sin = (tensors[name] for name in ("x", "cos", "sin"))
-    if problem.direction == "backward":
-        sin = -sin
     halves = problem.pairs == "halves"
-    cos, sin = (
-        (torch.cat((table, table), -1) if halves else table.repeat_interleave(2, -1))[None, :, None]
-        for table in (cos, sin)
-    )
+
+    def of_both(table: Any) -> Any:
+        """Return a table with an entry for each element of a pair: small work, as the tables serve all heads."""
+        return (torch.cat((table, table), -1) if halves else table.repeat_interleave(2, -1))[None, :, None]
 
     def run() -> Sequence[Any]:
         if halves:
@@ -37,6 +35,7 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
             swapped = torch.cat((-second, first), -1)
         else:
             swapped = torch.stack((-x[..., 1::2], x[..., 0::2]), -1).flatten(-2)
-        return [x * cos + swapped * sin]
+        turned = swapped * of_both(sin)
+        return [x * of_both(cos) + (-turned if problem.direction == "backward" else turned)]
 
     return torch_launch(run, [tensors["out"]])
