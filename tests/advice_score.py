@@ -37,6 +37,7 @@ PARTS = (
     "attention",
     "reductions",
     "language",
+    "products",
 )
 CURE = 1.05
 """A ladder step that gains less is no cure."""
