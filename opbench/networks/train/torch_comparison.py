@@ -81,21 +81,15 @@ class TorchComparison:
         with self._timed_modes(backend) as found:
             ready = {name: way.launch for name, way in found.items() if way.launch}
             called = [name for name, way in found.items() if not way.captured]
-            fault = ""
-            try:
-                cold, hot = _time_launches(backend, {OWN: step.launch, **ready}, called)
-            except Exception as error:  # such as memory that PyTorch did not get any more
-                fault = on_one_line(error)
+            cold, hot, faults = _time_those_that_run(backend, step.launch, ready, called)
             if comparison is not None:
                 ways = {
-                    name: StepPeer(error=way.error or fault)
-                    if way.error or fault
-                    else StepPeer(way.captured is not None, cold[name], hot[name], way.peak_bytes)
+                    name: StepPeer(way.captured is not None, cold[name], hot[name], way.peak_bytes)
+                    if name in cold
+                    else StepPeer(error=way.error or faults[name])
                     for name, way in found.items()
                 }
                 comparison = replace(comparison, ways=ways)
-        if fault:
-            cold, hot = _time_launches(backend, {OWN: step.launch})
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
         return StepTimes(cold[OWN], hot[OWN], nodes_s), comparison
 
@@ -142,6 +136,24 @@ class TorchComparison:
             {name: gradients[name] for name in plain},
             {name: parameters[name] for name in plain},
         )
+
+
+def _time_those_that_run(
+    backend: Timed, own: Launch, ways: Mapping[str, Launch], called: Collection[str]
+) -> tuple[dict[str, Measurement], dict[str, Measurement], dict[str, str]]:
+    """Return the times of opbench's step and of PyTorch's ways, from a cold L2 and back to back, and errors by way.
+
+    If a way fails, such as for lack of memory, the ways that are called from Python are left out: a captured one holds
+    its memory. If one fails again, opbench's step is timed alone.
+    """
+    captured = {name: launch for name, launch in ways.items() if name not in called}
+    faults: dict[str, str] = {}
+    for kept in (ways, captured) if len(captured) < len(ways) else (ways,):
+        try:
+            return *_time_launches(backend, {OWN: own, **kept}, called), faults
+        except Exception as error:
+            faults |= dict.fromkeys(kept, on_one_line(error))
+    return *_time_launches(backend, {OWN: own}), faults
 
 
 def _time_launches(
