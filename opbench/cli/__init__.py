@@ -35,7 +35,7 @@ OTHER_COMMANDS = {
     "verify": (".judge", "Judge again with the seed of a verdict, and say what differs."),
     "mcp": (".mcp", "Serve these tools to an AI agent, over the Model Context Protocol."),
     "import": (".import_tasks", "Import KernelBench or FlashInfer-Bench tasks, and kernels."),
-    "advise": (".advise", "Say what limits the cases of a GPU run, and what a change would gain."),
+    "advise": (".advise", "Say what limits the cases of a run, and what a change would gain."),
     "tune": (".tune", "Search for the fastest config of a kernel within a time budget."),
     "profile": (".profile", "Run Nsight Compute or Nsight Systems on one case."),
     "best": (".best", "Show the fastest correct variant of each problem, and its ties."),

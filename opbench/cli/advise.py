@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench import units
-from opbench.cli.options import json_option, variants_option
+from opbench.cli.options import gpu_option, json_option, variants_option
+from opbench.insight.advice import NEAR
 from opbench.paths import from_here
 
 if TYPE_CHECKING:
@@ -24,19 +25,21 @@ SHOWN = 3
 @click.command("advise")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("names", nargs=-1, metavar="[VARIANT|FILE.cu|CASE]...")
+@gpu_option
 @variants_option
 @json_option
-def advise_command(run: Path, names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool) -> None:
-    """Say what limits the cases of a GPU run, what to change, and how much that gains.
+def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Path, ...], as_json: bool) -> None:
+    """Say what limits the cases of a run, what to change, and how much that gains.
 
-    For each problem of RUN, the fastest variant of your own is judged [or each variant, file or case that is named].
-    Times and launches are those of the run; accesses are counted here, on the CPU, at a small problem. How often such
-    advice is right: docs/advice.md
+    For each problem of a GPU run, the fastest variant of your own is judged [or each variant, file or case that is
+    named]. Times and launches are those of the run; accesses are counted here, on the CPU, at a small problem. Of a run
+    on the CPU every variant is judged, by its counts and a model of --gpu. How often such advice is right:
+    docs/advice.md
     """
     from opbench.kernels.folders import Catalog
     from opbench.running.advising import advise_run
 
-    found = advise_run(run, names, Catalog(roots))
+    found = advise_run(run, names, Catalog(roots), gpu)
     if as_json:
         click.echo(json.dumps([one.to_json() for one in found], indent=1))
     else:
@@ -51,22 +54,24 @@ def advise_command(run: Path, names: tuple[str, ...], roots: tuple[Path, ...], a
 
 def lines(found: Advised) -> list[str]:
     """Return the lines on one case: its time and bound, then its advice."""
-    first = f"{found.case}  {units.time(found.time_s)}"
+    first = f"{found.case}  {'at least ' if found.modelled else ''}{units.time(found.time_s)}"
     if found.bound_s:
         first += f", {units.percent(found.of_bound)} of the lower bound {units.time(found.bound_s)}"
-    return [first, f"  {found.reason}"] if found.reason else [first, *_advice_lines(found.advice[:SHOWN])]
+        first += " (modelled)" if found.modelled else ""
+    if found.reason:
+        return [first, f"  {found.reason}"]
+    return [first, *_advice_lines(found.advice[:SHOWN], gains=found.of_bound < NEAR)]
 
 
-def _advice_lines(advice: Sequence[Advice]) -> list[str]:
+def _advice_lines(advice: Sequence[Advice], gains: bool) -> list[str]:
     text = []
     for number, one in enumerate(advice, start=1):
         text.append(f"  {number}. {one.binds}: {one.action}")
         text.append(f"     {one.evidence} ({one.source}){_place(one)}")
         low, middle, high = one.gain
-        gain = (
-            f"     gain {units.ratio(middle)} ({units.ratio(low)} to {units.ratio(high)} in four of five ladder steps)"
-        )
-        text.append(gain + (f"; see {', '.join(one.examples[:2])}" if one.examples else ""))
+        spread = f"{units.ratio(low)} to {units.ratio(high)} in four of five ladder steps"
+        gain = f"gain {units.ratio(middle)} ({spread})" if gains else "gain known only from a time on a GPU"
+        text.append(f"     {gain}" + (f"; see {', '.join(one.examples[:2])}" if one.examples else ""))
     return text
 
 

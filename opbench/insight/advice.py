@@ -160,7 +160,8 @@ class Advice:
     binds: str
     """What limits the case: one of `LIMITS`."""
     source: str
-    """How that is known: "measured" from the launch or the time, "counted" on the cpu backend, or "compiled"."""
+    """How that is known: "measured" from launch and time, "counted" on the cpu backend, "compiled", or "modelled" from
+    the traffic, without a time."""
     evidence: str
     strength: float
     """How much speaks for it, from 0 to 1: a rank, no probability."""
@@ -206,13 +207,14 @@ def advise(
     problems: Sequence[Diagnosis] = (),
     used: Collection[str] = (),
     remedies: Callable[[str], Sequence[str]] = lambda _: (),
+    least: float = 1 / NEAR,
 ) -> list[Advice]:
-    """Return all advice on a case, the strongest first; none for a case near its lower bound.
+    """Return all advice on a case, the strongest first; none for a case below `least` times its lower bound.
 
     `problems` are the diagnoses of the counted problem, which know lines. `used` are the mechanisms that the variant's
     header names: they are not advised again. `remedies` returns the variants with a mechanism.
     """
-    if facts.over_bound * NEAR < 1.0:
+    if facts.over_bound < least:
         return []
     strongest: dict[str, Found] = {}
     for rule in RULES:

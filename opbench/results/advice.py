@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.advice import Facts, facts_of
+from opbench.insight.levels import bounds, levels
 from opbench.results.result import Result
+
+ENOUGH = 10**6
+"""Blocks of a case that is not measured: a small problem says nothing about idle multiprocessors."""
 
 
 def over_bound(measured: Result, peaks: Peaks | None) -> float | None:
@@ -42,6 +48,29 @@ def measured_facts(
         return None
     intensity = measured.flops / measured.compulsory_bytes if measured.compulsory_bytes else 0.0
     return facts_of(traffic, counted_bytes, compiled, measured.resources, distance, intensity)
+
+
+def modelled_time(counted: Result, peaks: Peaks, traffic: Traffic) -> tuple[float, float] | None:
+    """Return the least time in seconds that a counted case takes by its traffic, and the lower bound of its problem.
+
+    An empty launch is left out of both, as it hides the differences of small problems. None if one is not known.
+    """
+    unit = counted.unit or counted.precision
+    bound = best_time(peaks.at_level(counted.memory_level), counted.flops, counted.compulsory_bytes, unit)
+    found = levels(traffic, counted.resources)
+    if found is None or bound is None or not bound[0]:
+        return None
+    limits = bounds(found, counted.flops, unit, peaks, counted.compulsory_bytes, counted.memory_level)
+    return max(limit.time_s for limit in limits if limit.limit != "launch"), bound[0]
+
+
+def counted_facts(counted: Result, over_bound: float, traffic: Traffic) -> Facts | None:
+    """Return the facts of a case that was counted and not measured; None if its machine code is not known."""
+    if not counted.resources or not traffic.complete:
+        return None
+    intensity = counted.flops / counted.compulsory_bytes if counted.compulsory_bytes else 0.0
+    found = facts_of(traffic, counted.compulsory_bytes, counted.resources, counted.resources, over_bound, intensity)
+    return replace(found, blocks=ENOUGH, waves=math.inf)
 
 
 def most_alike(measured: Result, counted: Iterable[Result]) -> Result | None:

@@ -1,4 +1,4 @@
-"""Advice on the cases of a GPU run: their accesses are counted on the cpu backend at a small problem."""
+"""Advice on the cases of a run: of a GPU, whose accesses are counted here at a small problem, or of the cpu backend."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from opbench.backend.counts import Traffic
 from opbench.checking.checking import trace_case
 from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.gpu.compile.resources import Resources, resources_of
+from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
 from opbench.insight.advice import NEAR, Advice, advise
 from opbench.insight.diagnosis import diagnose
-from opbench.insight.remedies import remedies
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command
 from opbench.records import JSON
-from opbench.results.advice import measured_facts, over_bound
+from opbench.results.advice import counted_facts, measured_facts, modelled_time, over_bound
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.run_data import RunData
@@ -43,6 +44,8 @@ class Advised:
     """The small case whose accesses were counted."""
     reason: str = ""
     """Why there is no advice."""
+    modelled: bool = False
+    """Whether `time_s` is the least time by the counted traffic, because no time was measured."""
 
     @property
     def of_bound(self) -> float:
@@ -52,7 +55,7 @@ class Advised:
     @property
     def near(self) -> bool:
         """Return whether so little is left to gain that there is no advice."""
-        return self.of_bound > NEAR
+        return self.of_bound > NEAR and not self.modelled
 
     def to_json(self) -> dict[str, JSON]:
         """Return the case and its advice as JSON values; times in seconds."""
@@ -61,21 +64,22 @@ class Advised:
         return found
 
 
-def advise_run(folder: Path, names: Sequence[str], catalog: Catalog) -> list[Advised]:
+def advise_run(folder: Path, names: Sequence[str], catalog: Catalog, gpu: str = "h200") -> list[Advised]:
     """Return advice on the fastest own variant of each problem of a run, or on the named variants, files and cases.
 
-    Raises UsageError if the run has no times, or none of a name.
+    Of a run on the CPU, on all variants; its times are modelled for `gpu`. Raises UsageError if the run has neither
+    times nor counts, or none of a name.
     """
     run = read_run(folder)
-    if run.header.backend != "cuda":
-        measure = next_command("run", run.header.suite or "OPERATOR", backend="cuda")
+    counted = run.header.backend == "cpu"
+    if counted and not run.traffic:
+        measure = next_command("run", run.header.suite or "OPERATOR")
         raise UsageError(
-            f"{folder}: a run of the {run.header.backend} backend, without times; allowed is a run on a GPU; "
-            f"measure: {measure}",
+            f"{folder}: a run of the cpu backend without counts, and so without times; measure: {measure}",
             kind="no-times",
             subject=str(folder),
-            value=run.header.backend,
-            allowed="cuda",
+            value=0,
+            allowed="a case with a time or with counts",
         )
     files = [Path(name) for name in names if is_file(name)]
     targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
@@ -83,15 +87,28 @@ def advise_run(folder: Path, names: Sequence[str], catalog: Catalog) -> list[Adv
     wanted = {name for name in names if not is_file(name)} | {
         v.id for path in files for v in own_variants(path, catalog)
     }
-    chosen = list(_chosen(run, wanted))
+    chosen = list(_counted(run, wanted) if counted else _chosen(run, wanted))
     if not chosen:
-        timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.measurement and not r.library}
+        timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.status == "right" and not r.library}
         operators = {name.partition("/")[0] for name in wanted} & timed.keys()
         known = {f"{r.operator}/{r.variant}" for r in run.results if r.operator in operators and not r.library}
         listing = next_command("best", folder)
-        raise UsageError(unknown("timed variant or case", ", ".join(sorted(wanted)), known or timed.values(), listing))
-    gpu = product(run.header.environment.gpu)
-    return [_advise(result, run, gpu.name if gpu else "h100", catalog, own) for result in chosen]
+        raise UsageError(unknown("right variant or case", ", ".join(sorted(wanted)), known or timed.values(), listing))
+    if counted:
+        peaks = committed_ceilings(gpu)
+        return [_advise_counted(result, run.traffic[result.case], peaks, catalog, own) for result in chosen]
+    device = product(run.header.environment.gpu)
+    return [_advise(result, run, device.name if device else gpu, catalog, own) for result in chosen]
+
+
+def _counted(run: RunData, wanted: set[str]) -> Iterator[Result]:
+    """Yield the first counted case of each variant, or of each named one, for each problem."""
+    first: dict[tuple[str, str], Result] = {}
+    for result in run.results:
+        names = {result.case, f"{result.operator}/{result.variant}"}
+        if result.status == "right" and result.case in run.traffic and (not wanted or names & wanted):
+            first.setdefault((f"{result.operator}/{result.variant}", result.problem), result)
+    yield from first.values()
 
 
 def _chosen(run: RunData, wanted: set[str]) -> Iterator[Result]:
@@ -138,11 +155,35 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
         return _without(found, "the run does not hold its launch")
     subject = Subject.of_case(small, variants)
     problems = diagnose(subject, traffic.estimated(), sources_of(variant.path, traffic))
-    advice = advise(
-        facts, problems, variant.mechanism, lambda mechanism: remedies(mechanism, variant, small.problem, variants)
-    )
+    advice = advise(facts, problems, variant.mechanism, subject.remedies)
     reason = "" if advice else "no rule knows what limits it"
     return replace(found, advice=tuple(advice), counted_case=small.name, reason=reason)
+
+
+def _advise_counted(
+    result: Result, traffic: Traffic, peaks: Peaks, catalog: Catalog, own: Sequence[Variant]
+) -> Advised:
+    """Advise on a case of a cpu run: its distance from the lower bound is modelled from its traffic."""
+    modelled = modelled_time(result, peaks, traffic)
+    found = Advised(result.case, result.operator, result.problem, *(modelled or (0.0, 0.0)), modelled=True)
+    variants = (*catalog.variants(result.operator), *own)
+    variant = next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
+    facts = counted_facts(result, modelled[0] / modelled[1], traffic) if modelled else None
+    if facts is None or variant is None:
+        return _without(found, "its machine code is not known" if variant else f"{result.variant} is not known here")
+    case = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
+    subject = Subject.of_case(case, variants)
+    problems = diagnose(subject, traffic.estimated(), sources_of(variant.path, traffic))
+    advice = [
+        replace(one, source="modelled") if one.source == "measured" else one
+        for one in advise(facts, problems, variant.mechanism, subject.remedies, least=0.0)
+    ]
+    return replace(
+        found,
+        advice=tuple(advice),
+        counted_case=result.case,
+        reason="" if advice else "no rule knows what limits it",
+    )
 
 
 def _without(found: Advised, reason: str) -> Advised:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from opbench.kernels.folders import Catalog
 from opbench.running.advising import advise_run
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
+COUNTED = QUICK.parent / "counters-cpu"
 
 
 def test_a_named_variant_gets_the_advice_of_its_ladder() -> None:
@@ -49,10 +51,24 @@ def test_an_unknown_variant_is_refused() -> None:
     assert "transpose/shared" in str(caught.value)
 
 
-def test_a_run_without_times_is_refused() -> None:
+def test_without_a_gpu_counts_and_a_model_say_what_they_can() -> None:
+    found = {one.case.partition("(")[0]: one for one in advise_run(COUNTED, ["transpose/shared"], Catalog())}
+    assert found
+    for one in found.values():
+        assert one.modelled
+        assert one.counted_case == one.case
+        assert {piece.source for piece in one.advice} <= {"counted", "compiled", "modelled"}
+        assert not any(piece.binds == "idle multiprocessors" for piece in one.advice)
+    assert {one.advice[0].mechanism for one in found.values()} == {"bank_conflict_free"}
+
+
+def test_a_run_without_times_and_counts_is_refused(tmp_path: Path) -> None:
+    with gzip.open(COUNTED / "results.jsonl.gz", "rt") as lines:
+        kept = [line for line in lines if json.loads(line)["type"] != "traffic"]
+    (tmp_path / "results.jsonl").write_text("".join(kept))
     with pytest.raises(UsageError) as caught:
-        advise_run(QUICK.parent / "counters-cpu", [], Catalog())
-    assert (caught.value.kind, caught.value.value, caught.value.allowed) == ("no-times", "cpu", "cuda")
+        advise_run(tmp_path, [], Catalog())
+    assert (caught.value.kind, caught.value.value) == ("no-times", 0)
 
 
 def test_the_command_prints_data() -> None:
