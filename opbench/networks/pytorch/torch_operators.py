@@ -51,10 +51,12 @@ def _linear(problem: Operator, x: torch.Tensor, weight: torch.Tensor, *bias: tor
 
 
 def _linear_dgrad(
-    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *out: torch.Tensor
+    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *other: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     dx = dout @ weight
-    return (torch.where(out[0] > 0, dx, 0.0) if out else dx,)
+    if problem.axes["epilogue"] == "gelu_tanh":
+        return (aten.gelu_backward(dx, other[0], approximate="tanh"),)
+    return (torch.where(other[0] > 0, dx, 0.0) if other else dx,)
 
 
 def _linear_wgrad(problem: Operator, x: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
