@@ -66,7 +66,7 @@ def modelled_time(counted: Result, peaks: Peaks, traffic: Traffic) -> tuple[floa
 
 def counted_facts(counted: Result, over_bound: float, traffic: Traffic) -> Facts | None:
     """Return the facts of a case that was counted and not measured; None if its machine code is not known."""
-    if not counted.resources or not traffic.complete:
+    if not traffic.complete or not any(used.sass for used in counted.resources.values()):
         return None
     intensity = counted.flops / counted.compulsory_bytes if counted.compulsory_bytes else 0.0
     found = facts_of(traffic, counted.compulsory_bytes, counted.resources, counted.resources, over_bound, intensity)

@@ -150,6 +150,8 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     except OpbenchError as error:
         return _without(found, str(error))
     _, compiled = next(resources_of([small], gpu), (0, Resources()))
+    if not any(used.sass for used in compiled.kernels.values()):
+        return _without(found, f"its machine code is not known: {compiled.missing or 'nothing was compiled'}")
     facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels)
     if facts is None:
         return _without(found, "the run does not hold its launch")
@@ -170,7 +172,8 @@ def _advise_counted(
     variant = next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
     facts = counted_facts(result, modelled[0] / modelled[1], traffic) if modelled else None
     if facts is None or variant is None:
-        return _without(found, "its machine code is not known" if variant else f"{result.variant} is not known here")
+        missing = f"its machine code is not known: {result.resources_missing or 'nothing was compiled'}"
+        return _without(found, missing if variant else f"{result.variant} is not known here")
     case = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
     subject = Subject.of_case(case, variants)
     problems = diagnose(subject, traffic.estimated(), sources_of(variant.path, traffic))

@@ -11,7 +11,9 @@ from click.testing import CliRunner
 
 from opbench.cli.advise import advise_command
 from opbench.errors import UsageError
+from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
+from opbench.running import advising
 from opbench.running.advising import advise_run
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
@@ -60,6 +62,14 @@ def test_without_a_gpu_counts_and_a_model_say_what_they_can() -> None:
         assert {piece.source for piece in one.advice} <= {"counted", "compiled", "modelled"}
         assert not any(piece.binds == "idle multiprocessors" for piece in one.advice)
     assert {one.advice[0].mechanism for one in found.values()} == {"bank_conflict_free"}
+
+
+def test_without_machine_code_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = iter([(0, Resources(missing="NVRTC is not installed"))])
+    monkeypatch.setattr(advising, "resources_of", lambda cases, gpu: missing)
+    (found,) = advise_run(QUICK, ["transpose/shared"], Catalog())
+    assert not found.advice
+    assert "NVRTC is not installed" in found.reason
 
 
 def test_a_run_without_times_and_counts_is_refused(tmp_path: Path) -> None:
