@@ -15,11 +15,13 @@ from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
 from opbench.running import advising
 from opbench.running.advising import advise_run
+from support.needs import needs_nvrtc
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
 COUNTED = QUICK.parent / "counters-cpu"
 
 
+@needs_nvrtc
 def test_a_named_variant_gets_the_advice_of_its_ladder() -> None:
     (found,) = advise_run(QUICK, ["transpose/shared"], Catalog())
     assert found.case.startswith("transpose/shared[")
@@ -39,6 +41,7 @@ def test_a_case_near_its_bound_gets_none() -> None:
     assert found.reason
 
 
+@needs_nvrtc
 def test_only_the_fastest_own_variant_of_a_problem_is_chosen() -> None:
     found = advise_run(QUICK, ["relu/scalar", "relu/vec4"], Catalog())
     assert len(found) == 2
@@ -81,6 +84,7 @@ def test_a_run_without_times_and_counts_is_refused(tmp_path: Path) -> None:
     assert (caught.value.kind, caught.value.value) == ("no-times", 0)
 
 
+@needs_nvrtc
 def test_the_command_prints_data() -> None:
     outcome = CliRunner().invoke(advise_command, [str(QUICK), "transpose/shared", "--json"])
     assert outcome.exit_code == 0
