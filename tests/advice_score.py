@@ -7,6 +7,7 @@ python tests/advice_score.py --misses   # print the ladder steps whose mechanism
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 import sys
 from collections import defaultdict
@@ -140,8 +141,6 @@ def fitted(found: Sequence[Step]) -> dict[str, Gain]:
 
     The low and the high share leave out a tenth of the steps each.
     """
-    import math
-
     shares: dict[str, list[float]] = defaultdict(list)
     for step in cures(found):
         if step.held_out or step.over_bound <= CURE:

@@ -1,4 +1,4 @@
-"""What each mechanism gained on the ladders; written by `python tests/advice_score.py`."""
+"""The gain of each mechanism on the ladders; written by `python tests/advice_score.py`."""
 
 from __future__ import annotations
 

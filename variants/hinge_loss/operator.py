@@ -37,7 +37,7 @@ class HingeLoss(Operator):
 
     @property
     def count(self) -> int:
-        """What the mean is over."""
+        """Number of elements that the mean is over."""
         return self.n * self.micro
 
     @property

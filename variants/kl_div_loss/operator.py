@@ -39,7 +39,7 @@ class KlDivLoss(Operator):
 
     @property
     def count(self) -> int:
-        """What the mean is over."""
+        """Number of elements that the mean is over."""
         return self.rows * self.micro
 
     def share_of_f32(self) -> float:

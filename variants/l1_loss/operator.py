@@ -30,7 +30,7 @@ class L1Loss(Operator):
 
     @property
     def count(self) -> int:
-        """What the mean is over."""
+        """Number of elements that the mean is over."""
         return self.n * self.micro
 
     @property

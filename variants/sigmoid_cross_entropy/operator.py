@@ -33,7 +33,7 @@ class SigmoidCrossEntropy(Operator):
 
     @property
     def count(self) -> int:
-        """What the mean is over."""
+        """Number of elements that the mean is over."""
         return self.n * self.micro
 
     def share_of_f32(self) -> float:

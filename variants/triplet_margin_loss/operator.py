@@ -34,7 +34,7 @@ class TripletMarginLoss(Operator):
 
     @property
     def count(self) -> int:
-        """What the mean is over."""
+        """Number of elements that the mean is over."""
         return self.rows * self.micro
 
     @property
