@@ -30,7 +30,6 @@ from opbench.kernels.mechanism import (
     VECTORISED_ACCESS,
 )
 
-MULTIPROCESSORS = 132
 PRODUCT = 20.0
 """From this many FLOPs per compulsory byte on, reuse decides: the case is treated as a product of matrices."""
 NEAR = 0.9
@@ -51,7 +50,7 @@ LOST = 20.0
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules read of a case; counts are ratios, so that those of a small problem hold for a large one."""
+    """Ratios of a case that the rules read; as ratios, the counts of a small problem hold for a large one."""
 
     over_bound: float
     """Time divided by the lower bound of the problem."""
@@ -90,7 +89,7 @@ class Facts:
     @property
     def idle(self) -> bool:
         """Return whether the blocks do not fill the GPU."""
-        return self.waves < FILLED or self.blocks < MULTIPROCESSORS
+        return self.waves < FILLED
 
     @property
     def shares(self) -> bool:
@@ -158,7 +157,7 @@ class Advice:
     mechanism: str
     """A key of `opbench.kernels.mechanism.MECHANISMS`."""
     binds: str
-    """What limits the case: one of `LIMITS`."""
+    """The limit of the case: one of `LIMITS`."""
     source: str
     """How that is known: "measured" from launch and time, "counted" on the cpu backend, "compiled", or "modelled" from
     the traffic, without a time."""
@@ -195,7 +194,7 @@ LIMITS = (
     "launches",
     "wasted work",
 )
-"""What `Advice.binds` may say."""
+"""The values of `Advice.binds`."""
 
 Found = tuple[str, float, str, str, str]
 """Mechanism, strength, what binds, source and evidence."""

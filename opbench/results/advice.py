@@ -73,13 +73,16 @@ def counted_facts(counted: Result, over_bound: float, traffic: Traffic) -> Facts
     return replace(found, blocks=ENOUGH, waves=math.inf)
 
 
+def shared_modes(axes: Mapping[str, int | str], other: Mapping[str, int | str]) -> int:
+    """Return the number of modes, such as a dtype or a layout, that two problems share."""
+    return sum(other.get(name) == value for name, value in axes.items() if isinstance(value, str))
+
+
 def most_alike(measured: Result, counted: Iterable[Result]) -> Result | None:
     """Return the counted case that stands for a measured one: the same variant, most modes, its config, the largest."""
     alike = [one for one in counted if (one.operator, one.variant) == (measured.operator, measured.variant)]
-    modes = {name: value for name, value in measured.axes.items() if isinstance(value, str)}
 
     def likeness(one: Result) -> tuple[int, bool, int]:
-        same = sum(one.axes.get(name) == value for name, value in modes.items())
-        return same, one.config == measured.config, one.compulsory_bytes
+        return shared_modes(measured.axes, one.axes), one.config == measured.config, one.compulsory_bytes
 
     return max(alike, key=likeness, default=None)

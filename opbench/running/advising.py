@@ -12,7 +12,7 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
-from opbench.insight.advice import NEAR, Advice, advise
+from opbench.insight.advice import NEAR, Advice, Facts, advise
 from opbench.insight.diagnosis import diagnose
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -20,7 +20,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command
 from opbench.records import JSON
-from opbench.results.advice import counted_facts, measured_facts, modelled_time, over_bound
+from opbench.results.advice import counted_facts, measured_facts, modelled_time, over_bound, shared_modes
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.run_data import RunData
@@ -49,8 +49,8 @@ class Advised:
 
     @property
     def of_bound(self) -> float:
-        """Return the lower bound divided by the time."""
-        return self.bound_s / self.time_s
+        """Return the lower bound divided by the time; 0 if one is not known."""
+        return self.bound_s / self.time_s if self.time_s else 0.0
 
     @property
     def near(self) -> bool:
@@ -83,10 +83,9 @@ def advise_run(folder: Path, names: Sequence[str], catalog: Catalog, gpu: str = 
         )
     files = [Path(name) for name in names if is_file(name)]
     targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
-    own = [variant for path in dict.fromkeys((*files, *targets)) for variant in own_variants(path, catalog)]
-    wanted = {name for name in names if not is_file(name)} | {
-        v.id for path in files for v in own_variants(path, catalog)
-    }
+    variants_of = {path: own_variants(path, catalog) for path in dict.fromkeys((*files, *targets))}
+    own = [variant for variants in variants_of.values() for variant in variants]
+    wanted = {name for name in names if not is_file(name)} | {v.id for path in files for v in variants_of[path]}
     chosen = list(_counted(run, wanted) if counted else _chosen(run, wanted))
     if not chosen:
         timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.status == "right" and not r.library}
@@ -101,12 +100,16 @@ def advise_run(folder: Path, names: Sequence[str], catalog: Catalog, gpu: str = 
     return [_advise(result, run, device.name if device else gpu, catalog, own) for result in chosen]
 
 
+def _is_wanted(result: Result, wanted: set[str]) -> bool:
+    """Return whether a result's case or variant is named; every one is if none is named."""
+    return not wanted or bool({result.case, f"{result.operator}/{result.variant}"} & wanted)
+
+
 def _counted(run: RunData, wanted: set[str]) -> Iterator[Result]:
     """Yield the first counted case of each variant, or of each named one, for each problem."""
     first: dict[tuple[str, str], Result] = {}
     for result in run.results:
-        names = {result.case, f"{result.operator}/{result.variant}"}
-        if result.status == "right" and result.case in run.traffic and (not wanted or names & wanted):
+        if result.status == "right" and result.case in run.traffic and _is_wanted(result, wanted):
             first.setdefault((f"{result.operator}/{result.variant}", result.problem), result)
     yield from first.values()
 
@@ -115,8 +118,7 @@ def _chosen(run: RunData, wanted: set[str]) -> Iterator[Result]:
     """Yield the fastest case of each named variant, or of all own variants together, for each problem."""
     fastest: dict[tuple[str, str, str], Result] = {}
     for result in run.results:
-        names = {result.case, f"{result.operator}/{result.variant}"}
-        if result.status != "right" or result.measurement is None or result.library or (wanted and not names & wanted):
+        if result.status != "right" or result.measurement is None or result.library or not _is_wanted(result, wanted):
             continue
         key = result.operator, result.problem, result.variant if wanted else ""
         other = fastest.get(key)
@@ -136,7 +138,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     if distance * NEAR < 1.0:
         return _without(found, "so near its lower bound there is little left to gain")
     variants = (*catalog.variants(result.operator), *own)
-    variant = next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
+    variant = _variant_of(result, variants)
     if variant is None:
         return _without(
             found, f"{result.variant} is not among the variants; name its file: opbench advise {run.folder} FILE.cu"
@@ -155,11 +157,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels)
     if facts is None:
         return _without(found, "the run does not hold its launch")
-    subject = Subject.of_case(small, variants)
-    problems = diagnose(subject, traffic.estimated(), sources_of(variant.path, traffic))
-    advice = advise(facts, problems, variant.mechanism, subject.remedies)
-    reason = "" if advice else "no rule knows what limits it"
-    return replace(found, advice=tuple(advice), counted_case=small.name, reason=reason)
+    return _with_advice(found, facts, small, variants, traffic)
 
 
 def _advise_counted(
@@ -169,24 +167,29 @@ def _advise_counted(
     modelled = modelled_time(result, peaks, traffic)
     found = Advised(result.case, result.operator, result.problem, *(modelled or (0.0, 0.0)), modelled=True)
     variants = (*catalog.variants(result.operator), *own)
-    variant = next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
+    variant = _variant_of(result, variants)
     facts = counted_facts(result, modelled[0] / modelled[1], traffic) if modelled else None
     if facts is None or variant is None:
         missing = f"its machine code is not known: {result.resources_missing or 'nothing was compiled'}"
         return _without(found, missing if variant else f"{result.variant} is not known here")
     case = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
-    subject = Subject.of_case(case, variants)
-    problems = diagnose(subject, traffic.estimated(), sources_of(variant.path, traffic))
-    advice = [
-        replace(one, source="modelled") if one.source == "measured" else one
-        for one in advise(facts, problems, variant.mechanism, subject.remedies, least=0.0)
-    ]
-    return replace(
-        found,
-        advice=tuple(advice),
-        counted_case=result.case,
-        reason="" if advice else "no rule knows what limits it",
-    )
+    return _with_advice(found, facts, case, variants, traffic)
+
+
+def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
+    return next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
+
+
+def _with_advice(found: Advised, facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic) -> Advised:
+    """Add the advice of all rules that fit; without a measured time, also to a case that seems near its bound."""
+    subject = Subject.of_case(counted, variants)
+    problems = diagnose(subject, traffic.estimated(), sources_of(counted.variant.path, traffic))
+    least = 0.0 if found.modelled else 1 / NEAR
+    advice = advise(facts, problems, counted.variant.mechanism, subject.remedies, least)
+    if found.modelled:
+        advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
+    reason = "" if advice else "no rule knows what limits it"
+    return replace(found, advice=tuple(advice), counted_case=counted.name, reason=reason)
 
 
 def _without(found: Advised, reason: str) -> Advised:
@@ -195,7 +198,6 @@ def _without(found: Advised, reason: str) -> Advised:
 
 def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | None:
     """Return the largest example with the modes and the config of a measured case; None if none fits."""
-    modes = {name: value for name, value in result.axes.items() if isinstance(value, str)}
     config = {name: value for name, value in result.config.items() if name in (variant.configs or [{}])[0]}
     fitting = [
         Case(variant, config, problem)
@@ -204,6 +206,6 @@ def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | Non
     ]
 
     def likeness(case: Case) -> tuple[int, int]:
-        return sum(case.problem.axes.get(name) == value for name, value in modes.items()), case.problem.bytes()
+        return shared_modes(result.axes, case.problem.axes), case.problem.bytes()
 
     return max(fitting, key=likeness, default=None)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from opbench.cli.advise import advise_command
+from opbench.cli.advise import advise_command, lines
 from opbench.errors import UsageError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
 from opbench.running import advising
-from opbench.running.advising import advise_run
+from opbench.running.advising import Advised, advise_run
 from support.needs import needs_nvrtc
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
@@ -91,3 +91,10 @@ def test_the_command_prints_data() -> None:
     (case,) = json.loads(outcome.stdout)
     assert case["advice"][0]["mechanism"] == "bank_conflict_free"
     assert case["advice"][0]["gain"]["low"] >= 1
+
+
+def test_a_case_without_a_modelled_time_is_near_no_bound() -> None:
+    found = Advised("relu/mine(n=8)", "relu", "(n=8)", 0.0, 0.0, reason="its machine code is not known", modelled=True)
+    assert found.of_bound == 0.0
+    assert not found.near
+    assert found.reason in lines(found)[-1]
