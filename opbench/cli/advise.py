@@ -69,8 +69,11 @@ def _advice_lines(advice: Sequence[Advice], gains: bool) -> list[str]:
         text.append(f"  {number}. {one.binds}: {one.action}")
         text.append(f"     {one.evidence} ({one.source}){_place(one)}")
         low, middle, high = one.gain
-        spread = f"{units.ratio(low)} to {units.ratio(high)} in four of five ladder steps"
-        gain = f"gain {units.ratio(middle)} ({spread})" if gains else "gain known only from a time on a GPU"
+        gain = (
+            f"gain {units.ratio(middle)} ({units.ratio(low)} to {units.ratio(high)})"
+            if gains
+            else "gain known only from a time on a GPU"
+        )
         text.append(f"     {gain}" + (f"; see {', '.join(one.examples[:2])}" if one.examples else ""))
     return text
 
