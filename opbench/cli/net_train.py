@@ -102,7 +102,7 @@ def progress_line(standing: Standing) -> str:
     left = f" · {units.duration(standing.left_s)} left" if standing.left_s >= 1 else ""
     return (
         f"epoch {standing.epoch:.1f} · step {standing.step}/{standing.steps} · "
-        f"mean loss {standing.loss:.4f}{over}{held} · {standing.images_per_s:,.0f} images/s{left}"
+        f"mean loss {standing.loss:.4f}{over}{held} · {standing.images_per_s:,.0f} {standing.unit}/s{left}"
     )
 
 

@@ -125,6 +125,7 @@ def test_of_text_the_target_of_each_token_is_the_next_byte(tmp_path: Path) -> No
     file.write_bytes(bytes(range(41)))
     data = load_data(str(file), (2, 4), 0, "gpt2")
     assert data.images.dtype == data.targets.dtype == np.int32 and data.targets_per_item == 4
+    assert data.unit == "sequences"
     assert len(data.images) + len(data.held_images) == 10 and len(data.held_images) == 2
     everything = np.concatenate([data.images, data.held_images])
     assert sorted(everything.reshape(-1).tolist()) == list(range(40))

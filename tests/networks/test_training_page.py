@@ -100,6 +100,13 @@ def test_the_page_shows_what_the_record_has(tmp_path: Path, timed: bool) -> None
     assert "<script src" not in text and not re.search(r"https?://(?!www\.w3\.org)", text)
 
 
+def test_a_training_on_text_counts_sequences(tmp_path: Path) -> None:
+    made = record(timed=True)
+    made["data"] = {**made["data"], "unit": "sequences"}
+    page, *_ = write_training(typed(made), tmp_path)
+    assert "12,346 sequences/s" in page.read_text()
+
+
 def test_the_exchange_between_gpus_stands_on_the_page(tmp_path: Path) -> None:
     made = record(timed=True)
     made["recipe"] = {**made["recipe"], "ranks": "2", "accumulate": "1"}

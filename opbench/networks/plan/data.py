@@ -84,6 +84,11 @@ class DataSet:
         return self.images.ndim == 2 and self.images.shape == self.targets.shape
 
     @property
+    def unit(self) -> str:
+        """Return the name of the items: "images" or "sequences"."""
+        return "sequences" if self.of_text else "images"
+
+    @property
     def targets_per_item(self) -> int:
         """Return the number of classes of an item: one of a picture, one for each token of a text."""
         return self.targets.shape[1] if self.of_text else 1

@@ -160,6 +160,8 @@ class DataRecord:
     name: str
     sha256: str = ""
     items: int = 0
+    unit: str = "images"
+    """The name of the items: "images", as in older records, or "sequences"."""
 
 
 @dataclass(frozen=True)

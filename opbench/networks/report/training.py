@@ -125,6 +125,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
             ("parameters, gradients, moments, statistics", _size(opbench_state(record))),
             ("the data set, on the device", _size(record.memory.data_bytes)),
         ],
+        unit=record.data.unit,
         against=peer_rows(record),
         comparison=record.comparison,
         recipe=[(name.replace("_", " "), value) for name, value in record.recipe.items()],
@@ -143,7 +144,7 @@ def headline(record: TrainingRecord) -> list[str]:
     return [
         f"Test {name} {held} after {int(step)} steps of {pictures(record)}; {over} went from "
         f"{np.mean(losses[:few]):.4g} (first) to {np.mean(losses[-few:]):.4g} (last).",
-        f"{record.images_per_s:,.0f} images/s{over_ranks(record)}, without evaluation on the test set and "
+        f"{record.images_per_s:,.0f} {record.data.unit}/s{over_ranks(record)}, without evaluation on the test set and "
         f"checkpoints; {record.parameters:,} parameters.",
         *_step_text(record),
         *exchange_text(record),
@@ -178,7 +179,7 @@ def _size(nbytes: float) -> str:
 def _header_facts(record: TrainingRecord) -> list[tuple[str, str]]:
     epochs = len(record.losses) / record.steps_per_epoch
     return [
-        ("pictures to train with", f"{record.data.items:,}"),
+        (f"{record.data.unit} to train with", f"{record.data.items:,}"),
         ("batch", str(record.batch)),
         *([("pictures of a step", pictures(record))] if math.prod(devices(record)) > 1 else []),
         ("steps an epoch", str(record.steps_per_epoch)),

@@ -150,6 +150,8 @@ class Standing:
     score_name: str
     images_per_s: float
     left_s: float
+    unit: str = "images"
+    """The name of what `images_per_s` counts: "images" or "sequences"."""
 
     @property
     def averaged_steps(self) -> int:

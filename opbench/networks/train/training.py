@@ -367,6 +367,7 @@ class Trainer(TrainingState):
             self.score_name,
             rate,
             (self.recipe.steps - self.step) * self.pictures / rate,
+            self.data.unit,
         )
 
     # The test set ----------------------------------------------------------------------------------------------

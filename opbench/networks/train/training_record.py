@@ -41,7 +41,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
         command=training.options.command,
         network=training.network.name,
         recipe={key: str(value) for key, value in asdict(training.recipe).items()},
-        data=DataRecord(training.data.name, training.data.sha256, training.data.items),
+        data=DataRecord(training.data.name, training.data.sha256, training.data.items, training.data.unit),
         batch=training.batch,
         steps_per_epoch=training.steps_per_epoch,
         precision=training.options.precision,
