@@ -1,0 +1,97 @@
+// /// opbench
+// mechanism = ["coalesced", "block_reduction", "grid_stride", "vectorised_access", "unrolled"]
+//
+// [supports]
+// low   = ["negated", "zero"]
+// dtype = ["f32", "bf16"]
+//
+// [define]
+// BF16  = "dtype == 'bf16'"
+// BINS  = "bins"
+// LOW   = "lower_edge"
+// WIDTH = "width"
+// LANES = "8 if dtype == 'bf16' else 4"
+//
+// [[launch]]
+// zero = "counts"
+//
+// [[launch]]
+// kernel = "histogram_vectors"
+// grid   = ["min(cdiv(n, LANES * BLOCK), BLOCKS_PER_SM * sm_count)"]
+// block  = ["BLOCK"]
+// args   = ["x", "counts", "n"]
+//
+// [variant.vectorised]
+// title     = "a histogram per warp, UNROLL loads of 16 bytes in flight per thread"
+// builds_on = "warp_copies"
+// tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [4, 2, 8], UNROLL = [4, 2, 8] }
+// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// requires  = ["bins * BLOCK // 32 <= 12288"]
+// define    = { COPIES = "BLOCK // 32", BY_LANE = "0" }
+//
+// [variant.lane_copies]
+// title     = "COPIES histograms per block, one for each lane's number modulo COPIES: lanes use different banks"
+// builds_on = "vectorised"
+// mechanism = ["bank_conflict_free"]
+// tune      = { BLOCK = [512, 1024, 256], BLOCKS_PER_SM = [4, 2, 6], UNROLL = [4, 2, 8], COPIES = [32, 8] }
+// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// requires  = ["bins * COPIES <= 12288"]
+// define    = { BY_LANE = "1" }
+// ///
+//
+// `vectorised` reads 16 bytes per load and starts UNROLL loads before it counts. In `lane_copies` the copies of a bin lie
+// next to each other. With 32 copies each lane has a bank of its own, so the lanes of a warp never wait for each other,
+// even if all elements are in one bin; warps share the copies, because their additions pass the memory one after the
+// other anyway. (Copies per thread: Podlozhnyuk, Histogram calculation in CUDA, NVIDIA 2007.) Limit: HBM, reading only.
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
+typedef Vector<T, LANES> Lanes;
+typedef Packed<T, LANES> Pack;
+constexpr int STRIDE = BY_LANE ? COPIES : 1, COPY = BY_LANE ? 1 : BINS;  // words between bins, and between copies
+
+__device__ __forceinline__ void count(int* own, float value) {
+    constexpr float low = LOW, width = WIDTH, scale = BINS / width;
+    if (value >= low && value <= low + width) atomicAdd(own + min((int)((value - low) * scale), BINS - 1) * STRIDE, 1);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) histogram_vectors(const T* __restrict__ x, int* counts, int n) {
+    // x [n], aligned to 16 bytes; counts [BINS], zero at the start
+    __shared__ int copies[COPIES * BINS];
+    int* own = copies + (BY_LANE ? threadIdx.x % COPIES : threadIdx.x / 32 * BINS);
+    for (int i = threadIdx.x; i < COPIES * BINS; i += BLOCK) copies[i] = 0;
+    __syncthreads();
+    const unsigned whole = (unsigned)n / LANES, stride = gridDim.x * BLOCK;
+    const unsigned thread = blockIdx.x * BLOCK + threadIdx.x;
+    const Pack* packs = reinterpret_cast<const Pack*>(x);
+    unsigned first = thread;
+    for (; first + (UNROLL - 1) * stride < whole; first += UNROLL * stride) {
+        Lanes loaded[UNROLL];
+#pragma unroll
+        for (int k = 0; k < UNROLL; ++k) loaded[k].raw = __ldcs(packs + first + k * stride);
+#pragma unroll
+        for (int k = 0; k < UNROLL; ++k)
+#pragma unroll
+            for (int i = 0; i < LANES; ++i) count(own, (float)loaded[k].lane(i));
+    }
+    for (; first < whole; first += stride) {
+        Lanes loaded;
+        loaded.raw = __ldcs(packs + first);
+#pragma unroll
+        for (int i = 0; i < LANES; ++i) count(own, (float)loaded.lane(i));
+    }
+    const unsigned rest = LANES * whole + thread;  // the n % LANES elements left over go to the first threads
+    if (rest < n) count(own, (float)x[rest]);
+    __syncthreads();
+    for (int bin = threadIdx.x; bin < BINS; bin += BLOCK) {
+        int sum = 0;
+#pragma unroll 8
+        for (int copy = 0; copy < COPIES; ++copy) {
+            const int turn = BY_LANE ? (copy + threadIdx.x) % COPIES : copy;  // neighbours read different banks
+            sum += copies[bin * STRIDE + turn * COPY];
+        }
+        if (sum != 0) atomicAdd(counts + bin, sum);
+    }
+}
