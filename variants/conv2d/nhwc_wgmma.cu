@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
 #if FETCHED
-    typedef ResidualSmem<BM / 128, BN> Slabs;
+    typedef OperandSmem<BM / 128, BN> Slabs;
     const unsigned residual_barriers = slabs + Slabs::block_bytes;
     Stages ring(memory, residual_barriers + Slabs::barrier_bytes);
     if (threadIdx.x == 0) Slabs::init(residual_barriers);
@@ -197,7 +197,8 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                               [](float x, float y) { return fmaxf(x + y, 0.0f); });
 #endif
 #if FETCHED
-                residual.add_and_store(sum[i], i, &map_out, row, tile.column, pixels, k);
+                residual.store_combined(sum[i], i, &map_out, row, tile.column, pixels, k,
+                                        [](float x, float y) { return fmaxf(x + y, 0.0f); });
 #elif BK == 64
                 out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, k);
 #else

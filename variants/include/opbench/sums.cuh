@@ -160,16 +160,16 @@ __device__ __forceinline__ void load_four(unsigned (&to)[4], unsigned row) {
                  : "memory");
 }
 
-// A residual of the output's shape, in bf16, added to sums and clipped at zero. TMA fetches it into slabs of 16 rows of
-// 64 columns, as many as a warp's sums have, while these are computed; the result leaves from the same slabs. Both maps
+// Another operand of the output's shape, in bf16, combined with the sums. TMA fetches it into slabs of 16 rows of 64
+// columns, as many as a warp's sums have, while these are computed; the result leaves from the same slabs. Both maps
 // have boxes of 64 x 16. For the consumers' warps, 4 to 11 of the block; a warp's next 16 rows are 64 rows further.
 template <int tiles, int columns_of_sums>
-struct ResidualSmem {
+struct OperandSmem {
     static constexpr int slab_bytes = 16 * 128, parts = columns_of_sums / 64, warp_bytes = tiles * parts * slab_bytes,
                          block_bytes = 8 * warp_bytes, barrier_bytes = 8 * 8;
     unsigned memory, barrier, phase = 0;
 
-    __device__ __forceinline__ ResidualSmem(unsigned memory_, unsigned barriers)
+    __device__ __forceinline__ OperandSmem(unsigned memory_, unsigned barriers)
         : memory(memory_ + (threadIdx.x / 32 - 4) * warp_bytes), barrier(barriers + (threadIdx.x / 32 - 4) * 8) {}
     // Call in one thread, before the block synchronises.
     __device__ __forceinline__ static void init(unsigned barriers) {
@@ -194,9 +194,10 @@ struct ResidualSmem {
         wait_for(barrier, phase);
         phase ^= 1;
     }
-    template <int count>
-    __device__ __forceinline__ void add_and_store(const float (&d)[count], int tile, const TensorMap* map, int row,
-                                                  int column, int rows, int columns) const {
+    // Store combine(sum, operand).
+    template <int count, class Combine>
+    __device__ __forceinline__ void store_combined(const float (&d)[count], int tile, const TensorMap* map, int row,
+                                                   int column, int rows, int columns, const Combine& combine) const {
         const unsigned lane = threadIdx.x % 32, line = lane % 16;
 #pragma unroll
         for (int part = 0; part < parts; ++part) {
@@ -205,17 +206,16 @@ struct ResidualSmem {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 const unsigned at = slab + line * 128 + ((2 * j + lane / 16) ^ line % 8) * 16;
-                unsigned residual[4];
-                load_four(residual, at);
+                unsigned operand[4];
+                load_four(operand, at);
                 const float* from = d + part * 32 + j * 8;
 #pragma unroll
                 for (int pair = 0; pair < 4; ++pair) {
-                    const float low = __uint_as_float(residual[pair] << 16);
-                    const float high = __uint_as_float(residual[pair] & 0xffff0000u);
-                    residual[pair] =
-                        pack_bf16(fmaxf(from[pair * 2] + low, 0.0f), fmaxf(from[pair * 2 + 1] + high, 0.0f));
+                    const float low = __uint_as_float(operand[pair] << 16);
+                    const float high = __uint_as_float(operand[pair] & 0xffff0000u);
+                    operand[pair] = pack_bf16(combine(from[pair * 2], low), combine(from[pair * 2 + 1], high));
                 }
-                store_matrices(at, residual[0], residual[1], residual[2], residual[3]);
+                store_matrices(at, operand[0], operand[1], operand[2], operand[3]);
             }
             fence_async();
             __syncwarp();
