@@ -29,7 +29,7 @@ SHOWN = 3
 @variants_option
 @json_option
 def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Path, ...], as_json: bool) -> None:
-    """Say what limits the cases of a run, what to change, and how much that gains.
+    """Say what limits the cases of a run, or the nodes of a network, what to change, and how much that gains.
 
     For each problem of a GPU run, the fastest variant of your own is judged [or each variant, file or case that is
     named]. Times and launches are those of the run; accesses are counted here, on the CPU, at a small problem. Of a run
@@ -37,9 +37,10 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
     docs/advice.md
     """
     from opbench.kernels.folders import Catalog
+    from opbench.networks.records.network_run import read_case_run
     from opbench.running.advising import advise_run
 
-    found = advise_run(run, names, Catalog(roots), gpu)
+    found = advise_run(run, names, Catalog(roots), gpu, read_case_run)
     if as_json:
         click.echo(json.dumps([one.to_json() for one in found], indent=1))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -64,13 +64,21 @@ class Advised:
         return found
 
 
-def advise_run(folder: Path, names: Sequence[str], catalog: Catalog, gpu: str = "h200") -> list[Advised]:
+def advise_run(
+    folder: Path,
+    names: Sequence[str],
+    catalog: Catalog,
+    gpu: str = "h200",
+    read: Callable[[Path], RunData] = read_run,
+) -> list[Advised]:
     """Return advice on the fastest own variant of each problem of a run, or on the named variants, files and cases.
+
+    `read` returns the run in a folder.
 
     Of a run on the CPU, on all variants; its times are modelled for `gpu`. Raises UsageError if the run has neither
     times nor counts, or none of a name.
     """
-    run = read_run(folder)
+    run = read(folder)
     counted = run.header.backend == "cpu"
     if counted and not run.traffic:
         measure = next_command("run", run.header.suite or "OPERATOR")
@@ -154,6 +162,9 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     _, compiled = next(resources_of([small], gpu), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
         return _without(found, f"its machine code is not known: {compiled.missing or 'nothing was compiled'}")
+    if not result.resources:  # such as a node of a network, whose record has no launches
+        measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
+        result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
     facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels)
     if facts is None:
         return _without(found, "the run does not hold its launch")

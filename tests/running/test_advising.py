@@ -13,6 +13,7 @@ from opbench.cli.advise import advise_command, lines
 from opbench.errors import UsageError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
+from opbench.networks.records.network_run import read_case_run
 from opbench.running import advising
 from opbench.running.advising import Advised, advise_run
 from support.needs import needs_nvrtc
@@ -48,6 +49,14 @@ def test_only_the_fastest_own_variant_of_a_problem_is_chosen() -> None:
     whole = advise_run(QUICK, [], Catalog())
     assert len({(one.operator, one.problem) for one in whole}) == len(whole)
     assert all("torch" not in one.case for one in whole)
+
+
+@needs_nvrtc
+def test_a_node_of_a_network_gets_advice_from_the_launch_that_its_case_has() -> None:
+    run = QUICK.parent / "networks" / "unet-1-bf16"
+    node = next(r for r in read_case_run(run).results if r.operator == "conv2d" and r.axes["c"] == 512)
+    (found,) = advise_run(run, [node.case], Catalog(), "h100", read_case_run)
+    assert found.advice and found.advice[0].binds == "idle multiprocessors" and found.time_s
 
 
 def test_an_unknown_variant_is_refused() -> None:
