@@ -36,13 +36,15 @@ def bind(
     written: Collection[str] = (),
     setup: bool | None = None,
     traced: bool = False,
+    overlapped: bool = True,
 ) -> Binding:
     """Bind a case to buffers, given by name: its tensors and its workspaces.
 
     `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `written` are inputs that the
     launches just before may write: a programmatic launch that reads one of them early then waits for the end of those
     launches instead of overlapping them. `setup` selects the setup launches (True), the others (False) or all (None);
-    only their buffers are needed. `traced` loads the build that traces run, so that one build serves both.
+    only their buffers are needed. `traced` loads the build that traces run, so that one build serves both. Without
+    `overlapped`, no launch starts before the end of the launch before it (no programmatic dependent launch).
 
     Raises LaunchError for what the device rejects, CompileError, and UsageError for an invalid header or library file.
     """
@@ -53,6 +55,8 @@ def bind(
     # A first launch whose predecessor is not part of this binding has nothing to wait for.
     if launches and launches[0] is not every[0]:
         launches[0] = replace(launches[0], programmatic=False)
+    if not overlapped:
+        launches = [replace(launch, programmatic=False) for launch in launches]
     for number, launch in enumerate(launches):
         if not launch.programmatic:
             break  # it starts after all earlier launches have ended, so later launches are safe, too

@@ -141,7 +141,7 @@ def finish(options: NetOptions, as_json: bool) -> None:
     if as_json:
         leave(code, lambda: click.echo(json.dumps(record.to_json())))
     else:
-        leave(code, lambda: print_network(record, stdout_console()))
+        leave(code, lambda: print_network(record, stdout_console(), paths.from_here(str(options.out))))
 
 
 # Arguments --------------------------------------------------------------------------------------------------------

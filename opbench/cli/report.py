@@ -102,7 +102,9 @@ def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
     record = read_network(run)
     for path in write_network(record, run if run.is_dir() else run.parent):
         click.echo(f"wrote {path}", err=True)
-    return lambda: click.echo(json.dumps(record.to_json())) if as_json else print_network(record, stdout_console())
+    if as_json:
+        return lambda: click.echo(json.dumps(record.to_json()))
+    return lambda: print_network(record, stdout_console(), paths.from_here(str(run)))
 
 
 @click.command("ceiling")

@@ -114,6 +114,29 @@ def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: 
     return Ratio(math.exp(middle), math.exp(low), math.exp(high), min(top.coverage, bottom.coverage))
 
 
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two medians with its interval."""
+
+    value: float
+    low: float
+    high: float
+    coverage: float
+
+    @property
+    def is_noise(self) -> bool:
+        """Return whether the interval contains 0, so that the difference may be chance."""
+        return self.low <= 0 <= self.high
+
+
+def interval_difference(first: float, of_first: Interval, second: float, of_second: Interval) -> Difference:
+    """Return `first` minus `second`, two independent estimates, from their intervals (MOVER, as in `median_ratio`)."""
+    middle = first - second
+    low = middle - math.hypot(first - of_first.low, of_second.high - second)
+    high = middle + math.hypot(of_first.high - first, second - of_second.low)
+    return Difference(middle, low, high, min(of_first.coverage, of_second.coverage))
+
+
 def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of the share `count` of `total`: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
     if not 0 <= count <= total or total == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -124,3 +125,13 @@ def test_a_workspace_belongs_to_a_node() -> None:
         plan_memory(graph, {"conv9": 100})
     with refuses("not-allowed", "conv1", value=-1):
         plan_memory(graph, {"conv1": -1})
+
+
+def test_without_sharing_no_two_buffers_overlap() -> None:
+    graph = apply_passes(NETWORKS["lenet"]())[0]
+    spaces = {graph.nodes[0].name: 1000}
+    plan = plan_memory(graph, spaces, share=False)
+    sizes = {name: -(-graph.values[name].nbytes // ALIGNMENT) * ALIGNMENT for name in plan.offsets}
+    places = sorted([(plan.offsets[name], size) for name, size in sizes.items()] + [(plan.workspaces["conv1"], 1024)])
+    assert all(at + size <= then for (at, size), (then, _) in itertools.pairwise(places))
+    assert plan.peak_bytes == plan.naive_bytes > plan_memory(graph, spaces).peak_bytes

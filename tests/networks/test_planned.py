@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import opbench
 from opbench import Builder, UsageError
 from opbench.graph.graph import Graph
-from opbench.networks.plan.running import allowed_norm
+from opbench.networks.plan.output_check import allowed_norm
 from support.builders.random_networks import inputs_of, networks
 from support.builders.small_networks import residual
 

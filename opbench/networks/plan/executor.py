@@ -145,10 +145,11 @@ class Network:
 
     # Memory and state ---------------------------------------------------------------------------------------------
 
-    def memory(self, parallel: bool = False) -> MemoryPlan:
-        """Return where activations and workspaces are placed in one arena."""
+    def memory(self, parallel: bool = False, share: bool = True) -> MemoryPlan:
+        """Return where activations and workspaces are placed in one arena; without `share`, none overlap."""
         sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
-        return plan_memory(self.graph, {name: size for name, size in sizes.items() if size}, parallel=parallel)
+        needed = {name: size for name, size in sizes.items() if size}
+        return plan_memory(self.graph, needed, parallel=parallel, share=share)
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Write arrays of the state by name; each has the stored dtype, which is uint16 for bf16."""
@@ -200,12 +201,23 @@ class Context:
     """
 
     def __init__(
-        self, network: Network, *, graph: bool = True, parallel: bool = False, left_out: Collection[str] = ()
+        self,
+        network: Network,
+        *,
+        graph: bool = True,
+        parallel: bool = False,
+        left_out: Collection[str] = (),
+        overlapped: bool = True,
+        share_memory: bool = True,
     ) -> None:
-        """Create a context; nodes in `left_out` are not bound, so the rest can be timed but not run as a network."""
-        self.network = network
+        """Create a context; nodes in `left_out` are not bound, so the rest can be timed but not run as a network.
+
+        Without `overlapped`, each kernel starts after the end of the kernel before it, and without `share_memory` each
+        value has memory of its own.
+        """
+        self.network, self._overlapped = network, overlapped
         nodes = [node for node in network.graph.nodes if node.name not in left_out]
-        self.memory = network.memory(parallel)
+        self.memory = network.memory(parallel, share_memory)
         self._allocated: dict[str, Buffer] = {}
         self._graph: Recording | None = None
         self.bindings: dict[str, Binding] = {}
@@ -280,7 +292,8 @@ class Context:
             case, backend = self.network.cases[node.name], self.network.backend
             buffers |= {**self._workspaces(node), **self.network.prepared(node)}
             setup = False if self.network.preparation(node).launches else None
-            binding = bind(backend, case, buffers, self.network.sm_count(node), written=written, setup=setup)
+            sm_count, overlapped = self.network.sm_count(node), self._overlapped
+            binding = bind(backend, case, buffers, sm_count, written=written, setup=setup, overlapped=overlapped)
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}", cause=error) from None
         self.bindings[node.name] = binding

@@ -6,6 +6,7 @@ management for deep neural net inference" (2020); the problem itself is NP-hard.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,13 +54,19 @@ class _Buffer:
 
 
 def plan_memory(
-    graph: Graph, workspaces: Mapping[str, int] | None = None, *, parallel: bool = False, keep_inputs: bool = True
+    graph: Graph,
+    workspaces: Mapping[str, int] | None = None,
+    *,
+    parallel: bool = False,
+    keep_inputs: bool = True,
+    share: bool = True,
 ) -> MemoryPlan:
     """Return offsets for all values and for `workspaces`, which gives bytes by node.
 
     With `parallel`, nodes of independent branches may run at the same time: two values share memory only if the graph
     orders every user of one before the producer of the other. Otherwise nodes run one after another in graph order.
     With `keep_inputs`, inputs stay intact to the end, so that a network can run again without writing them again.
+    Without `share`, each value and workspace has memory of its own.
     """
     for node, size in (workspaces or {}).items():
         graph.node(node)
@@ -79,9 +86,12 @@ def plan_memory(
     ]
     buffers = [*values, *extra]
     before = _ancestors(graph) if parallel else [(1 << index) - 1 for index in range(len(graph.nodes))]
-    apart = [[_may_share(one, other, before) for other in buffers] for one in buffers]
     lower_bound = max(_live_bytes(buffers, len(graph.nodes)), default=0)
-    places = _best_places(buffers, apart, lower_bound)
+    if share:
+        apart = [[_may_share(one, other, before) for other in buffers] for one in buffers]
+        places = _best_places(buffers, apart, lower_bound)
+    else:
+        places = list(itertools.accumulate((buffer.size for buffer in buffers), initial=0))[:-1]
     return MemoryPlan(
         offsets={buffer.name: place for buffer, place in zip(values, places, strict=False)},
         workspaces={buffer.name: place for buffer, place in zip(extra, places[len(values) :], strict=True)},

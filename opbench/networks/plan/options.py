@@ -137,6 +137,9 @@ class NetOptions(ChoosingOptions):
         "as a CUDA graph and called from Python.",
         choices=("torch",),
     )
+    attribution: bool = option(
+        False, "Also undo each choice of the plan alone, check the outputs, and time both: what each choice saves."
+    )
     weights: str = option(
         "",
         "Weights from a .safetensors file, or `digits` for a LeNet that was trained on digits "
@@ -162,6 +165,12 @@ class NetOptions(ChoosingOptions):
                 subject="--layout",
                 value=self.layout,
                 allowed=LAYOUTS,
+            )
+        if self.attribution and not self.check:
+            raise UsageError(
+                "--attribution times only what agrees with the reference; remove --no-check",
+                kind="exclusive",
+                subject=("--attribution", "--no-check"),
             )
 
     def _needs_clock(self) -> str:

@@ -266,6 +266,21 @@ def defaults(
 
     The inputs in `constant` do not change.
     """
+    ladder, fitting = _ladder_of(catalog, node, precision)
+    return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
+
+
+def plainest(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> Case:
+    """Return the case of the lowest variant of the ladder that fits a node; no library."""
+    _, fitting = _ladder_of(catalog, node, precision)
+    return next((case for case in fitting if device is None or device.runs(case)), fitting[0])
+
+
+def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Variant], list[Case]]:
+    """Return the variants of a node's operator in a precision, without libraries, and the cases that fit the node.
+
+    Both are in the ladder's order, plainest first. Raises UsageError if no case fits.
+    """
     ladder = [
         v
         for v in _reproducible_variants(catalog, node.operator)
@@ -283,7 +298,7 @@ def defaults(
             subject=node.name,
             value=precision,
         )
-    return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
+    return ladder, fitting
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:

@@ -25,6 +25,8 @@ from opbench.insight.defaults import target
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays
+from opbench.networks.plan.alternatives import Planned
+from opbench.networks.plan.attribution import Attribution
 from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, plan_network, results_for
 from opbench.networks.plan.data import DATA_OF
 from opbench.networks.plan.executor import Context, Network, require_fitting
@@ -33,11 +35,13 @@ from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
 from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.output_check import allowed_norm, check_outputs
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.networks.plan.torch_comparison import AGREEMENT, Peer, facts_of, peers, require_known, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.networks.plan.torch_module import to_module
+from opbench.networks.records.attribution import AttributionRecord
 from opbench.networks.records.checkpoints import trained_weights
 from opbench.networks.records.network import (
     FORMAT,
@@ -63,11 +67,6 @@ from opbench.running.revision import revision
 from opbench.running.runner import Progress, Tell
 from opbench.running.worker import Worker
 from opbench.timing.host import HostTime
-
-END_TO_END = 4.0
-"""Allowed error of the outputs: rounding errors add up as a random walk, so this factor times the root of the node
-count.
-"""
 
 
 def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Record:
@@ -101,8 +100,11 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
         worker.stop()  # Free the worker's memory on the GPU for the network.
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE_WEIGHTS not in options.without)
     decided.append(prepared_text(network))
+    planned = Planned(
+        original, graph, plan, rewrites, results, options, catalog, target(environment), network.backend.sm_count
+    )
     try:
-        record = _measure_network(network, options, original, inputs, environment, checks, tell)
+        record = _measure_network(network, options, planned, inputs, environment, checks, tell)
     finally:
         network.close()
     record = replace(
@@ -188,7 +190,7 @@ def _check_all_nodes(
 def _measure_network(
     network: Network,
     options: NetOptions,
-    original: Graph,
+    planned: Planned,
     inputs: Arrays,
     environment: Environment,
     checks: Mapping[str, NodeVerdict],
@@ -199,42 +201,48 @@ def _measure_network(
     A network with a node that is not right does not run as a whole, because its behaviour is unknown. Its other nodes
     are timed.
     """
-    graph, backend = network.graph, network.backend
+    graph, backend, original = network.graph, network.backend, planned.original
     left_out = [name for name, check in checks.items() if not check.right]
     context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
     outputs: Arrays = {}
+    reference: Mapping[str, np.ndarray] = {}
     ends: dict[str, OutputVerdict] = {}
     total, between_s = None, None
     samples_s: dict[str, list[float]] = {}
     host: HostTime | None = None
     peers: dict[str, PeerRecord] = {}
     fault = ""
+    attribution: AttributionRecord | None = None
     try:
         number = len(graph.nodes)
         if not left_out:
             tell(Progress("run", "the whole network", number, number))
             outputs = context.run(inputs)
-            reference = original.reference_outputs(inputs) if options.check else {}
-            ends = _check_outputs(graph, network.cases, outputs, reference) if options.check else {}
+            reference = original.reference_outputs(inputs) if options.check else reference
+            ends = check_outputs(graph, network.cases, outputs, reference) if options.check else {}
         ceilings = _known_ceilings(environment, backend, options.gpu)
+        attributed = options.attribution and not left_out and all(end.right for end in ends.values())
+        parts = Attribution(planned, network, context, inputs, reference, ceilings)
         if isinstance(backend, Timed):
             if not left_out:
                 tell(Progress("measure", "the whole network", number, number))
             clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
             turns = NetworkLaunches(context, inputs, AGREEMENT * allowed, whole=not left_out)
-            with (
-                contextlib.closing(turns),
-                _prepared_peers(options, original, turns.contents, backend) as (found, versions),
-            ):
-                if not left_out:
-                    facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
-                    both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
-                    total, host, peers = both.total, both.host, both.peers
-                between_s = clock.between
-                samples_s = node_samples(context, clock, turns)
-                turns.check_state()
+            with contextlib.closing(turns):
+                with _prepared_peers(options, original, turns.contents, backend) as (found, versions):
+                    if not left_out:
+                        facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
+                        both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
+                        total, host, peers = both.total, both.host, both.peers
+                    between_s = clock.between
+                    samples_s = node_samples(context, clock, turns)
+                    turns.check_state()
+                if attributed and not turns.fault:
+                    attribution = replace(parts, clock=clock, turns=turns).measure(tell)
             fault = turns.fault
-            total = None if fault else total
+            total, attribution = (None, None) if fault else (total, attribution)
+        elif attributed:
+            attribution = parts.measure(tell)
     finally:
         context.close()
     memory = context.memory
@@ -280,6 +288,7 @@ def _measure_network(
         classes=_recognised_classes(outputs, options.labels),
         check=_network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
         peers=peers,
+        attribution=attribution,
     )
 
 
@@ -371,25 +380,6 @@ def _with_choice(node: NodeRecord, plan: Plan) -> NodeRecord:
     return replace(
         node, source=choice.source, tied_with=tuple(choice.tied_with), lead=choice.lead, alone_s=choice.kernel_s
     )
-
-
-def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
-    """Return the tolerance of a network's outputs, relative, in norm, from the roundings of its nodes."""
-    steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
-    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
-
-
-def _check_outputs(
-    graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
-) -> dict[str, OutputVerdict]:
-    """Compare the outputs with the float64 reference of the whole network before all passes."""
-    allowed = allowed_norm(graph, cases)
-    verdicts: dict[str, OutputVerdict] = {}
-    for name, out in outputs.items():
-        want = reference[name]
-        norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
-        verdicts[name] = OutputVerdict(norm, allowed, bool(norm <= allowed))
-    return verdicts
 
 
 def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.networks.records.attribution import AttributionRecord
 from opbench.paths import write_atomically
 from opbench.records import from_json, read_record, to_json, with_new_keys
 from opbench.results.header import Revision
@@ -233,6 +234,8 @@ class Record:
     peer_versions: dict[str, str] = field(default_factory=dict)
     """Versions in older records, for all peers."""
     passes: tuple[PassRecord, ...] = ()
+    attribution: AttributionRecord | None = None
+    """The choices undone one by one; None without `--attribution`, and in older records."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Record:
@@ -377,6 +380,13 @@ def least_time(record: Record) -> float | None:
 def alone_time(record: Record) -> float | None:
     """Return the sum of the variants' times measured alone, in seconds; None if one was not measured."""
     return _sum_known([node.alone_s for node in record.nodes])
+
+
+def recoverable_s(node: NodeRecord) -> float:
+    """Return the seconds of a node above its lower bound: its time times (1 - bound / time); 0 if one is unknown."""
+    if node.kernel_s is None or node.bound_s is None:
+        return 0.0
+    return max(0.0, node.kernel_s - node.bound_s)
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:

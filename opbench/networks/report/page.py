@@ -12,8 +12,10 @@ from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import datasheet
 from opbench.networks.records.network import NodeRecord, NodeVerdict, Record, batch, by_time, node_sum, variant_of
 from opbench.networks.report import phrases
+from opbench.networks.report.attribution import attribution_rows, attribution_sentences, waterfall_chart
 from opbench.networks.report.drawing import graph_chart
 from opbench.networks.report.figures import memory_chart, timeline_chart
+from opbench.networks.report.work_next import WorkNode, work_nodes
 from opbench.paths import next_command, write_atomically
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import Chart
@@ -36,7 +38,7 @@ def write_network(record: Record, folder: Path) -> list[Path]:
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        charts = (graph_chart(record), timeline_chart(record), memory_chart(record))
+        charts = (graph_chart(record), timeline_chart(record), memory_chart(record), waterfall_chart(record))
         page = render(record, *(_chart_for_page(chart) for chart in charts))
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in charts if chart}
     files = {PAGE: page.encode("utf-8"), **pictures}
@@ -63,7 +65,7 @@ def _chart_for_page(chart: Chart | None) -> Drawn:
     return {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
 
 
-def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
+def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: Drawn = None) -> str:
     """Return the page with its charts."""
     known = record.ceilings
     largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
@@ -85,6 +87,11 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn) -> str:
         graph=graph,
         timeline=timeline,
         memory=memory,
+        steps=steps,
+        choices=attribution_rows(record),
+        choice_sentences=attribution_sentences(record),
+        choices_timed=any(one.times for one in record.attribution.alternatives) if record.attribution else False,
+        work=[_work_row(one) for one in work_nodes(record)],
         timed=node_sum(record) is not None,
         between=_gap_note(record),
         nodes=[_node_row(node, numbers[node.name], record, largest) for node in by_time(record)],
@@ -150,6 +157,22 @@ def _versions(record: Record) -> str:
     named = [peer.versions for peer in record.peers.values() if peer.versions]
     versions = record.peer_versions or (named[0] if named else {})
     return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions unknown"
+
+
+def _work_row(one: WorkNode) -> dict[str, JSON]:
+    node = one.node
+    variant, config = variant_of(node)
+    return {
+        "name": node.name,
+        "variant": f"{node.operator}/{variant}",
+        "config": config,
+        "time": units.time(node.kernel_s),
+        "least": units.time(node.bound_s),
+        "bound": node.bound or "",
+        "above": units.time(one.recoverable_s),
+        "share": units.percent(one.share),
+        "commands": one.commands,
+    }
 
 
 def _gap_note(record: Record) -> str:

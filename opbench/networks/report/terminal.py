@@ -9,14 +9,16 @@ from rich.text import Text
 from opbench import units
 from opbench.networks.records.network import NodeRecord, Record, by_time, node_sum, variant_of
 from opbench.networks.report import phrases
+from opbench.networks.report.attribution import attribution_sentences, attribution_table
+from opbench.networks.report.work_next import work_nodes
 from opbench.report.columns import align_columns
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def print_network(record: Record, console: Console) -> None:
-    """Print the nodes, slowest first, then the run in sentences."""
+def print_network(record: Record, console: Console, run: str = "RUN") -> None:
+    """Print the nodes, slowest first, then the run in sentences; `run` is the folder that commands name."""
     console.print(Text(phrases.headline_name(record), style="bold"), soft_wrap=True)
     wrong = {n.name: n for n in record.nodes if n.is_wrong}
     names = [node.name for node in by_time(record)]
@@ -29,8 +31,28 @@ def print_network(record: Record, console: Console) -> None:
         console.print(Text(f"  {name} ({node.case}): {phrases.fault(node)}: {reason}", style="red"), soft_wrap=True)
     for sentence in phrases.headline(record):
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
+    if record.attribution:
+        _print_attribution(record, console)
+    if work := work_nodes(record, run):
+        console.print(Text("Nodes with the most time above their lower bounds:", style="bold"), soft_wrap=True)
+    for one in work:
+        console.print(Text(f"  {one.sentence}"), soft_wrap=True)
+        for command in one.commands:
+            console.print(Text(f"    {command}", style="dim"), soft_wrap=True)
     for notice in phrases.notices(record):
         console.print(Text(f"! {notice}", style="yellow"), soft_wrap=True)
+
+
+def _print_attribution(record: Record, console: Console) -> None:
+    """Print what each choice saves: a line per choice that was undone, then the steps from PyTorch to opbench."""
+    head, rows = attribution_table(record)
+    first, *lines = align_columns(head, rows, left=(0, len(head) - 1))
+    console.print(Text("What each choice saves, undone alone:", style="bold"), soft_wrap=True)
+    console.print(Text(f"  {first}", style="dim"), soft_wrap=True)
+    for line in lines:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    for sentence in attribution_sentences(record):
+        console.print(Text(sentence.replace("`", "")), soft_wrap=True)
 
 
 def _table(record: Record) -> list[str]:

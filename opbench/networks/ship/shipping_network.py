@@ -19,8 +19,9 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, to_storage
 from opbench.networks.plan.choosing import apply_enabled_passes, plan_network
 from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.output_check import END_TO_END
 from opbench.networks.plan.plan import Plan
-from opbench.networks.plan.running import END_TO_END, make_graph, make_inputs
+from opbench.networks.plan.running import make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
 from opbench.records import JSON
 from opbench.shipping.building import cmakelists, makefile, table

@@ -1,0 +1,220 @@
+"""Alternatives of a planned network: each has one choice of the plan undone, and everything else as planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opbench.backend.base import Arena, Recorder
+from opbench.graph.graph import Graph
+from opbench.graph.layouts import has_image_layouts, with_layouts
+from opbench.graph.passes import PASSES
+from opbench.insight.defaults import ChosenFor
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.fusion import fused_nodes, split_fused, split_name
+from opbench.networks.plan.options import NetOptions
+from opbench.networks.plan.plan import Plan, PlanOptions, Results, choose, defaults, plainest
+from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, constants
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan was made of and for."""
+
+    original: Graph
+    """The network before any pass."""
+    graph: Graph
+    """The network as it runs."""
+    plan: Plan
+    rewrites: Sequence[Rewrite]
+    """The passes, and what each changed."""
+    results: Results
+    options: NetOptions
+    catalog: Catalog
+    device: ChosenFor | None
+    sm_count: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """A network that can run: its graph, the case of each node, and how the nodes are launched."""
+
+    graph: Graph
+    cases: Mapping[str, Case]
+    unmeasured: int = 0
+    """Number of nodes that the plan lacks and whose case was chosen without a measurement."""
+    prepare: bool = True
+    recorded: bool = True
+    """Whether all launches are one CUDA graph."""
+    parallel: bool = False
+    overlapped: bool = True
+    share_memory: bool = True
+
+    def context(self, network: Network) -> Context:
+        """Return a context of a network with this graph and these cases."""
+        return Context(
+            network,
+            graph=self.recorded,
+            parallel=self.parallel,
+            overlapped=self.overlapped,
+            share_memory=self.share_memory,
+        )
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One choice and what runs if the choice is undone; `form` plans it, and raises UsageError if that fails."""
+
+    choice: str
+    instead: str
+    form: Callable[[], Form]
+    additive: bool = True
+    """As in `AlternativeRecord`."""
+    changes_launches: bool = False
+    """Whether only the launches differ, so that the host's time is of interest, too."""
+
+
+def full_form(planned: Planned, network: Network) -> Form:
+    """Return the network as planned."""
+    options = planned.options
+    return Form(network.graph, network.cases, 0, network.prepare, options.graph, options.parallel)
+
+
+def alternatives(planned: Planned, network: Network, context: Context) -> Iterator[Alternative]:
+    """Yield one alternative for each choice of the plan that can be undone; precision is not a choice."""
+    full, nodes = full_form(planned, network), network.graph.nodes
+    for rewrite in planned.rewrites:
+        if rewrite.name in PASSES and rewrite.on and rewrite.notes:
+            instead = PLAIN_PASSES.get(rewrite.name, "the nodes stay separate")
+            yield Alternative(rewrite.name, instead, lambda name=rewrite.name: _without_pass(planned, full, name))  # type: ignore[misc]
+    if split := split_nodes(planned):
+        yield Alternative("split_up", f"{', '.join(split)} stay fused", lambda: _refused(planned, full))
+    if any(node.problem.scope.get("layout") == "nhwc" for node in nodes if has_image_layouts(node.problem)):
+        yield Alternative("layouts", "every image in nchw", lambda: _in_nchw(planned, full))
+    yield Alternative("measured variants", "the variants ranked first by a model", lambda: _unmeasured(planned, full))
+    yield Alternative(
+        "optimised variants", "the plainest variant of each ladder", lambda: _plainest(planned, full), additive=False
+    )
+    if any(network.preparation(node).launches for node in nodes):
+        yield Alternative(PREPARE_WEIGHTS, "setup launches in each run", lambda: replace(full, prepare=False))
+    if full.recorded and isinstance(network.backend, Recorder):
+        yield Alternative(
+            "CUDA graph", "each kernel launched on its own", lambda: replace(full, recorded=False), True, True
+        )
+    if any(launch.programmatic for bound in context.bindings.values() for launch in bound.launches):
+        yield Alternative(
+            "overlapped launches", "each kernel starts after the one before", lambda: replace(full, overlapped=False)
+        )
+    if full.parallel:
+        yield Alternative("parallel branches", "one node after another", lambda: replace(full, parallel=False))
+    memory = context.memory
+    if isinstance(network.backend, Arena) and memory.naive_bytes > memory.peak_bytes:
+        yield Alternative("shared memory", "a buffer for each value", lambda: replace(full, share_memory=False))
+
+
+PLAIN_PASSES = {
+    "drop_dropout": "dropout copies its input",
+    "fold_batchnorm": "batch norm is a node of its own",
+    "fuse_relu": "ReLU is a node of its own",
+    "fuse_gelu": "GELU is a node of its own",
+    "fuse_residual": "the sums of residual blocks are nodes of their own",
+    "fuse_sum_into_norm": "the sums before norms are nodes of their own",
+    "fuse_upsample_concat": "upsampling and concatenation are two nodes",
+    "fuse_upsample_concat_conv": "the enlarged image is stored before the convolution",
+}
+"""What runs without a pass."""
+
+
+# Graphs -----------------------------------------------------------------------------------------------------------
+
+
+def split_nodes(planned: Planned) -> list[str]:
+    """Return the fused nodes that the plan split, because their parts are faster."""
+    graph, _ = apply_enabled_passes(planned.original, planned.options)
+    names = {node.name for node in planned.graph.nodes}
+    return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
+
+
+def _without_pass(planned: Planned, full: Form, name: str) -> Form:
+    options = planned.options
+    graph, _ = apply_enabled_passes(planned.original, replace(options, without=(*options.without, name)))
+    laid = _in_planned_layouts(graph, full.graph)
+    names = {node.name for node in full.graph.nodes}
+    split = [fused for fused in fused_nodes(laid) if split_name(laid.node(fused)) in names]
+    return _with_cases(planned, full, split_fused(laid, split))
+
+
+def _refused(planned: Planned, full: Form) -> Form:
+    graph, _ = apply_enabled_passes(planned.original, planned.options)
+    return _with_cases(planned, full, _in_planned_layouts(graph, full.graph))
+
+
+def _in_nchw(planned: Planned, full: Form) -> Form:
+    graph, _ = apply_enabled_passes(planned.original, planned.options)
+    names = {node.name for node in full.graph.nodes}
+    split = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
+    return _with_cases(planned, full, split_fused(graph, split))
+
+
+def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
+    """Return an nchw graph with each node in the layout that it has in the planned graph; new nodes in the usual one.
+
+    The usual layout is that of most planned nodes.
+    """
+    planned = {n.name: str(n.problem.scope["layout"]) for n in full.nodes if has_image_layouts(n.problem)}
+    usual = max(("nchw", "nhwc"), key=list(planned.values()).count)
+    return with_layouts(
+        graph, {n.name: planned.get(n.name, usual) for n in graph.nodes if has_image_layouts(n.problem)}
+    )
+
+
+# Cases ------------------------------------------------------------------------------------------------------------
+
+
+def _with_cases(planned: Planned, full: Form, graph: Graph) -> Form:
+    """Return a graph with the planned case of each problem that the plan has, and for the others as a plan chooses."""
+    by_problem = {(case.problem.name, str(case.problem)): case for case in full.cases.values()}
+    options = planned.options
+    wanted = PlanOptions(
+        options.precision,
+        planned.plan.gpu,
+        options.libraries,
+        planned.sm_count,
+        options.memory_bytes,
+        options.parallel,
+        planned.device,
+        prepare=full.prepare,
+    )
+    chosen = choose(graph, planned.results, wanted, planned.catalog)
+    cases, unmeasured = {}, 0
+    for node in graph.nodes:
+        own = full.cases.get(node.name)
+        same = own is not None and own.problem == node.problem
+        case = own if same else by_problem.get((node.operator, str(node.problem)))
+        if case is None:
+            choice = chosen.choices[node.name]
+            case, unmeasured = planned.catalog.case(choice.case), unmeasured + (choice.source == "default")
+        cases[node.name] = case
+    return replace(full, graph=graph, cases=cases, unmeasured=unmeasured)
+
+
+def _unmeasured(planned: Planned, full: Form) -> Form:
+    options, catalog = planned.options, planned.catalog
+    cases = {}
+    for node in full.graph.nodes:
+        constant = constants(full.graph, node) if full.prepare else ()
+        cases[node.name] = defaults(catalog, node, options.precision, planned.device, constant)[0]
+    return replace(full, cases=cases, unmeasured=_changed(full, cases))
+
+
+def _plainest(planned: Planned, full: Form) -> Form:
+    precision, catalog, device = planned.options.precision, planned.catalog, planned.device
+    cases = {node.name: plainest(catalog, node, precision, device) for node in full.graph.nodes}
+    return replace(full, cases=cases, unmeasured=_changed(full, cases))
+
+
+def _changed(full: Form, cases: Mapping[str, Case]) -> int:
+    return sum(cases[name].name != case.name for name, case in full.cases.items())

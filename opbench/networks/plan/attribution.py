@@ -1,0 +1,151 @@
+"""Attribution of a network's time: undo each choice of the plan alone, check the outputs, and time both in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from opbench import units
+from opbench.backend.base import DeviceClock
+from opbench.errors import LaunchError
+from opbench.gpu.limits.ceilings import Peaks, best_time
+from opbench.kernels.tensors import Arrays
+from opbench.networks.plan.alternatives import Alternative, Form, Planned, alternatives, full_form
+from opbench.networks.plan.executor import Context, Network
+from opbench.networks.plan.network_launches import NetworkLaunches
+from opbench.networks.plan.output_check import allowed_norm, check_outputs
+from opbench.networks.plan.torch_comparison import AGREEMENT
+from opbench.networks.plan.torch_gpu import on_one_line
+from opbench.networks.records.attribution import AlternativeRecord, AttributionRecord, Counts
+from opbench.running.runner import Progress, Tell
+from opbench.timing.host import host_times
+from opbench.timing.sampling import TimingOptions, measure
+
+TIMES = TimingOptions(budget_s=1.0, min_samples=20, max_samples=200, target=0.003)
+"""Of the plan and of an alternative, in turns."""
+SLOWEST_S = 1.0
+"""An alternative whose run takes longer is not timed: it would take minutes."""
+PLAN, OTHER = "plan", "alternative"
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The planned network on its device, and what its alternatives are checked against."""
+
+    planned: Planned
+    network: Network
+    context: Context
+    inputs: Arrays
+    reference: Mapping[str, np.ndarray]
+    """Outputs of the network before any pass, in float64."""
+    ceilings: Peaks | None
+    clock: DeviceClock | None = None
+    """None on a device without a clock: alternatives are checked and counted, and have no times."""
+    turns: NetworkLaunches | None = None
+    """Renews the plan before each of its samples."""
+
+    def measure(self, tell: Tell) -> AttributionRecord:
+        """Return the record of all alternatives; one that fails has its reason, and the others go on."""
+        found = []
+        for alternative in alternatives(self.planned, self.network, self.context):
+            tell(Progress("measure", f"without {alternative.choice}", len(self.network.graph.nodes), 0))
+            if record := self._measure_one(alternative):
+                found.append(record)
+        full = full_form(self.planned, self.network)
+        return AttributionRecord(self._counts(full, self.network, self.context), tuple(found))
+
+    def _measure_one(self, alternative: Alternative) -> AlternativeRecord | None:
+        """Return an alternative's record; None if it is the plan itself."""
+        record = AlternativeRecord(alternative.choice, alternative.instead, alternative.additive)
+        try:
+            form = alternative.form()
+            record = replace(record, changed=self._changed_nodes(form), unmeasured=form.unmeasured)
+            if self._is_plan(form):
+                return None
+            with contextlib.ExitStack() as stack:
+                network = self._network(form)
+                if network is not self.network:
+                    stack.callback(network.close)
+                context = form.context(network)
+                stack.callback(context.close)
+                record = replace(record, counts=self._counts(form, network, context))
+                return self._checked_and_timed(alternative, record, network, context)
+        except Exception as error:  # of whatever kind, it concerns this alternative only
+            return replace(record, error=on_one_line(error))
+
+    def _is_plan(self, form: Form) -> bool:
+        full = full_form(self.planned, self.network)
+        names = [[node.name for node in graph.nodes] for graph in (form.graph, full.graph)]
+        launched_alike = replace(form, graph=full.graph, cases=full.cases, unmeasured=0) == full
+        return launched_alike and names[0] == names[1] and not self._changed_nodes(form)
+
+    def _network(self, form: Form) -> Network:
+        """Return a network of a form: the planned one if only launches or memory differ."""
+        own = self.network
+        if form.graph is own.graph and form.cases is own.cases and form.prepare == own.prepare:
+            return own
+        return Network(form.graph, form.cases, own.backend, prepare=form.prepare)
+
+    def _changed_nodes(self, form: Form) -> tuple[str, ...]:
+        planned = {name: case.name for name, case in self.network.cases.items()}
+        return tuple(node.name for node in form.graph.nodes if planned.get(node.name) != form.cases[node.name].name)
+
+    def _counts(self, form: Form, network: Network, context: Context) -> Counts:
+        return Counts(
+            nodes=len(form.graph.nodes),
+            launches=sum(max(1, len(bound.launches)) for bound in context.bindings.values()),
+            compulsory_bytes=sum(node.problem.bytes() for node in form.graph.nodes),
+            flops=sum(node.problem.flops() for node in form.graph.nodes),
+            memory_bytes=context.memory.peak_bytes,
+            bound_s=self._bound(network),
+        )
+
+    def _bound(self, network: Network) -> float | None:
+        total = 0.0
+        for node in network.graph.nodes:
+            problem = node.problem
+            limits = self.ceilings.at_level(problem.bandwidth()) if self.ceilings else None
+            bound = (
+                best_time(limits, problem.flops(), problem.bytes(), network.cases[node.name].unit) if limits else None
+            )
+            if bound is None:
+                return None
+            total += bound[0]
+        return total
+
+    def _checked_and_timed(
+        self, alternative: Alternative, record: AlternativeRecord, network: Network, context: Context
+    ) -> AlternativeRecord:
+        """Compare the outputs with the reference; if they agree and there is a clock, time both in turns."""
+        outputs = context.run(self.inputs)
+        ends = check_outputs(network.graph, network.cases, outputs, self.reference)
+        worst = max(ends.values(), key=lambda end: np.nan_to_num(end.norm_error or 0.0, nan=np.inf))
+        record = replace(record, norm_error=worst.norm_error, allowed=worst.allowed)
+        if off := [name for name, end in ends.items() if not end.right]:
+            return replace(record, error=f"wrong: the output {', '.join(off)} differs from the float64 reference")
+        if self.clock is None or self.turns is None:
+            return record
+        if (one_s := _one_run(context)) > SLOWEST_S:
+            limit = units.time(SLOWEST_S)
+            return replace(record, error=f"not timed: one run takes {units.time(one_s)}, at most {limit} are timed")
+        allowed = AGREEMENT * allowed_norm(network.graph, network.cases)
+        with contextlib.closing(NetworkLaunches(context, self.inputs, allowed)) as turns:
+            launches = {PLAN: self.context.launch, OTHER: context.launch}
+            times = measure(self.clock, launches, TIMES, turns={PLAN: self.turns, OTHER: turns})
+            if turns.fault:
+                return replace(record, error=f"wrong: {turns.fault}")
+            hosts = host_times(launches, network.backend.synchronize) if alternative.changes_launches else {}
+        return replace(record, times=times[OTHER], plan=times[PLAN], host=hosts.get(OTHER), plan_host=hosts.get(PLAN))
+
+
+def _one_run(context: Context) -> float:
+    """Return the seconds of one run on the host's clock, after a first run."""
+    began = time.perf_counter()
+    context.launch()
+    if findings := context.network.backend.synchronize():
+        raise LaunchError(str(findings[0]))
+    return time.perf_counter() - began

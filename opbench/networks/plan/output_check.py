@@ -1,0 +1,36 @@
+"""Compare the outputs of a whole network with its float64 reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from opbench.graph.graph import Graph
+from opbench.kernels.case import Case
+from opbench.kernels.tensors import Arrays
+from opbench.networks.records.network import OutputVerdict
+
+END_TO_END = 4.0
+"""Allowed error of the outputs: rounding errors add up as a random walk, so this factor times the root of the node
+count.
+"""
+
+
+def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
+    """Return the tolerance of a network's outputs, relative, in norm, from the roundings of its nodes."""
+    steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
+    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+
+
+def check_outputs(
+    graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
+) -> dict[str, OutputVerdict]:
+    """Compare the outputs with the float64 reference of the whole network before all passes."""
+    allowed = allowed_norm(graph, cases)
+    verdicts: dict[str, OutputVerdict] = {}
+    for name, out in outputs.items():
+        want = reference[name]
+        norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
+        verdicts[name] = OutputVerdict(norm, allowed, bool(norm <= allowed))
+    return verdicts

@@ -1,0 +1,219 @@
+"""What each choice of a network saves: the steps from PyTorch's time to opbench's as picture, sentences and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from opbench import units
+from opbench.networks.records.attribution import AlternativeRecord
+from opbench.networks.records.network import Record, Times
+from opbench.networks.report import phrases
+from opbench.networks.report.figures import time_scale
+from opbench.records import JSON
+from opbench.report.charts.chart import Chart
+from opbench.report.charts.svg import INK, MUTED
+from opbench.report.run.sentences import code, count_noun, join_words
+from opbench.timing.stats import Difference
+
+TOGETHER = "together"
+SAVES, COSTS, REST, ENDS = "#0072B2", "#D55E00", "#56B4E9", "#8a93a0"
+"""Colours of choices that save time, of choices that cost time, of the remainder, and of the two networks."""
+
+
+SIZE = 8.8
+"""Size of text in points."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of the time from PyTorch to opbench; negative if it saves time."""
+
+    name: str
+    change_s: float
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """PyTorch's time, the steps, and opbench's time; the steps add up to the difference."""
+
+    peer: str
+    peer_s: float
+    steps: tuple[Step, ...]
+    """The choices with a difference beyond noise, largest first, then the remainder."""
+    own_s: float
+
+
+def waterfall(record: Record) -> Waterfall | None:
+    """Return the steps from the fastest PyTorch to opbench; None if the two or no choice were timed."""
+    best, total = phrases.fastest(phrases.peers(record)), record.total
+    timed = [(one, d) for one in _alternatives(record) if one.additive and (d := one.difference)]
+    if not best or not best.measured or not total or not timed:
+        return None
+    clear = sorted(((one, d) for one, d in timed if not d.is_noise), key=lambda pair: -pair[1].value)
+    steps = [Step(one.choice, -d.value, f"{one.choice}: {_change_text(d)}; {one.instead}") for one, d in clear]
+    rest = total.median_s - best.measured.median_s - sum(step.change_s for step in steps)
+    sentence = f"{TOGETHER}: {_signed(rest)}; choices do not add up, and PyTorch has other kernels"
+    return Waterfall(best.name, best.measured.median_s, (*steps, Step(TOGETHER, rest, sentence)), total.median_s)
+
+
+def waterfall_chart(record: Record) -> Chart | None:
+    """Return the waterfall as bars, one below the other; None without one."""
+    found = waterfall(record)
+    if found is None:
+        return None
+    labels = ["PyTorch", *(step.name for step in found.steps), "opbench"]
+    height = 0.75 + 0.3 * len(labels)
+    figure = Figure(figsize=(5.6, height))  # narrow enough for a phone
+    left = 0.03 + 0.0135 * max(map(len, labels))
+    axes = figure.add_axes((left, 0.5 / height, 0.97 - left, 1 - 0.6 / height))
+    ends = [found.peer_s]
+    for step in found.steps:
+        ends.append(ends[-1] + step.change_s)
+    scale, unit = time_scale(max(ends))
+    bars = [(0.0, found.peer_s, ENDS, units.time(found.peer_s), f"{found.peer}: {units.time(found.peer_s)}")]
+    for begin, step in zip(ends, found.steps, strict=False):
+        colour = REST if step.name == TOGETHER else SAVES if step.change_s < 0 else COSTS
+        bars.append((begin, step.change_s, colour, _signed(step.change_s), step.sentence))
+    bars.append((0.0, found.own_s, ENDS, units.time(found.own_s), f"opbench: {units.time(found.own_s)}"))
+    top, low = max(ends), min(0.0, *ends)
+    points = {}
+    for row, (begin, length, colour, text, sentence) in enumerate(bars):
+        gid = f"a{row}"
+        points[gid] = sentence
+        axes.barh(row, length * scale, left=begin * scale, height=0.62, color=colour, linewidth=0.8)
+        axes.patches[-1].set_gid(gid)
+        axes.annotate(text, (max(begin, begin + length) * scale, row), xytext=(4, 0), textcoords="offset points",
+                      va="center", ha="left", fontsize=SIZE, color=INK, parse_math=False)  # fmt: skip
+        if row + 1 < len(bars):
+            end = (begin + length) * scale
+            axes.plot((end, end), (row, row + 1), color=MUTED, linewidth=0.7, zorder=0)
+    axes.set_xlim(low * scale * 1.02, (top + 0.24 * (top - low)) * scale)  # with room for a text
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_yticks(range(len(labels)), labels, fontsize=SIZE, parse_math=False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"GPU time, cold L2 ({unit})", fontsize=SIZE)
+    axes.tick_params(axis="x", labelsize=SIZE)
+    axes.grid(True, axis="x")
+    return Chart(
+        "network-attribution",
+        figure,
+        "From PyTorch to opbench",
+        f"{found.peer} takes {units.time(found.peer_s)}, opbench {units.time(found.own_s)}. "
+        "The table below has the same numbers.",
+        points,
+        f"First {found.peer}. Each blue bar is the time that the network loses if this choice alone is undone. Choices "
+        f"do not add up: the bar “{TOGETHER}” is the remainder. It has what choices save only together or save twice, "
+        "and all other differences from PyTorch, such as its kernels.",
+    )
+
+
+# Rows and sentences -----------------------------------------------------------------------------------------------
+
+
+def attribution_sentences(record: Record) -> list[str]:
+    """Return what the choices save, in sentences; empty without an attribution."""
+    found, every = waterfall(record), _alternatives(record)
+    if not every:
+        return []
+    if not any(one.times for one in every):
+        right = sum(not one.error for one in every)
+        return [
+            f"{right} of {count_noun(len(every), 'alternative')} were checked and are right. They were not timed: "
+            "times need a GPU."
+        ]
+    sentences = []
+    if found:
+        steps = [f"{code(step.name)} {_signed(step.change_s)}" for step in found.steps]
+        sentences.append(
+            f"From {found.peer} ({units.time(found.peer_s)}) to opbench ({units.time(found.own_s)}): "
+            f"{join_words(steps)}."
+        )
+    noise = [code(one.choice) for one in every if (d := one.difference) and d.is_noise]
+    if noise:
+        verb = "makes no difference" if len(noise) == 1 else "make no difference"
+        sentences.append(f"{join_words(noise)} {verb} beyond noise: the 95 % interval contains 0.")
+    return sentences
+
+
+def attribution_rows(record: Record) -> list[dict[str, JSON]]:
+    """Return a row of texts for each alternative."""
+    return [_row(one, record) for one in _alternatives(record)]
+
+
+def _row(one: AlternativeRecord, record: Record) -> dict[str, JSON]:
+    assert record.attribution
+    difference, counts, plan = one.difference, one.counts, record.attribution.counts
+    host = f"call from Python: {_times(one.host)} instead of {_times(one.plan_host)}" if one.host else ""
+    chosen = f"{one.unmeasured} of {len(one.changed)} changed nodes have a variant chosen without a measurement"
+    return {
+        "choice": one.choice,
+        "instead": one.instead,
+        "additive": one.additive,
+        "notes": [note for note in (chosen if one.unmeasured else "", host) if note],
+        "time": units.time(one.times.median_s) if one.times else "–",
+        "interval": f"{units.interval(one.times.low_s, one.times.high_s)}" if one.times else "",
+        "saves": "noise" if difference and difference.is_noise else _amount(difference.value) if difference else "–",
+        "ends": _ends_text(difference) if difference else "",
+        "share": _share_text(difference.value / one.plan.median_s) if difference and one.plan else "",
+        "nodes": _change_of(counts.nodes, plan.nodes) if counts else "–",
+        "launches": _change_of(counts.launches, plan.launches) if counts else "–",
+        "bytes": phrases.size(counts.compulsory_bytes) if counts else "–",
+        "memory": phrases.size(counts.memory_bytes) if counts else "–",
+        "error": one.error,
+    }
+
+
+def attribution_table(record: Record) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return heading and rows of the table for a terminal; no rows without an attribution."""
+    rows = attribution_rows(record)
+    timed = any(one.times for one in _alternatives(record))
+    columns = ("choice", "time", "saves", "ends", "nodes", "launches", "bytes") if timed else (
+        "choice", "nodes", "launches", "bytes", "memory")  # fmt: skip
+    titles = {"choice": "choice undone", "ends": "95 % interval", "time": "time without it"}
+    head = (*(titles.get(name, name) for name in columns), "runs instead")
+    lines = []
+    for row in rows:
+        cells = [str(row[name]) for name in columns]
+        lines.append((*cells, str(row["error"] or row["instead"])))
+    return head, lines
+
+
+def _alternatives(record: Record) -> Sequence[AlternativeRecord]:
+    return record.attribution.alternatives if record.attribution else ()
+
+
+def _signed(seconds: float) -> str:
+    sign = "+" if seconds > 0 else "−" if seconds < 0 else ""
+    return f"{sign}{units.time(abs(seconds))}"
+
+
+def _amount(seconds: float) -> str:
+    """Return what is saved; negative if the choice costs time."""
+    return _signed(seconds).lstrip("+")
+
+
+def _ends_text(difference: Difference) -> str:
+    if difference.low > 0:
+        return units.interval(difference.low, difference.high)
+    return f"{_amount(difference.low)} to {_amount(difference.high)}"
+
+
+def _change_text(difference: Difference) -> str:
+    return f"saves {units.time(difference.value)} [{_ends_text(difference)}]"
+
+
+def _share_text(share: float) -> str:
+    """Return a share of the plan's time; of more than ten times as a factor."""
+    return units.ratio(share) if share > 10 else f"{'−' * (share < 0)}{units.percent(abs(share))}"
+
+
+def _times(host: Times | None) -> str:
+    return units.time(host.median_s) if host else "–"
+
+
+def _change_of(count: int, plan: int) -> str:
+    return str(count) if count == plan else f"{plan} → {count}"
