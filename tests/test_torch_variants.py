@@ -35,6 +35,7 @@ ONLY_ON_A_GPU = {
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one
     "rmsnorm_backward",
+    "scaled_matmul",
     "upsample_concat_conv2d",
 }
 """Variants, or operators of variants, that need a device, cuDNN, or dtypes side by side that the CPU has not."""

@@ -34,7 +34,7 @@ BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE, UNACQUIRED, GUARDED = 4, 8, 16, 32,
 LAUNCH_DONE, LAUNCH_ABANDONED, LAUNCH_WITHOUT_THREAD = 0, 1, 2
 """Results of a launch."""
 TENSOR_MAP_MAGIC, TEXTURE_MAGIC = 0x70616D54, 0x78657462
-TENSOR_TYPES = {"f16": 3, "bf16": 4, "f32": 5, "tf32": 6}
+TENSOR_TYPES = {"u8": 0, "f16": 3, "bf16": 4, "f32": 5, "tf32": 6, "e4m3": 7, "e5m2": 8, "s8": 9}
 """The number of each element type of a tensor map."""
 UInt3 = ctypes.c_uint32 * 3
 

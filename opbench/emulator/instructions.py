@@ -63,9 +63,10 @@ IDLE = re.compile(
 )
 """Instructions that cannot change a result and are translated to nothing: prefetches and hints."""
 PRODUCT = re.compile(
-    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16)\.(bf16|f16|tf32|e4m3|e5m2)\.(bf16|f16|tf32|e4m3|e5m2)"
+    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.(f32|f16|s32)"
+    r"\.(bf16|f16|tf32|e4m3|e5m2|s8)\.(bf16|f16|tf32|e4m3|e5m2|s8)"
 )
-PRODUCT_DEPTH = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32}
+PRODUCT_DEPTH = {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 TRANSPOSABLE = ("bf16", "f16")
 STORE_ASYNC = re.compile(
     r"st\.async(?:\.weak)?\.shared::cluster\.mbarrier::complete_tx::bytes(?:\.v[24])?\.([busf]\d+)"
@@ -285,13 +286,19 @@ def _product(match: re.Match[str], operands: list[str], words: Words) -> str:
     sums, a, b, *rest = operands
     sums_words = [words(part) for part in re.findall(r"[^,{}\s]+", sums)]
     a_words = [words(part) for part in re.findall(r"[^,{}\s]+", a)]
-    transposes = [words(rest.pop()) for _ in range(len(rest) - 3)][::-1]
-    add, scale_a, scale_b = (words(operand) for operand in rest)
+    scales = 0 if left == "s8" else 2
+    transposes = [words(rest.pop()) for _ in range(len(rest) - 1 - scales)][::-1]
+    # Products of whole numbers have no scales of 1 or -1.
+    add, scale_a, scale_b = (words(operand) for operand in (*rest, *(("1", "1") if left == "s8" else ())))
     wanted = 0 if left not in TRANSPOSABLE else 1 if a.startswith("{") else 2
-    mixed = (left != right and not left[0] == right[0] == "e") or (match[3] == "f16" and left in ("bf16", "tf32"))
+    mixed = (
+        (left != right and not left[0] == right[0] == "e")
+        or (match[3] == "f16" and left in ("bf16", "tf32"))
+        or (match[3] == "s32") != (left == "s8")
+    )
     if (
         len(transposes) != wanted
-        or len(sums_words) * (2 if match[3] == "f32" else 4) != columns
+        or len(sums_words) * (4 if match[3] == "f16" else 2) != columns
         or len(a_words) not in (1, 4)
     ):
         raise UnknownInstruction

@@ -46,6 +46,7 @@ PATTERNS = (
     "mma_sync_aligned_m16n8{k8,k16}_row_col_{f16_f16_f16_f16,f32_f16_f16_f32,f32_bf16_bf16_f32}",
     "mma_sync_aligned_m16n8{k4,k8}_row_col_f32_tf32_tf32_f32",
     "mma_sync_aligned_m16n8{k16,k32}_row_col_s32_s8_s8_s32",
+    "mma_sync_aligned_m16n8k32_row_col_f32_{e4m3,e5m2}_{e4m3,e5m2}_f32",
     "wgmma_{fence,commit_group,wait_group}_sync_aligned",
     "setmaxnreg_{inc,dec}_sync_aligned_u32",
     "mapa_{shared_u32,u64}",

@@ -23,7 +23,10 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
     made = NativeMap.from_buffer(room)
     made.magic, made.im2col, made.rank = TENSOR_MAP_MAGIC, tensor.is_im2col, len(tensor.dims)
     made.bytes = tensor.element_bytes
-    made.swizzle, made.type = list(SPANS).index(tensor.swizzle), TENSOR_TYPES[tensor.type]
+    made.swizzle, made.type = (
+        list(SPANS).index(tensor.swizzle),
+        TENSOR_TYPES["s8" if tensor.type == "i8" else tensor.type],
+    )
     made.address, made.channels, made.pixels = address + tensor.offset, tensor.channels, tensor.pixels
     lists = {
         "dims": tensor.dims,

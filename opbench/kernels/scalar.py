@@ -27,7 +27,15 @@ SPECIAL = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 """Words for numbers that TOML and expressions cannot write."""
 
 
-STORED = {"float32": "f32", "float64": "f64", "float16": "f16", "uint16": "bf16", "int32": "i32", "uint8": "u8"}
+STORED = {
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "uint16": "bf16",
+    "int32": "i32",
+    "uint8": "u8",
+    "int8": "i8",
+}
 """The type name for each NumPy dtype name."""
 
 

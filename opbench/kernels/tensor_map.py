@@ -13,7 +13,7 @@ from opbench.kernels import expression
 if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
     from opbench.kernels.tensors import Tensor
 
-ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4}
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1, "i8": 1, "u8": 1}
 """Bytes of each element type; tf32 reads float32 and rounds it to the nearest TF32, ties to even, while copying."""
 SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 """Bytes of the span within which each swizzle mode permutes chunks of 16 bytes."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from opbench.kernels.arrays import by_pieces, from_bf16, to_bf16
+from opbench.kernels.arrays import FLOAT8, by_pieces, from_bf16, from_float8, to_bf16, to_float8
 
 Arrays = dict[str, np.ndarray]
 
@@ -16,11 +17,14 @@ DTYPES: dict[str, np.dtype] = {
     "f64": np.dtype(np.float64),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(np.uint16),
+    "e4m3": np.dtype(np.uint8),
+    "e5m2": np.dtype(np.uint8),
     "i32": np.dtype(np.int32),
+    "i8": np.dtype(np.int8),
     "u8": np.dtype(np.uint8),
 }
-"""Storage of each dtype on the host; bf16 is stored as its 16 bits."""
-INTEGERS = ("i32", "u8")
+"""Storage of each dtype on the host; bf16 is stored as its 16 bits, the floats of 8 bits (e4m3, e5m2) as their bits."""
+INTEGERS = ("i32", "i8", "u8")
 """Dtypes of whole numbers: no gradient, no rounding."""
 
 
@@ -68,12 +72,19 @@ class Tolerance:
 
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Round values to `dtype` as it is stored (to nearest, ties to even; to i32 towards 0, as C does)."""
+    """Round values to `dtype` as it is stored (to nearest, ties to even; to i32 towards 0, as C does).
+
+    Numbers beyond the largest of e4m3 (448) or e5m2 (57344) become the largest, as in CUDA's conversions.
+    """
+    if dtype in FLOAT8:
+        return by_pieces(values, functools.partial(to_float8, kind=dtype), "u1")
     return by_pieces(values, to_bf16, "u2") if dtype == "bf16" else values.astype(DTYPES[dtype], copy=False)
 
 
 def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return stored values as numbers: bf16 as float32, other dtypes unchanged."""
+    """Return stored values as numbers: bf16 and the floats of 8 bits as float32, other dtypes unchanged."""
+    if dtype in FLOAT8:
+        return by_pieces(array, functools.partial(from_float8, kind=dtype), "f4")
     return by_pieces(array, from_bf16, "f4") if dtype == "bf16" else array
 
 

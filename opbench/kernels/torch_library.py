@@ -11,16 +11,23 @@ if TYPE_CHECKING:
     import torch
 
 
+FLOAT8 = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+"""PyTorch's name of each float of 8 bits."""
+
+
 def torch_tensor(array: Any, dtype: str) -> torch.Tensor:
     """Return a PyTorch tensor over the memory of a CuPy or NumPy array whose elements have the type `dtype`.
 
-    `dtype` is a name of opbench, such as "f32". An array of "bf16" has 16-bit integers, because CuPy has no such type.
+    `dtype` is a name of opbench, such as "f32". An array of "bf16" has 16-bit integers, and one of "e4m3" or "e5m2"
+    8-bit ones, because CuPy has no such types.
     """
     import cupy
     import torch
 
     if dtype == "bf16":
         return torch.from_dlpack(array.view(cupy.int16)).view(torch.bfloat16)
+    if dtype in FLOAT8:
+        return torch.from_dlpack(array).view(getattr(torch, FLOAT8[dtype]))
     return torch.from_dlpack(array)
 
 

@@ -23,15 +23,18 @@ ALIGNMENT = 256
 """Alignment of each workspace in bytes."""
 KEYWORDS = frozenset(("new", "delete", "this", "class", "register", "default", "switch", "case", "operator", "union"))
 """Names of tensors that are keywords in C++."""
-TYPES = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
+TYPES = {
+    "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32",
+    "e4m3": "UINT8", "e5m2": "UINT8", "i8": "UINT8", "u8": "UINT8",
+}  # fmt: skip
 SWIZZLES = dict(zip(SPANS, ("NONE", "32B", "64B", "128B"), strict=True))
 L2 = dict(zip(PROMOTIONS, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
 C_TYPES = {
     "bool": "bool", "i8": "int8_t", "u8": "uint8_t", "i16": "int16_t", "u16": "uint16_t", "i32": "int",
     "u32": "uint32_t", "i64": "int64_t", "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",
-    "f64": "double",
+    "f64": "double", "e4m3": "uint8_t", "e5m2": "uint8_t",
 }  # fmt: skip
-"""The C type of each dtype; the two 16-bit floating-point types are passed as their bits."""
+"""The C type of each dtype; floating-point types of 16 and of 8 bits are passed as their bits."""
 WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
 """Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53}
+UNIT_ROUNDOFF = {"f32": 2.0**-24, "tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-53, "fp8": 2.0**-4}
 """Half a unit in the last place of 1, per precision class."""
 CLASSES = (*UNIT_ROUNDOFF, "i32")
 """The classes in which results are ranked: floats, and whole numbers."""
@@ -26,6 +26,8 @@ class Product:
 
 PRODUCTS = {
     "bf16": Product("bf16", "bf16", frozenset({"bf16"}), "operands stored in bf16"),
+    "fp8": Product("fp8", "fp8", frozenset({"e4m3", "e5m2"}), "operands stored in e4m3 or e5m2"),
+    "s8": Product("f32", "s8", frozenset({"s8"}), "whole numbers of 8 bits"),
     "f16": Product("f16", "f16", frozenset({"f16"}), "operands stored in f16"),
     "tf32": Product("tf32", "tf32", frozenset({"tf32"}), "floats rounded to tf32"),
     "tf32x3": Product("f32", "tf32/3", frozenset({"tf32"}), "three tf32 products of split floats"),

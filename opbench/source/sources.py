@@ -42,6 +42,9 @@ _CLASSES = {
     "bf16": re.compile(r"\bbf16\b|\b__nv_bfloat16\b"),
     "f16": re.compile(r"\bf16\b|\bhalf\b|\b__half\b"),
     "f64": re.compile(r"\bf64\b|\bdouble\b"),
+    "e4m3": re.compile(r"\be4m3\b"),
+    "e5m2": re.compile(r"\be5m2\b"),
+    "s8": re.compile(r"\bs8\b"),
 }
 
 

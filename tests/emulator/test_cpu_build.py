@@ -277,7 +277,9 @@ def test_blocks_of_ptx_become_blocks() -> None:
     "instruction",
     [
         "wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16 {%0, %1}, %2, %3, 1, 1, 1, 0, 0",
-        "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%0, %1, %2, %3}, %4, %5, 1",
+        "wgmma.mma_async.sync.aligned.m64n8k32.s32.u8.u8 {%0, %1, %2, %3}, %4, %5, 1",
+        "wgmma.mma_async.sync.aligned.m64n8k32.f32.s8.s8 {%0, %1, %2, %3}, %4, %5, 1",
+        "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%0, %1, %2, %3}, %4, %5, 1, 1, 1",
         "wgmma.mma_async.sync.aligned.m64n8k8.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0",
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4]",
         "tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opbench.kernels.tensors import from_storage, to_storage
 from support.builders.on_cpu import Bench
 
 
@@ -225,3 +226,43 @@ def test_tf32_mma_drops_thirteen_digits(bench: Bench) -> None:
         return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64)
 
     np.testing.assert_allclose(out, tf32(a) @ tf32(b), atol=1e-5)
+
+
+def matrix_instruction(kind: str, left: str, right: str) -> str:
+    """A kernel in which a warp adds a [16][32] . b [8][32], of one byte a number, to 1; `kind` is f32 or s32."""
+    total, letter = {"f32": ("float", "f"), "s32": ("int", "r")}[kind]
+    outputs = ", ".join(f'"+{letter}"(c[{i}])' for i in range(4))
+    return f"""
+    extern "C" __global__ void tile(const unsigned char* a, const unsigned char* b, {total}* out) {{
+      const int lane = threadIdx.x, g = lane / 4, t = lane % 4 * 4;
+      unsigned x[4], y[2];
+      for (int i = 0; i < 4; ++i)
+        x[i] = *reinterpret_cast<const unsigned*>(a + (g + i % 2 * 8) * 32 + t + i / 2 * 16);
+      for (int i = 0; i < 2; ++i) y[i] = *reinterpret_cast<const unsigned*>(b + g * 32 + t + i * 16);
+      {total} c[4] = {{1, 1, 1, 1}};
+      asm volatile("mma.sync.aligned.m16n8k32.row.col.{kind}.{left}.{right}.{kind} {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, "
+                   "{{%8,%9}}, {{%0,%1,%2,%3}};" : {outputs}
+                   : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+      for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = c[i];
+    }}"""
+
+
+@pytest.mark.parametrize("right", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("left", ["e4m3", "e5m2"])
+def test_mma_of_8_bit_floats_takes_every_pair_of_formats(bench: Bench, left: str, right: str) -> None:
+    generator = np.random.default_rng(5)
+    a, b = (generator.standard_normal((rows, 32)).astype(np.float32) for rows in (16, 8))
+    stored = to_storage(a, left), to_storage(b, right)
+    out = np.zeros((16, 8), np.float32)
+    bench.check(matrix_instruction("f32", left, right), "tile", (1, 1, 1), (32, 1, 1), *stored, out)
+    wide = (from_storage(array, kind).astype(np.float64) for array, kind in zip(stored, (left, right), strict=True))
+    np.testing.assert_allclose(out, 1 + next(wide) @ next(wide).T, rtol=1e-6, atol=1e-6)
+
+
+def test_mma_of_whole_numbers_of_8_bits_is_exact(bench: Bench) -> None:
+    generator = np.random.default_rng(6)
+    a, b = (generator.integers(-128, 128, (rows, 32), np.int8) for rows in (16, 8))
+    out = np.zeros((16, 8), np.int32)
+    stored = a.view(np.uint8), b.view(np.uint8)
+    bench.check(matrix_instruction("s32", "s8", "s8"), "tile", (1, 1, 1), (32, 1, 1), *stored, out)
+    np.testing.assert_array_equal(out, 1 + a.astype(np.int64) @ b.T.astype(np.int64))

@@ -15,7 +15,7 @@ from support.builders.on_cpu import compilers, described
 
 FOLDER = Path(__file__).parent / "hopper"
 ORDERS = 3
-TYPES = {"float32": "f32", "uint32": "u32", "uint16": "bf16"}
+TYPES = {"float32": "f32", "uint32": "u32", "uint16": "bf16", "int32": "i32"}
 Run = Callable[..., dict[str, np.ndarray]]
 
 
@@ -23,7 +23,7 @@ Run = Callable[..., dict[str, np.ndarray]]
 def run(request: pytest.FixtureRequest, cache: Path) -> Run:
     """Launches a kernel of a file in a traced build and in some orders of threads, finds nothing, gives its buffers."""
     command = request.param
-    families = ("plain_bulk", "states", "pairs", "groups", "small_floats", "half_sums", "blocks")
+    families = ("plain_bulk", "states", "pairs", "groups", "small_floats", "whole_numbers", "half_sums", "blocks")
     kernels = {"small_families": families, "pipeline_classes": ("gemm",), "queues": ("queued",)}
 
     def launch(
@@ -149,6 +149,16 @@ def test_products_of_8_bit_floats(run: Run, rng: np.random.Generator) -> None:
     arrays = {"a": swizzled[0].view(np.uint32), "b": swizzled[1].view(np.uint32), "y": np.zeros((64, 8), np.float32)}
     found = run("small_families", "small_floats", (1, 1, 1), 128, ("a", "b", "y"), 4096, **arrays)
     assert np.array_equal(found["y"], -(values[a] @ values[b].T))
+
+
+def test_products_of_whole_numbers_of_8_bits(run: Run, rng: np.random.Generator) -> None:
+    """Sums have more digits than a float: each has all 32 bits."""
+    a, b = (rng.integers(-128, 128, (rows, 32), np.int8) for rows in (64, 16))
+    y = rng.integers(-(2**30), 2**30, (64, 16), np.int32)
+    swizzled = [turned_halves(array.view(np.uint8)).view(np.uint32) for array in (a, b)]
+    arrays = {"a": swizzled[0], "b": swizzled[1], "y": y.copy()}
+    found = run("small_families", "whole_numbers", (1, 1, 1), 128, ("a", "b", "y", 3), 4096, **arrays)
+    assert np.array_equal(found["y"], y + 3 * (a.astype(np.int64) @ b.T.astype(np.int64)))
 
 
 def test_sums_of_16_bits(run: Run, rng: np.random.Generator) -> None:

@@ -66,6 +66,8 @@ SIZES = {
     "matmul": {"m": 768, "n": 768, "k": 768},
     "batched_matmul": {"batch": 2, "m": 384, "n": 768, "k": 128},
     "triangular_matmul": {"n": 768},
+    "int8_matmul": {"m": 384, "n": 768, "k": 256},
+    "scaled_matmul": {"m": 384, "n": 768, "k": 256},
     "conv2d": {"n": 3, "c": 384, "h": 16, "w": 16, "k": 384, "r": 3, "s": 3, "padding": 1},
     "attention": {"batch": 2, "heads": 3, "kv_heads": 3, "queries": 384, "keys": 384, "depth": 128},
     "upsample_concat_conv2d": {"n": 3, "c1": 192, "c2": 192, "h": 8, "w": 8, "k": 384, "r": 3, "s": 3, "padding": 1},

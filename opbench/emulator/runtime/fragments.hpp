@@ -1,7 +1,8 @@
 // Implements mma.sync: a warp multiplies 16 x K by K x 8 matrices in the registers of its lanes.
 //
 // Element (row, k) of A lies in lane 4 (row % 8) + k' / E, and (k, column) of B in 4 column + k' / E, where E elements
-// share a register and k' = k % 4E; registers follow rows first, then k. Each lane converts its own elements once.
+// share a register and k' = k % 4E; registers follow rows first, then k. Each lane converts its own elements once. Both
+// types have the same size: `b_type` is another one for 8-bit floats only.
 #pragma once
 #include "operands.hpp"
 #include "warp.hpp"
@@ -11,13 +12,13 @@ static inline void widen(const char* from, opb_type, int32_t* into) { *into = *(
 
 template <opb_type type, class Sum>
 static void multiply_fragments(Worker* worker, uint32_t depth, Sum* sums, const uint32_t* a, const uint32_t* b,
-                               Site site) {
+                               opb_type b_type, Site site) {
   constexpr uint32_t bytes = type_bytes(type), E = 4 / bytes;
   struct Fragments {
     Sum a[4 * E], b[2 * E];
   } own;
   for (uint32_t i = 0; i < depth / 2; ++i) widen((const char*)a + i * bytes, type, &own.a[i]);
-  for (uint32_t i = 0; i < depth / 4; ++i) widen((const char*)b + i * bytes, type, &own.b[i]);
+  for (uint32_t i = 0; i < depth / 4; ++i) widen((const char*)b + i * bytes, b_type, &own.b[i]);
   const uint32_t lane = worker->current % kLanes, column = lane % 4 * 2;
   void* const* lanes = share_pointers(worker, &own, site);
   for (uint32_t k = 0; k < depth; k += E) {

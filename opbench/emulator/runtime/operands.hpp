@@ -69,6 +69,8 @@ static float decode(const char* from, opb_type type) {
     case OPB_E5M2:
       if ((bits & 0x7cu) == 0x7cu) return opb_bit_cast<float>((bits & 0x80u) << 24 | 0x7f800000u | (bits & 3u) << 21);
       return widen_small(bits, 5, 2);
+    case OPB_S8:
+      return (float)(int8_t)bits;
     default:
       return (bits & 0x7fu) == 0x7fu ? opb_bit_cast<float>(0x7fc00000u) : widen_small(bits, 4, 3);
   }

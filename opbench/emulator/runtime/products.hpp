@@ -22,6 +22,22 @@ static void decode_registers(const Product& product, float* into) {
 }
 
 typedef float Eight __attribute__((vector_size(32), aligned(4)));
+typedef int32_t EightWhole __attribute__((vector_size(32), aligned(4), may_alias));
+
+// Adds products of whole numbers, which float represents, to sums of 32 bits, which it does not.
+static void add_whole(const opb_product& made, const float* left, const float* right, float* tile) {
+  for (uint32_t row = 0; row < 64; ++row) {
+    char* sums = (char*)(tile + row * made.n);
+    if (!made.add) memset(sums, 0, made.n * sizeof(int32_t));
+    for (uint32_t k = 0; k < made.k; ++k) {
+      const int32_t factor = (int32_t)left[k * 64 + row];
+      for (uint32_t column = 0; column < made.n; column += 8) {
+        const Eight other = *(const Eight*)(right + k * made.n + column);
+        *(EightWhole*)(sums + column * sizeof(int32_t)) += factor * __builtin_convertvector(other, EightWhole);
+      }
+    }
+  }
+}
 
 static void execute(Worker* worker, Product* product) {
   float *left = worker->events->left, *right = worker->events->right;
@@ -33,8 +49,9 @@ static void execute(Worker* worker, Product* product) {
     decode_operand(worker, left_operand(made), left);
   }
   decode_operand(worker, right_operand(made), right);
+  if (made.a_type == OPB_S8) add_whole(made, left, right, product->sums->tile);
   const float sign = (float)(made.scale_a * made.scale_b);
-  for (uint32_t row = 0; row < 64; ++row) {
+  for (uint32_t row = 0; row < 64 && made.a_type != OPB_S8; ++row) {
     float* sums = product->sums->tile + row * n;
     if (!made.add) memset(sums, 0, n * sizeof(float));
     for (uint32_t k = 0; k < made.k; ++k) {

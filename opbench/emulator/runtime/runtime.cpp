@@ -55,19 +55,23 @@ void opb_require_whole_tiles(unsigned size, const char* file, unsigned line) {
   report(worker, kReportPartialWarp, Site{file, line}, 0, text);
 }
 
-void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b, const char* file,
-                  unsigned line) {
+void opb_multiply(opb_type a_type, opb_type b_type, unsigned k, void* sums, const unsigned* a, const unsigned* b,
+                  const char* file, unsigned line) {
   Worker* worker = opb_worker;
   const Site site{file, line};
-  switch (type) {
+  switch (a_type) {
     case OPB_S8:
-      return multiply_fragments<OPB_S8>(worker, k, (int32_t*)sums, a, b, site);
+      return multiply_fragments<OPB_S8>(worker, k, (int32_t*)sums, a, b, b_type, site);
+    case OPB_E4M3:
+      return multiply_fragments<OPB_E4M3>(worker, k, (float*)sums, a, b, b_type, site);
+    case OPB_E5M2:
+      return multiply_fragments<OPB_E5M2>(worker, k, (float*)sums, a, b, b_type, site);
     case OPB_TF32:
-      return multiply_fragments<OPB_TF32>(worker, k, (float*)sums, a, b, site);
+      return multiply_fragments<OPB_TF32>(worker, k, (float*)sums, a, b, b_type, site);
     case OPB_BF16:
-      return multiply_fragments<OPB_BF16>(worker, k, (float*)sums, a, b, site);
+      return multiply_fragments<OPB_BF16>(worker, k, (float*)sums, a, b, b_type, site);
     default:
-      return multiply_fragments<OPB_F16>(worker, k, (float*)sums, a, b, site);
+      return multiply_fragments<OPB_F16>(worker, k, (float*)sums, a, b, b_type, site);
   }
 }
 

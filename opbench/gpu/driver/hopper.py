@@ -12,7 +12,7 @@ from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
 
 # enum values of cuda.h
-TYPES = {"f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
+TYPES = {"u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0, "f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
 SWIZZLES = {name: number for number, name in enumerate(SPANS)}
 L2_PROMOTIONS = {nbytes: number for number, nbytes in enumerate(PROMOTIONS)}
 INTERLEAVE_NONE, FILL_ZEROS = 0, 0

@@ -113,6 +113,27 @@ extern "C" __global__ void small_floats(const unsigned* a, const unsigned* b, fl
   y[(row + 8) * 8 + column] = high_first, y[(row + 8) * 8 + column + 1] = high_second;
 }
 
+// y [64][16] += steps times a [64][32] . b [16][32], all of whole numbers: a and b of 8 bits.
+extern "C" __global__ void whole_numbers(const unsigned* a, const unsigned* b, int* y, int steps) {
+  unsigned* words = reinterpret_cast<unsigned*>(memory);
+  for (int i = threadIdx.x; i < 512; i += 128) words[i] = a[i];
+  words[512 + threadIdx.x] = b[threadIdx.x];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  const unsigned base = shared_address(memory);
+  auto matrix = [](unsigned at) { return (unsigned long long)(at >> 4) | (unsigned long long)16 << 32 | 3ull << 62; };
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4, column = lane % 4 * 2;
+  int sums[8];
+  for (int i = 0; i < 8; ++i) sums[i] = y[(row + i / 2 % 2 * 8) * 16 + column + i / 4 * 8 + i % 2];
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  for (int step = 0; step < steps; ++step)
+    asm volatile("wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.s8 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1;"
+                 : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3]), "+r"(sums[4]), "+r"(sums[5]),
+                   "+r"(sums[6]), "+r"(sums[7]) : "l"(matrix(base)), "l"(matrix(base + 2048)));
+  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+  for (int i = 0; i < 8; ++i) y[(row + i / 2 % 2 * 8) * 16 + column + i / 4 * 8 + i % 2] = sums[i];
+}
+
 // y [64][8] = 1 + a [64][16] . b [8][16] in f16, the sums too: two in a register.
 extern "C" __global__ void half_sums(const unsigned* a, const unsigned* b, float* y) {
   unsigned* words = reinterpret_cast<unsigned*>(memory);

@@ -130,8 +130,8 @@ OPB_API OPB_CONVERGENT void* const* opb_share_pointers(void* pointer, const char
 // Reports a block whose threads do not fill its last tile.
 OPB_API void opb_require_whole_tiles(unsigned size, const char* file, unsigned line);
 // mma.sync, 16 x 8 x k: the four 32-bit accumulators and the operand registers of a lane.
-OPB_API OPB_CONVERGENT void opb_multiply(opb_type type, unsigned k, void* sums, const unsigned* a, const unsigned* b,
-                                         const char* file, unsigned line);
+OPB_API OPB_CONVERGENT void opb_multiply(opb_type a_type, opb_type b_type, unsigned k, void* sums, const unsigned* a,
+                                         const unsigned* b, const char* file, unsigned line);
 OPB_API char* opb_shared_base(void);
 // cp.async: copies into shared memory land when the thread that started them waits.
 OPB_API void opb_copy_async(void* to, const void* from, unsigned bytes, unsigned valid, const void* program_counter);

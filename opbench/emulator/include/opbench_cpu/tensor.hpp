@@ -78,12 +78,13 @@ OPB_MATRIX_MOVES(_shared_b16, false)
 OPB_MATRIX_MOVES(_trans_shared_b16, true)
 
 // ---- mma.sync: the runtime multiplies, so that the product is not compiled with each kernel
-#define OPB_MMA_4_2(NAME, TYPE, K, SUM, WORD)                                                                       \
+#define OPB_MMA_4_2(NAME, TYPE, K, SUM, WORD) OPB_MMA_MIXED(NAME, TYPE, TYPE, K, SUM, WORD)
+#define OPB_MMA_MIXED(NAME, LEFT, RIGHT, K, SUM, WORD)                                                              \
   OPB_WARP_WIDE void NAME(SUM& d0, SUM& d1, SUM& d2, SUM& d3, WORD a0, WORD a1, WORD a2, WORD a3, WORD b0, WORD b1, \
                           SUM c0, SUM c1, SUM c2, SUM c3, OPB_PTX_SITE) {                                           \
     unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                                \
     SUM sums[] = {c0, c1, c2, c3};                                                                                  \
-    opb_multiply(TYPE, K, sums, a, b, file, line);                                                                  \
+    opb_multiply(LEFT, RIGHT, K, sums, a, b, file, line);                                                           \
     d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                         \
   }
 #define OPB_MMA_2_1(NAME, TYPE, K)                                                                                     \
@@ -91,13 +92,17 @@ OPB_MATRIX_MOVES(_trans_shared_b16, true)
                           float c1, float c2, float c3, OPB_PTX_SITE) {                                                \
     unsigned a[] = {a0, a1}, b[] = {b0};                                                                               \
     float sums[] = {c0, c1, c2, c3};                                                                                   \
-    opb_multiply(TYPE, K, sums, a, b, file, line);                                                                     \
+    opb_multiply(TYPE, TYPE, K, sums, a, b, file, line);                                                                     \
     d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];                                                            \
   }
 OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, OPB_F16, 16, float, unsigned)
 OPB_MMA_4_2(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, OPB_BF16, 16, float, unsigned)
 OPB_MMA_4_2(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32, OPB_TF32, 8, float, unsigned)
 OPB_MMA_4_2(mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32, OPB_S8, 32, int, unsigned)
+OPB_MMA_4_2(mma_sync_aligned_m16n8k32_row_col_f32_e4m3_e4m3_f32, OPB_E4M3, 32, float, unsigned)
+OPB_MMA_4_2(mma_sync_aligned_m16n8k32_row_col_f32_e5m2_e5m2_f32, OPB_E5M2, 32, float, unsigned)
+OPB_MMA_MIXED(mma_sync_aligned_m16n8k32_row_col_f32_e4m3_e5m2_f32, OPB_E4M3, OPB_E5M2, 32, float, unsigned)
+OPB_MMA_MIXED(mma_sync_aligned_m16n8k32_row_col_f32_e5m2_e4m3_f32, OPB_E5M2, OPB_E4M3, 32, float, unsigned)
 OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_f16_f16_f32, OPB_F16, 8)
 OPB_MMA_2_1(mma_sync_aligned_m16n8k8_row_col_f32_bf16_bf16_f32, OPB_BF16, 8)
 OPB_MMA_2_1(mma_sync_aligned_m16n8k4_row_col_f32_tf32_tf32_f32, OPB_TF32, 4)
@@ -112,7 +117,7 @@ OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_f16_f16_f16_f16(unsigned& d
   unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};
   float sums[4];
   widen_pair(c0, sums), widen_pair(c1, sums + 2);
-  opb_multiply(OPB_F16, 16, sums, a, b, file, line);
+  opb_multiply(OPB_F16, OPB_F16, 16, sums, a, b, file, line);
   d0 = opb_half_format::narrow(sums[0]) | (unsigned)opb_half_format::narrow(sums[1]) << 16;
   d1 = opb_half_format::narrow(sums[2]) | (unsigned)opb_half_format::narrow(sums[3]) << 16;
 }
@@ -123,7 +128,7 @@ OPB_WARP_WIDE void mma_sync_aligned_m16n8k8_row_col_f16_f16_f16_f16(unsigned& d0
   unsigned a[] = {a0, a1}, b[] = {b0};
   float sums[4];
   widen_pair(c0, sums), widen_pair(c1, sums + 2);
-  opb_multiply(OPB_F16, 8, sums, a, b, file, line);
+  opb_multiply(OPB_F16, OPB_F16, 8, sums, a, b, file, line);
   d0 = opb_half_format::narrow(sums[0]) | (unsigned)opb_half_format::narrow(sums[1]) << 16;
   d1 = opb_half_format::narrow(sums[2]) | (unsigned)opb_half_format::narrow(sums[3]) << 16;
 }
@@ -132,7 +137,7 @@ OPB_WARP_WIDE void mma_sync_aligned_m16n8k16_row_col_s32_s8_s8_s32(int& d0, int&
                                                                    int c3, OPB_PTX_SITE) {
   unsigned a[] = {a0, a1}, b[] = {b0};
   int sums[] = {c0, c1, c2, c3};
-  opb_multiply(OPB_S8, 16, sums, a, b, file, line);
+  opb_multiply(OPB_S8, OPB_S8, 16, sums, a, b, file, line);
   d0 = sums[0], d1 = sums[1], d2 = sums[2], d3 = sums[3];
 }
 

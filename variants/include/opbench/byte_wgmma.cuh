@@ -1,0 +1,76 @@
+// Products of 8-bit operands by wgmma, for the ring of ring.cuh. Both operands are stored by k, in rows of 128 bytes.
+//
+// Hopper aligns the products of 8-bit floats, and the sum so far, to the largest of them and keeps about 14 bits as it
+// adds: the sums are floats of which about 13 digits count. `drain_promoted` therefore starts them anew at each stage.
+#pragma once
+#include <opbench/bytes.cuh>
+#include <opbench/ring.cuh>
+
+namespace opbench {
+
+// clang-format off
+#define OPBENCH_WHOLE_4(I) "+r"(d[I]), "+r"(d[I + 1]), "+r"(d[I + 2]), "+r"(d[I + 3])
+#define OPBENCH_WHOLE_16(I) OPBENCH_WHOLE_4(I), OPBENCH_WHOLE_4(I + 4), OPBENCH_WHOLE_4(I + 8), OPBENCH_WHOLE_4(I + 12)
+#define OPBENCH_WHOLE_32(I) OPBENCH_WHOLE_16(I), OPBENCH_WHOLE_16(I + 16)
+#define OPBENCH_WHOLE_64(I) OPBENCH_WHOLE_32(I), OPBENCH_WHOLE_32(I + 32)
+#define OPBENCH_WHOLE_128(I) OPBENCH_WHOLE_64(I), OPBENCH_WHOLE_64(I + 64)
+
+// d = a * b, or d += a * b if `add` is not 0, for 64 x N x 32; a and b are descriptors.
+#define OPBENCH_BYTES(TYPES, N, COUNT, A, B, ADD, SCALES, SUMS)                                                       \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADD ", 0; wgmma.mma_async.sync.aligned.m64n" #N "k32." TYPES " {"  \
+                 OPBENCH_NAMES_##COUNT "}, " A ", " B ", p" SCALES "; }"                                              \
+                 : SUMS##_##COUNT(0) : "l"(a), "l"(b), "r"(add));
+#define OPBENCH_FLOAT_BYTES(N, COUNT, A, B, ADD)                                                                      \
+    if constexpr (count == COUNT && types == Bytes::e4m3)                                                             \
+        OPBENCH_BYTES("f32.e4m3.e4m3", N, COUNT, A, B, ADD, ", 1, 1", OPBENCH_SUMS)                                   \
+    if constexpr (count == COUNT && types == Bytes::e5m2)                                                             \
+        OPBENCH_BYTES("f32.e5m2.e5m2", N, COUNT, A, B, ADD, ", 1, 1", OPBENCH_SUMS)                                   \
+    if constexpr (count == COUNT && types == Bytes::e4m3_e5m2)                                                        \
+        OPBENCH_BYTES("f32.e4m3.e5m2", N, COUNT, A, B, ADD, ", 1, 1", OPBENCH_SUMS)                                   \
+    if constexpr (count == COUNT && types == Bytes::e5m2_e4m3)                                                        \
+        OPBENCH_BYTES("f32.e5m2.e4m3", N, COUNT, A, B, ADD, ", 1, 1", OPBENCH_SUMS)
+template <Bytes types, int count>
+__device__ __forceinline__ void wgmma_bytes(float (&d)[count], unsigned long long a, unsigned long long b, int add) {
+    static_assert(types != Bytes::s8 && (count == 64 || count == 128), "floats; 128 or 256 columns");
+    OPBENCH_FLOAT_BYTES(128, 64, "%64", "%65", "%66")
+    OPBENCH_FLOAT_BYTES(256, 128, "%128", "%129", "%130")
+}
+template <Bytes types, int count>
+__device__ __forceinline__ void wgmma_bytes(int (&d)[count], unsigned long long a, unsigned long long b, int add) {
+    static_assert(types == Bytes::s8 && (count == 64 || count == 128), "whole numbers; 128 or 256 columns");
+    if constexpr (count == 64)
+        OPBENCH_BYTES("s32.s8.s8", 128, 64, "%64", "%65", "%66", "", OPBENCH_WHOLE)
+    if constexpr (count == 128)
+        OPBENCH_BYTES("s32.s8.s8", 256, 128, "%128", "%129", "%130", "", OPBENCH_WHOLE)
+}
+// clang-format on
+
+// sum[i] += a * b of one stage: `tiles` times 64 rows of a, columns of b, 128 bytes of k.
+template <Bytes types, class Sum, int tiles, int count>
+__device__ __forceinline__ void multiply_bytes(Sum (&sum)[tiles][count], unsigned a, unsigned b, int add) {
+    const unsigned long long rows = descriptor(a), columns = descriptor(b);
+#pragma unroll
+    for (int slice = 0; slice < 4; ++slice)
+#pragma unroll
+        for (int i = 0; i < tiles; ++i)
+            wgmma_bytes<types>(sum[i], rows + i * (64 * 128 / 16) + slice * 2, columns + slice * 2, add || slice > 0);
+}
+
+// Like Ring::drain, but promote(step) may read the sums of each stage: they are complete, and the stage is released.
+// The other warpgroup's products run meanwhile.
+template <int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
+__device__ __forceinline__ void drain_promoted(Ring<stages, stage_bytes, blocks, readers, copied>& ring, int steps,
+                                               const Multiply& multiply, const Promote& promote) {
+    for (int step = 0; step < steps; ++step) {
+        wait_for(ring.full + 8 * ring.stage, ring.phase);
+        wgmma_fence();
+        multiply(step, ring.memory + ring.stage * stage_bytes);
+        wgmma_commit();
+        wgmma_wait<0>();
+        ring.give_back(ring.stage);
+        ring.advance();
+        promote(step);
+    }
+}
+
+}  // namespace opbench

@@ -1,0 +1,136 @@
+// /// opbench
+// mechanism = [
+//     "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma", "tensor_core",
+//     "warp_specialised", "persistent", "cluster",
+// ]
+// product   = "fp8"
+// tile      = { m = 128, n = "BN", k = 128 }
+// requires  = ["k % 16 == 0 and n % 8 == 0"]
+// compute_capability = "9.0a"
+//
+// [define]
+// A_E5M2   = "a_dtype == 'e5m2'"
+// B_E5M2   = "b_dtype == 'e5m2'"
+// BY_ROW   = "scaling == 'row'"
+// BY_BLOCK = "scaling == 'block'"
+// STAGES   = "196608 // ((128 + BN) * 128)"
+//
+// [tensor_maps]
+// map_a   = { tensor = "a", box = [128, 128] }
+// map_b   = { tensor = "b", box = [128, "BN // CLUSTER"] }
+// map_out = { tensor = "out", box = [64, 16] }
+//
+// [[launch]]
+// kernel  = "scaled_matmul_wgmma"
+// grid    = ["min(sm_count // CLUSTER, cdiv(m, 128 * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
+// block   = [384]
+// cluster = ["CLUSTER"]
+// shared  = "STAGES * ((128 + BN) * 128 + 16) + 32768"
+// args    = ["map_a", "map_b", "map_out", "scale_a", "scale_b", "m", "n", "k"]
+//
+// [variant.wgmma]
+// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters that share copies of b"
+// builds_on = "mma"
+// supports  = { scaling = ["tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
+// tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [2, 1] }
+//
+// [variant.wgmma_promoted]
+// title     = "the same with sums of 128 k, which are scaled and added in float32 while the other warpgroup multiplies"
+// builds_on = "wgmma"
+// supports  = { scaling = ["block", "tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
+// define    = { PROMOTED = "1" }
+// tune      = { BN = [128], GROUP = [8, 16], CLUSTER = [2, 1] }
+// ///
+//
+// One thread copies 128 bytes of k of both operands a stage; two warpgroups multiply 64 rows each, with 32 k in an
+// instruction, twice what bf16 has in the same time. A step thus needs its bytes in half the time, which L2 could not
+// deliver: the two blocks of a cluster each fetch half of b for both. Scales are applied to the sums as they are stored,
+// by slabs of each warp and TMA. Hopper keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums
+// of 128 k in float32 registers, which is as precise as float32 sums in practice and what scales of blocks need anyway;
+// both sums must fit the registers, so its tiles have 128 columns. Limit: power, and the stores at the end of a tile.
+// After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
+
+#include <opbench/byte_wgmma.cuh>
+#include <opbench/sums.cuh>
+#include <opbench/tma.cuh>
+using namespace opbench;
+
+#ifndef PROMOTED
+#define PROMOTED 0
+#endif
+
+constexpr Bytes types = float_bytes(A_E5M2, B_E5M2);
+typedef Ring<STAGES, (128 + BN) * 128, CLUSTER> Stages;
+typedef Tiles<128, BN, GROUP, CLUSTER> Walk;
+
+// a [m][k], b [n][k], out [m][n]; scales: see operator.py
+extern "C" __global__ void __launch_bounds__(ring_threads, 1)
+    scaled_matmul_wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
+                        const __grid_constant__ TensorMap map_out, const float* __restrict__ scale_a,
+                        const float* __restrict__ scale_b, int m, int n, int k) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const unsigned memory = shared_address(shared), slabs = memory + Stages::bytes;
+    Stages ring(memory, slabs + EpilogueSmem<>::block_bytes);
+    const Walk walk(m, n);
+    const int steps = (k + 127) / 128;
+    if (threadIdx.x == 0) ring.init();
+    sync_blocks<CLUSTER>();
+
+    if (threadIdx.x < 128) {
+        registers_down<copier_registers>();
+        if (threadIdx.x == 0)
+            walk.for_each_tile([&](TilePlace tile) {
+                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+                    constexpr int share = BN / CLUSTER;  // each block fetches this part of b for all
+                    const int own = walk.rank * share;
+                    load(a, &map_a, full, step * 128, tile.row);
+                    load_for_all<CLUSTER>(a + (128 + own) * 128, &map_b, full, step * 128, tile.column + own);
+                });
+            });
+    } else {
+        registers_up<consumer_registers>();
+        const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32;
+        const int line = first + threadIdx.x / 32 % 4 * 16;  // of the warp in its tile
+        float sum[1][BN / 2];
+        EpilogueSmem<> out_slabs(slabs);
+        walk.for_each_tile([&](TilePlace tile) {
+            const int row = tile.row + line;
+            const int top = min(row + lane / 4, m - 1), bottom = min(row + lane / 4 + 8, m - 1);
+            const auto multiply = [&](int step, unsigned a, int add) {
+                multiply_bytes<types>(sum, a + first * 128, a + 128 * 128, add);
+            };
+#if PROMOTED
+            float total[BN / 2] = {}, of_top = 1.0f, of_bottom = 1.0f;
+            drain_promoted(
+                ring, steps,
+                [&](int step, unsigned a) {
+                    if (BY_BLOCK) {  // fetched while the products run
+                        const float of_b = scale_b[tile.column / 128 * steps + step];
+                        of_top = scale_a[(size_t)step * m + top] * of_b;
+                        of_bottom = scale_a[(size_t)step * m + bottom] * of_b;
+                    }
+                    multiply(step, a, 0);
+                },
+                [&](int) {
+#pragma unroll
+                    for (int i = 0; i < BN / 2; ++i) total[i] += sum[0][i] * (i / 2 % 2 ? of_bottom : of_top);
+                });
+            auto& result = total;
+#else
+            ring.drain(steps, [&](int step, unsigned a) { multiply(step, a, step > 0); });
+            auto& result = sum[0];
+#endif
+            if (!BY_BLOCK) {
+                const float above = scale_a[BY_ROW ? top : 0], below = scale_a[BY_ROW ? bottom : 0];
+#pragma unroll
+                for (int i = 0; i < BN / 2; ++i) {
+                    const int at = BY_ROW ? min(tile.column + i / 4 * 8 + lane % 4 * 2 + i % 2, n - 1) : 0;
+                    result[i] *= (i / 2 % 2 ? below : above) * scale_b[at];
+                }
+            }
+            out_slabs.store_rows(result, &map_out, row, tile.column, m, n);
+        });
+        out_slabs.finish();
+    }
+    if (CLUSTER > 1) cluster_sync();  // a block that has left cannot be written to
+}
