@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 
 import click
 
 from opbench.backend.rules import GUIDE, RULES
 from opbench.errors import EnvironmentFault, UsageError, unknown
+from opbench.insight.stalls import CAUSES, STALLS, find_stall
+from opbench.kernels.mechanism import MECHANISMS
 from opbench.paths import shipped
 
 
@@ -34,6 +37,38 @@ def finding_command(name: str | None) -> None:
     if wanted not in {rule.name for rule in RULES}:
         raise UsageError(unknown("finding", name, [rule.name for rule in RULES], "opbench help finding"))
     click.echo(_to_terminal_text(section(wanted)))
+
+
+@help_command.command("stall", short_help="Explain why warps wait, such as short-scoreboard.")
+@click.argument("name", required=False, metavar="[NAME]")
+def stall_command(name: str | None) -> None:
+    """Explain the reason NAME for which warps wait, with what shortens the wait; without NAME, list the reasons.
+
+    NAME is spelled as in Nsight Compute: "Stall Short Scoreboard", stall_short_sb or short_scoreboard.
+    """
+    if name is None:
+        width = max(map(len, STALLS))
+        for stall in STALLS.values():
+            click.echo(f"{stall.name:{width}}  {stall.meaning}")
+        click.echo("\nOne of them: opbench help stall NAME", err=True)
+        return
+    found = find_stall(name)
+    if found is None:
+        raise UsageError(unknown("stall", name, list(STALLS), "opbench help stall"))
+    click.echo(textwrap.fill(f"{found.title}: {found.meaning} {found.cure}", 80))
+    causes = [cause for cause in CAUSES if found.name in cause.reasons and cause.mechanisms]
+    for cause in causes:
+        click.echo(f"\nIf the warp waits for {cause.name}:")
+        _list_mechanisms(cause.mechanisms)
+    if found.mechanisms and not causes:
+        click.echo("\nMechanisms that usually shorten the wait:")
+        _list_mechanisms(found.mechanisms)
+    click.echo("\nWhich lines wait: opbench profile CASE --source")
+
+
+def _list_mechanisms(names: Iterable[str]) -> None:
+    for name in names:
+        click.echo(textwrap.fill(f"{name}: {MECHANISMS[name]}", 80, initial_indent="  ", subsequent_indent="    "))
 
 
 def section(name: str) -> str:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from opbench import units
 from opbench.cli import completion
-from opbench.cli.options import case_option, variants_option
+from opbench.cli.options import case_option, json_option, variants_option
 from opbench.errors import OpbenchError, UsageError
-from opbench.paths import next_command
+from opbench.paths import from_here, next_command
+
+if TYPE_CHECKING:
+    from opbench.insight.source_profile import SourceProfile
+
+WIDTH = 110
+"""Columns of the summary on a terminal."""
+SOURCE_WIDTH = 44
+EXPLAINED = 3
+"""Reasons of waits that the summary explains."""
 
 
 @click.command("profile")
@@ -30,6 +44,12 @@ from opbench.paths import next_command
     help="Also collect this metric set of Nsight Compute, such as full.",
 )
 @click.option(
+    "--source",
+    is_flag=True,
+    help="Also sample where warps wait: a page of the source and machine code, and the hottest lines.",
+)
+@json_option
+@click.option(
     "--run",
     "run_folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -49,6 +69,8 @@ def profile_command(
     pattern: str,
     tool: str,
     metric_set: str,
+    source: bool,
+    as_json: bool,
     run_folder: Path | None,
     roots: tuple[Path, ...],
     time_limit_s: float,
@@ -57,27 +79,95 @@ def profile_command(
 
     CASE is a full name such as 'matmul/shared_tile[TILE=16](m=512,n=512,k=512)'. The report and the counters are
     stored in the folder of --run; `opbench report` shows the counters.
+
+    With --source, Nsight Compute also samples the reasons why warps wait. opbench charges each sample to the load, the
+    barrier or the matrix product that a warp waits for, and says what shortens the wait.
     """
     from opbench.kernels.folders import Catalog
     from opbench.results.files import FILE, RunWriter
-    from opbench.running.profile import ProfileOptions, profile_case, target_of
+    from opbench.running.profile import ProfileOptions, profile_case, read_source, target_of
     from opbench.running.targets import case_of
 
-    found = case_of(name, pattern, Catalog(roots))
+    if source and tool != "ncu":
+        raise UsageError(
+            "--source needs --tool ncu: Nsight Systems samples no instructions",
+            kind="wrong-tool",
+            subject="--source",
+            value=tool,
+            allowed="ncu",
+        )
+    catalog = Catalog(roots)
+    found = case_of(name, pattern, catalog)
     folder = run_folder or Path("reports") / "profile"
     target = target_of(found, name, roots)
     writer = RunWriter(folder) if (folder / FILE).exists() else None
-    options = ProfileOptions(tool, metric_set, time_limit_s)  # type: ignore[arg-type]
+    options = ProfileOptions(tool, metric_set, time_limit_s, source)  # type: ignore[arg-type]
+    say = lambda line: click.echo(line, err=True)  # noqa: E731
     try:
-        counters = profile_case(target, folder, options, writer, lambda line: click.echo(line, err=True))
+        counters = profile_case(target, folder, options, writer, say)
     finally:
         if writer:
             writer.close()
-    for key, value in counters.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            click.echo(f"{key:28} {value:.6g}")
+    if source:
+        profile = read_source(found, target, folder, options, say, catalog)
+        page = _write_page(profile, folder / counters["report"])
+        if as_json:
+            click.echo(json.dumps({**profile.to_json(), "counters": counters, "page": str(page)}, indent=1))
+        else:
+            print_source(profile, click.echo)
+            click.echo(f"source and machine code: {from_here(str(page))}", err=True)
+    elif as_json:
+        click.echo(json.dumps(counters, indent=1))
+    else:
+        for key, value in counters.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                click.echo(f"{key:28} {value:.6g}")
     if writer:
         click.echo(f"stored in {folder / FILE}; show it with: {next_command('report', folder)}", err=True)
+
+
+def _write_page(profile: SourceProfile, report: Path) -> Path:
+    """Write the page next to Nsight Compute's report; return its path."""
+    from opbench.report.source_page import write_source
+
+    return write_source(profile, report.with_name(report.name.removesuffix(".ncu-rep") + ".html"))
+
+
+def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
+    """Print the hottest lines, then the meaning and the cure of the largest reasons."""
+    from opbench.report.columns import align_columns
+    from opbench.report.source_page import check, reasons_text, remedy_lines, summary, waited_text
+
+    echo(profile.case)
+    echo(textwrap.fill(summary(profile), WIDTH))
+    echo(textwrap.fill(check(profile), WIDTH))
+    if not profile.total:
+        return
+    rows = [
+        [
+            units.percent(line.total / profile.total),
+            line.place,
+            _shorten(line.text.strip()),
+            "; ".join(filter(None, (reasons_text(line.charged, line.total), waited_text(kernel, line)))),
+        ]
+        for kernel, line in profile.hottest()
+        if line.total
+    ]
+    echo("")
+    for text in align_columns(("samples", "line", "source", "reasons"), rows, (1, 2, 3)):
+        echo(text.rstrip())
+    for remedy in profile.remedies[:EXPLAINED]:
+        found = remedy_lines(remedy, profile.total)
+        causes = f" It waits for: {found['causes']}." if found["causes"] else ""
+        echo("")
+        first = f"{found['title']} {found['share']}: {found['meaning']}{causes} {found['cure']}"
+        echo(textwrap.fill(first, WIDTH, subsequent_indent="  "))
+        for mechanism, variants in list(remedy.variants.items())[:EXPLAINED]:
+            echo(f"  {mechanism}: see {', '.join(variants[:2])}")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= SOURCE_WIDTH else text[: SOURCE_WIDTH - 1] + "…"
 
 
 @click.command("profile-target", hidden=True)

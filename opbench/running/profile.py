@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opbench.errors import EnvironmentFault
+from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.insight.nsight import commands, parse, tools
 from opbench.insight.nsight.commands import Target, Tool
 from opbench.insight.nsight.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
+from opbench.insight.nsight.source_page import read_sampled, with_lines
+from opbench.insight.source_profile import SourceProfile, source_profile
+from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
 from opbench.nvtx import SWITCH
 from opbench.paths import next_command
 from opbench.records import JSON
@@ -39,6 +43,8 @@ class ProfileOptions:
     metric_set: str = ""
     """An additional metric set of Nsight Compute, such as "full", for its user interface."""
     time_limit_s: float = 600.0
+    source: bool = False
+    """Whether Nsight Compute also samples warps, for `read_source`."""
 
 
 def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
@@ -52,6 +58,7 @@ def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
         precision="f64" if case.problem.storage == "f64" else case.variant.precision,
         check=next_command("check", name if own_file else case.variant.id, variants=roots, problem=case.problem),
         chip=tools.current_chip(),
+        experiment=next_command("explain", name if own_file else case.name, variants=roots, experiment=True),
     )
 
 
@@ -69,13 +76,13 @@ def profile_case(
     # An earlier report must not be mistaken for this one.
     report.unlink(missing_ok=True)
     if options.tool == "ncu":
-        collect = commands.ncu_profile(binary, target, folder, options.metric_set)
+        collect = commands.ncu_profile(binary, target, folder, options.metric_set, options.source)
         read = commands.ncu_read(binary, report)
     else:
         collect = commands.nsys_profile(binary, target, folder)
         read = commands.nsys_read(binary, report)
     output = run_tool(collect, options, say)
-    if fault := tools.fault_of(options.tool, target.case, output.returncode, output.lines, target.check):
+    if fault := _fault(options.tool, target, output.returncode, output.lines):
         raise fault
     if not report.exists():
         raise EnvironmentFault(
@@ -84,19 +91,55 @@ def profile_case(
             kind="no-report",
             subject=target.case,
         )
-    table = run_tool(read, options, lambda line: None, announce=say)
-    if fault := tools.fault_of(options.tool, target.case, table.returncode, table.messages, target.check):
-        raise fault
+    table = _read_report(read, target, options, say)
     line = {
         "case": target.case,
         "tool": options.tool,
         "command": commands.shell_text(collect),
         "report": str(report.relative_to(folder)),
-        **_figures(options.tool, target, "\n".join(table.lines)),
+        **_figures(options.tool, target, table),
     }
     if writer is not None:
         writer.write(KINDS[options.tool], line)
     return line
+
+
+def read_source(
+    case: Case, target: Target, folder: Path, options: ProfileOptions, say: Say, catalog: Catalog
+) -> SourceProfile:
+    """Read the samples of a report that `profile_case` has written with `options.source`, and charge them.
+
+    The sums are compared with the totals of the report; they are in `mismatches` where they differ. Raises
+    EnvironmentFault if the report has no samples.
+    """
+    binary, report = tools.find_tool("ncu"), commands.report_path(target, folder, "ncu")
+    pages = [commands.ncu_source(binary, report, view) for view in ("sass", "cuda,sass")]
+    instructions, lines, totals = (
+        _read_report(page, target, options, say) for page in (*pages, commands.ncu_read(binary, report))
+    )
+    kernels = with_lines(read_sampled(instructions), lines)
+    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
+    collect = commands.ncu_profile(binary, target, folder, options.metric_set, source=True)
+    return source_profile(
+        case.name,
+        case.variant.title,
+        kernels,
+        parse.read_ncu(totals),
+        subject.remedies,
+        commands.shell_text(collect),
+    )
+
+
+def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, say: Say) -> str:
+    """Return what a tool prints of a report; raise its fault."""
+    printed = run_tool(argv, options, lambda line: None, announce=say)
+    if fault := _fault(options.tool, target, printed.returncode, printed.messages):
+        raise fault
+    return "\n".join(printed.lines)
+
+
+def _fault(tool: Tool, target: Target, returncode: int, lines: Sequence[str]) -> OpbenchError | None:
+    return tools.fault_of(tool, target.case, returncode, lines, target.check, target.experiment)
 
 
 def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:

@@ -32,6 +32,8 @@ class Target:
     """The command that checks the case without a tool."""
     chip: str = ""
     """The chip, such as "GH100"; if empty, tensor counters are skipped, because their names differ between chips."""
+    experiment: str = ""
+    """The command that finds the limit of the case by experiments, which need no permission for counters."""
 
     @property
     def safe(self) -> str:
@@ -59,15 +61,22 @@ def nsys_capture(target: Target) -> str:
     return f"{target.safe}@{DOMAIN}"
 
 
-def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "") -> list[str]:
+SAMPLING = ("SourceCounters", "WarpStateStats", "SpeedOfLight")
+"""Sections of Nsight Compute that sample warps and count instructions, with the rules that read them."""
+
+
+def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "", source: bool = False) -> list[str]:
     """Return the command that collects the counters: caches flushed before each pass, clocks not locked.
 
     Options whose default changed between releases are stated, so that the command is the same in all of them. A metric
-    set is collected in addition to opbench's own metrics, which the report needs.
+    set, and with `source` the samples of warps, are collected in addition to opbench's own metrics, which the report
+    needs.
     """
+    sections = [word for section in SAMPLING for word in ("--section", section)] if source else []
     return [
         ncu, "--nvtx", "--nvtx-include", ncu_filter(target), "--target-processes", "all", "--replay-mode", "kernel",
         "--cache-control", "all", "--clock-control", "none", *(["--set", metric_set] if metric_set else []),
+        *sections, *(["--import-source", "yes"] if source else []),
         "--metrics", ",".join(metric_names(target.chip, target.precision)),
         "-f", "-o", str(report_path(target, folder, "ncu").with_suffix("")), *target.argv,
     ]  # fmt: skip
@@ -76,6 +85,11 @@ def ncu_profile(ncu: str, target: Target, folder: Path, metric_set: str = "") ->
 def ncu_read(ncu: str, report: Path) -> list[str]:
     """Return the command that prints a report's metrics as CSV in base units."""
     return [ncu, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base", "--print-fp"]
+
+
+def ncu_source(ncu: str, report: Path, view: str) -> list[str]:
+    """Return the command that prints a report's samples as CSV: `view` is "sass" or "cuda,sass"."""
+    return [ncu, "--import", str(report), "--csv", "--page", "source", "--print-source", view]
 
 
 def nsys_profile(nsys: str, target: Target, folder: Path) -> list[str]:

@@ -138,12 +138,16 @@ PERMISSION_LADDER = (
 """Ways to get the permission, the quickest first."""
 
 
-def permission_fault(tool: Tool) -> EnvironmentFault:
-    """Return an error that lists every way to get the permission to read counters, and what works without it."""
+def permission_fault(tool: Tool, experiment: str = "") -> EnvironmentFault:
+    """Return an error that lists every way to get the permission to read counters, and what works without it.
+
+    `experiment` is the command that finds the limit of the case without counters.
+    """
     steps = "".join(f"\n  {step}" for step in PERMISSION_LADDER)
+    after = f"\nwhat limits the kernel, without counters: {experiment}" if experiment else ""
     return EnvironmentFault(
         f"{tool} may not read this GPU's hardware counters (ERR_NVGPUCTRPERM); any one of these helps:{steps}\n"
-        f"without counters: {WITHOUT}",
+        f"without counters: {WITHOUT}{after}",
         kind="no-permission",
         subject=tool,
     )
@@ -182,15 +186,17 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
-def fault_of(tool: Tool, case: str, returncode: int, output: Sequence[str], without: str = "") -> OpbenchError | None:
+def fault_of(
+    tool: Tool, case: str, returncode: int, output: Sequence[str], without: str = "", experiment: str = ""
+) -> OpbenchError | None:
     """Return the error that the tool's messages describe; None if there is none.
 
-    `without` is the command that checks the case without the tool. A failure of the profiled program has its own kind
-    of error, because the tool only passes it on.
+    `without` is the command that checks the case without the tool, `experiment` the one that finds its limit without
+    counters. A failure of the profiled program has its own kind of error, because the tool only passes it on.
     """
     text = "\n".join(output)
     if re.search(r"ERR_NVGPUCTRPERM|InsufficientPrivileges|INSUFFICIENT_PRIVILEGES", text):
-        return permission_fault(tool)
+        return permission_fault(tool, experiment)
     for pattern, remedy in _KNOWN:
         if found := re.search(pattern, text):
             line = text[text.rfind("\n", 0, found.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()

@@ -8,6 +8,7 @@ from typing import Any
 
 from opbench import units
 from opbench.gpu.limits.resources import LaunchResources
+from opbench.insight.stalls import find_stall
 from opbench.results.rows import Row
 
 WARP = 32
@@ -75,22 +76,12 @@ def _traffic(row: Row, counters: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-STALLS = {
-    "long_scoreboard": "waiting for global memory: more loads in flight (unroll, prefetch, more warps)",
-    "short_scoreboard": "waiting for shared memory or special functions: bank conflicts, or `/` by run-time values",
-    "mio_throttle": "the shared-memory queue is full: wider shared loads, or keep values in registers",
-    "lg_throttle": "the load-store queue is full: wider loads, such as float4, or more elements a thread",
-    "barrier": "waiting at __syncthreads: smaller blocks or warp-level primitives",
-    "math_pipe_throttle": "the arithmetic units are busy: fewer operations or the matrix units",
-}
-
-
 def _stalls(counters: Mapping[str, Any]) -> Iterator[str]:
     shares = counters.get("stall_shares") or {}
     for reason, share in sorted(shares.items(), key=lambda item: -item[1]):
-        if share > 0.3 and reason in STALLS:
-            name = reason.replace("_", " ")
-            yield f"Warps stall {units.percent(share)} of the time on {name} (counted), {STALLS[reason]}."
+        stall = find_stall(reason)
+        if share > 0.3 and stall is not None and not stall.works:
+            yield f"Warps stall {units.percent(share)} of the time on {stall.title} (counted): {stall.phrase}."
 
 
 def _occupancy(row: Row) -> Iterator[str]:

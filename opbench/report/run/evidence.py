@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.insight.stalls import works
 from opbench.records import JSON
 from opbench.report.run.sections import Section
 from opbench.results.files import Run
@@ -60,13 +61,9 @@ def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> 
     return {"head": ["variant", *head[:after], "DRAM ÷ compulsory", *head[after:], "main stall"], "body": body}
 
 
-WORKING = {"selected", "not_selected"}
-"""Warp states that are not stalls: the warp could issue an instruction."""
-
-
 def _main_stall(values: Mapping[str, Any]) -> str:
     """Return the most frequent stall reason with its share."""
-    shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if k not in WORKING}
+    shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if not works(k)}
     if not shares:
         return "–"
     reason = max(shares, key=lambda name: shares[name])

@@ -1,0 +1,270 @@
+"""Charges the samples of waiting instructions to the instructions that they wait for.
+
+The profiler samples the instruction that cannot issue; the cause is an earlier one. The rules, by reason of the wait:
+
+- long or short scoreboard: the last writer of a register that the instruction reads, among loads and other
+  instructions of variable latency. On several paths to the instruction, samples are split by how often each writer was
+  executed. `DEPBAR` waits for copies to shared memory: the last `LDGSTS` of the group that must be complete. If no
+  writer has variable latency, the wait is for an instruction that still has to read a register which this one
+  overwrites.
+- gmma, and every wait at `WARPGROUP.DEPBAR`: the last `wgmma` of the group that must be complete.
+- drain: the last store before the end.
+- all other reasons: the instruction itself. A queue or unit is full, a barrier waits for other warps, or the previous
+  instruction has a fixed latency. An mbarrier is filled by another thread or by the copy engine, so its wait stays with
+  the `SYNCS` instruction that tests it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from opbench.insight.nsight.operands import Operands, opcodes, read_operands
+from opbench.insight.nsight.source_page import SampledInstruction
+
+GLOBAL_LOADS = opcodes("LDG LD LDL ATOM ATOMG TEX TLD TLD4 TXQ TMML TXD SULD SUATOM LDGSTS")
+"""Instructions that the long scoreboard waits for."""
+SHARED_AND_SPECIAL = opcodes(
+    "LDS LDSM ATOMS MUFU F2I I2F F2F FRND I2I SHFL S2R S2UR VOTE MATCH REDUX CREDUX POPC FLO BREV UPOPC UFLO UBREV LDC "
+    "SYNCS B2R R2UR DADD DMUL DFMA DSETP DMMA LDTM UBLKCP UTMALDG UTMASTG UTMAREDG UCGABAR_WAIT ELECT"
+)
+"""Instructions that the short scoreboard waits for: shared memory, shuffles, special functions, conversions."""
+VARIABLE = GLOBAL_LOADS | SHARED_AND_SPECIAL
+STORES = opcodes("STG ST STL RED REDG SUST SURED UTMASTG UTMAREDG")
+PRODUCTS = opcodes("HGMMA IGMMA QGMMA BGMMA")
+COPIES = opcodes("LDGSTS")
+BULK_STORES = opcodes("UTMASTG UTMAREDG UBLKCP UBLKRED")
+
+STEPS = 20_000
+"""Most instructions that one search looks at; a search that reaches it charges to the writers that it has."""
+ENDS = opcodes("EXIT RET BRA JMP BRX BRXU JMX KILL")
+
+_TARGET = re.compile(r"(?:^|[\s,(])(0x[0-9a-f]+)\)?\s*$")
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Samples of one instruction and reason that are charged to an instruction."""
+
+    waiting: int
+    """Index of the instruction at which warps wait."""
+    cause: int
+    """Index of the instruction that they wait for."""
+    reason: str
+    samples: int
+    rule: str
+    """A key of `RULES`."""
+
+
+RULES: Mapping[str, str] = {
+    "itself": "the wait belongs to the instruction itself",
+    "register": "the last writer of a register that the instruction reads",
+    "copies": "the last copy to shared memory that DEPBAR waits for",
+    "product": "the last matrix product that the instruction waits for",
+    "overwritten": "the last reader of a register that the instruction overwrites",
+    "stores": "the last store before the end",
+    "unknown": "no instruction of variable latency was seen before: charged to itself",
+}
+
+
+@dataclass(frozen=True)
+class _Code:
+    instructions: Sequence[SampledInstruction]
+    operands: Sequence[Operands]
+    before: Sequence[tuple[int, ...]]
+    """Indices of the instructions that can execute directly before each."""
+
+
+def charge(instructions: Sequence[SampledInstruction]) -> list[Charge]:
+    """Charge all samples of a kernel; the sum of all charges equals the sum of all samples."""
+    code = _code_of(instructions)
+    charges = []
+    for index, one in enumerate(instructions):
+        for reason, samples in one.samples.items():
+            causes, rule = _causes(code, index, reason)
+            weights = [instructions[cause].executed for cause in causes]
+            for cause, part in zip(causes, apportion(samples, weights), strict=True):
+                if part:
+                    charges.append(Charge(index, cause, reason, part, rule))
+    return charges
+
+
+def apportion(samples: int, weights: Sequence[int]) -> list[int]:
+    """Split samples in proportion to weights, equally if all are 0; the parts are whole and their sum is exact."""
+    weights = weights if sum(weights) else [1] * len(weights)
+    exact = [samples * weight / sum(weights) for weight in weights]
+    parts = [int(part) for part in exact]
+    by_rest = sorted(range(len(parts)), key=lambda k: parts[k] - exact[k])
+    for k in by_rest[: samples - sum(parts)]:
+        parts[k] += 1
+    return parts
+
+
+def _causes(code: _Code, index: int, reason: str) -> tuple[list[int], str]:
+    """Return the instructions that one waits for, and the rule."""
+    own = code.operands[index]
+    if (
+        own.base == "WARPGROUP"
+        and ".DEPBAR" in own.opcode
+        and reason in ("gmma", "long_scoreboard", "short_scoreboard")
+    ):
+        found = _last_of(code, index, PRODUCTS, _ends_product_group, _pending(own))
+        return (found, "product") if found else ([index], "unknown")
+    if reason == "gmma" and own.base not in PRODUCTS:
+        found = _last_of(code, index, PRODUCTS, lambda _: False, 0)
+        return (found, "product") if found else ([index], "itself")
+    if reason == "drain":
+        found = _last_of(code, index, STORES, lambda _: False, 0)
+        return (found, "stores") if found else ([index], "itself")
+    if reason not in ("long_scoreboard", "short_scoreboard"):
+        return [index], "itself"
+    if own.base == "DEPBAR":
+        found = _last_of(code, index, COPIES, lambda one: one.base == "LDGDEPBAR", _pending(own))
+        found = found or _last_of(code, index, BULK_STORES, lambda one: one.base == "UTMACMDFLUSH", _pending(own))
+        return (found, "copies") if found else ([index], "unknown")
+    kinds = (GLOBAL_LOADS, VARIABLE) if reason == "long_scoreboard" else (SHARED_AND_SPECIAL, VARIABLE)
+    for kind in kinds:
+        # An instruction in between that reads the register has waited already; its operands may be read too widely.
+        for first_reader in (True, False):
+            if found := _writers(code, index, own.reads, kind, first_reader):
+                return found, "register"
+    for kind in (GLOBAL_LOADS | STORES, VARIABLE | STORES | {"STS", "STSM"}):
+        if found := _readers(code, index, own.writes, kind):
+            return found, "overwritten"
+    # A load may also wait for an earlier load into the same register.
+    if found := _writers(code, index, own.writes, VARIABLE, first_reader=True):
+        return found, "register"
+    return [index], "unknown"
+
+
+def _pending(own: Operands) -> int:
+    """Return how many groups may still be incomplete, such as 2 for "DEPBAR.LE SB0, 0x2"."""
+    last = own.text.rpartition(",")[2].strip()
+    try:
+        return int(last, 0)
+    except ValueError:
+        return 0
+
+
+def _ends_product_group(one: Operands) -> bool:
+    return one.base in PRODUCTS and "gsb0" in one.text
+
+
+# Control flow -----------------------------------------------------------------------------------------------------
+
+
+def _code_of(instructions: Sequence[SampledInstruction]) -> _Code:
+    operands = [read_operands(one.text) for one in instructions]
+    first = instructions[0].address if instructions else 0
+    index_of = {one.address: index for index, one in enumerate(instructions)}
+    before: list[list[int]] = [[] for _ in instructions]
+    for index, one in enumerate(operands):
+        target = _target(one, first, index_of)
+        if target is not None:
+            before[target].append(index)
+        goes_on = one.base not in ENDS or one.predicate not in ("", "@PT") or _has_condition(one)
+        if goes_on and index + 1 < len(operands):
+            before[index + 1].append(index)
+    return _Code(instructions, operands, [tuple(dict.fromkeys(some)) for some in before])
+
+
+def _has_condition(one: Operands) -> bool:
+    """Return whether a branch has a condition as operand, such as "BRA P1, 0x80" or "BRA.U UP0, 0x80"."""
+    return one.base == "BRA" and (re.match(r"^!?U?P\d", one.text) is not None or ".DIV" in one.opcode)
+
+
+def _target(one: Operands, first: int, index_of: Mapping[int, int]) -> int | None:
+    """Return the index of a jump's target; None if there is none or it lies elsewhere."""
+    if one.base not in ("BRA", "JMP", "CALL"):
+        return None
+    hit = _TARGET.search(one.text)
+    if hit is None:
+        return None
+    address = int(hit[1], 16)
+    return index_of.get(address, index_of.get(first + address))
+
+
+# Searches backwards -----------------------------------------------------------------------------------------------
+
+
+def _writers(code: _Code, index: int, registers: Iterable[str], kind: frozenset[str], first_reader: bool) -> list[int]:
+    """Return the last writer of one of the registers on each path, if it is of a kind.
+
+    With `first_reader`, a register that an instruction in between reads is not searched further.
+    """
+    found: dict[int, None] = {}
+
+    def visit(at: int, wanted: frozenset[str]) -> frozenset[str]:
+        one = code.operands[at]
+        written = one.writes & wanted
+        if not written:
+            return wanted - one.reads if first_reader else wanted
+        conditional = one.predicate not in ("", "@PT", "@UPT")
+        if one.base in kind:
+            found[at] = None
+            # The other branch may load the same register.
+            return written if conditional else frozenset()
+        if first_reader:
+            wanted -= one.reads
+        return wanted if conditional else wanted - written
+
+    _walk(code, index, frozenset(registers), visit)
+    return list(found)
+
+
+def _readers(code: _Code, index: int, registers: Iterable[str], kind: frozenset[str]) -> list[int]:
+    """Return the last instruction of a kind on each path that reads one of the registers."""
+    found: dict[int, None] = {}
+
+    def visit(at: int, wanted: frozenset[str]) -> frozenset[str]:
+        one = code.operands[at]
+        if one.base in kind and one.reads & wanted:
+            found[at] = None
+            return frozenset()
+        return wanted - one.writes
+
+    _walk(code, index, frozenset(registers), visit)
+    return list(found)
+
+
+def _last_of(
+    code: _Code, index: int, kind: frozenset[str], ends_group: Callable[[Operands], bool], pending: int
+) -> list[int]:
+    """Return the last instruction of a kind on each path, in a group after the `pending` groups that may be incomplete.
+
+    If the code has no groups, the last instruction of the kind is returned.
+    """
+    found: dict[int, None] = {}
+    grouped = any(ends_group(one) for one in code.operands)
+
+    def visit(at: int, groups: int) -> int | None:
+        one = code.operands[at]
+        groups = min(groups + ends_group(one), pending + 1)
+        if one.base in kind and (groups > pending or not grouped):
+            found[at] = None
+            return None
+        return groups
+
+    _walk(code, index, 0, visit)
+    return list(found)
+
+
+State = TypeVar("State", bound=Hashable)
+
+
+def _walk(code: _Code, index: int, state: State, visit: Callable[[int, State], State | None]) -> None:
+    """Visit the instructions before one on all paths, the nearest first, until `visit` returns None or an empty set."""
+    queue = deque((at, state) for at in code.before[index])
+    seen = set(queue)
+    while queue and len(seen) < STEPS:
+        at, searched = queue.popleft()
+        left = visit(at, searched)
+        if left is None or left == frozenset():
+            continue
+        for earlier in code.before[at]:
+            if (earlier, left) not in seen:
+                seen.add((earlier, left))
+                queue.append((earlier, left))

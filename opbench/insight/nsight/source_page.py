@@ -1,0 +1,202 @@
+"""Reads Nsight Compute's source page as CSV: the samples of each instruction, and the source line of each.
+
+`ncu --page source --csv --print-source sass` prints each instruction once, with the samples. `--print-source cuda,sass`
+prints source lines with the instructions of each, so it only gives the lines.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from opbench.errors import EnvironmentFault
+from opbench.insight.nsight.parse import number
+from opbench.insight.stalls import find_stall
+
+NOT_ISSUED = "(Not Issued)"
+TITLES = ("File Path", "File Name", "Function Name", "Kernel Name")
+"""First cells of the rows of two cells that precede a table."""
+
+
+@dataclass(frozen=True)
+class SampledInstruction:
+    """One SASS instruction with the samples of warps that were about to execute it."""
+
+    address: int
+    text: str
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """Samples by reason, a key of `opbench.insight.stalls.STALLS` or, if the table lacks it, the profiler's name;
+    without reasons that have none."""
+    count: int = 0
+    """All samples as the profiler counts them; equals the sum of `samples` in a complete report."""
+    executed: int = 0
+    """How often warps executed it."""
+    threads: int = 0
+    """The same for threads."""
+    file: str = ""
+    line: int = 0
+    """0 if no source line is known."""
+
+    def __add__(self, other: SampledInstruction) -> SampledInstruction:
+        """Add the samples of another launch of the same code."""
+        reasons = dict.fromkeys([*self.samples, *other.samples])
+        return replace(
+            self,
+            samples={reason: self.samples.get(reason, 0) + other.samples.get(reason, 0) for reason in reasons},
+            count=self.count + other.count,
+            executed=self.executed + other.executed,
+            threads=self.threads + other.threads,
+        )
+
+
+@dataclass(frozen=True)
+class SampledKernel:
+    """The instructions of one kernel, with the samples of all its launches, and the source text by file and line."""
+
+    name: str
+    instructions: tuple[SampledInstruction, ...]
+    sources: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    launches: int = 1
+
+
+def read_sampled(text: str) -> list[SampledKernel]:
+    """Read the kernels of `--print-source sass`; launches of one kernel are added.
+
+    Raises EnvironmentFault if there is no table of samples.
+    """
+    kernels: dict[tuple[str, tuple[str, ...]], SampledKernel] = {}
+    for table in _tables(text):
+        read = [_instruction(table, row) for row in table.rows if _address(row[table.address]) is not None]
+        if not read:
+            continue
+        name = table.titles.get("Kernel Name") or table.titles.get("Function Name", "")
+        key = name, tuple(one.text for one in read)
+        known = kernels.get(key)
+        if known is None:
+            kernels[key] = SampledKernel(name, tuple(read))
+        else:
+            added = tuple(a + b for a, b in zip(known.instructions, read, strict=True))
+            kernels[key] = replace(known, instructions=added, launches=known.launches + 1)
+    if not kernels:
+        raise EnvironmentFault(
+            "ncu printed no samples of warps; see the report with: ncu --import FILE --page source --print-source sass",
+            kind="no-samples",
+            subject="ncu",
+        )
+    return list(kernels.values())
+
+
+def with_lines(kernels: Sequence[SampledKernel], text: str) -> list[SampledKernel]:
+    """Return the kernels with the source lines of `--print-source cuda,sass`.
+
+    An instruction that the page shows under several lines keeps the first. Without a table nothing changes: the program
+    was compiled without line information.
+    """
+    places: dict[tuple[str, int], tuple[str, int]] = {}
+    sources: dict[str, dict[int, str]] = {}
+    for table in _tables(text):
+        if table.line is None:
+            continue
+        file = table.titles.get("File Path") or table.titles.get("File Name", "")
+        function = table.titles.get("Function Name") or table.titles.get("Kernel Name", "")
+        line = 0
+        for row in table.rows:
+            if row[table.line].strip().isdigit():
+                line = int(row[table.line])
+                sources.setdefault(file, {})[line] = row[table.line + 1].rstrip()
+            address = _address(row[table.address])
+            if address is not None and line:
+                places.setdefault((function, address), (file, line))
+                places.setdefault(("", address), (file, line))
+    return [_locate(kernel, places, sources) for kernel in kernels]
+
+
+def _locate(
+    kernel: SampledKernel, places: Mapping[tuple[str, int], tuple[str, int]], sources: Mapping[str, Mapping[int, str]]
+) -> SampledKernel:
+    located = []
+    for one in kernel.instructions:
+        file, line = places.get((kernel.name, one.address)) or places.get(("", one.address)) or ("", 0)
+        located.append(replace(one, file=file, line=line))
+    files = {one.file for one in located}
+    return replace(
+        kernel,
+        instructions=tuple(located),
+        sources={file: lines for file, lines in sources.items() if file in files},
+    )
+
+
+@dataclass(frozen=True)
+class _Table:
+    titles: Mapping[str, str]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    address: int
+    line: int | None
+
+    def column(self, *names: str) -> int | None:
+        """Return the first column with one of the names."""
+        return next((self.header.index(name) for name in names if name in self.header), None)
+
+
+def _tables(text: str) -> Iterator[_Table]:
+    """Yield every table with the titles above it; a new title of the same name replaces the earlier one."""
+    titles: dict[str, str] = {}
+    header: list[str] = []
+    rows: list[list[str]] = []
+    lines = (line for line in io.StringIO(text) if not line.startswith("=="))
+
+    def finish() -> Iterator[_Table]:
+        if header:
+            line = header.index("Line No") if "Line No" in header else None
+            yield _Table(dict(titles), header, rows, header.index("Address"), line)
+
+    for row in csv.reader(lines):
+        if len(row) >= 2 and row[0] in TITLES:
+            yield from finish()
+            if not header and row[0] in titles:
+                titles.clear()
+            header, rows = [], []
+            titles[row[0]] = row[1]
+        elif "Address" in row and "Source" in row:
+            yield from finish()
+            header, rows = row, []
+        elif header and len(row) == len(header):
+            rows.append(row)
+    yield from finish()
+
+
+def _instruction(table: _Table, row: Sequence[str]) -> SampledInstruction:
+    samples: dict[str, int] = {}
+    for name, cell in zip(table.header, row, strict=True):
+        if name.startswith("stall_") and not name.endswith(NOT_ISSUED) and (value := _count(cell)):
+            stall = find_stall(name)
+            samples[stall.name if stall else name.removeprefix("stall_")] = value
+    return SampledInstruction(
+        address=_address(row[table.address]) or 0,
+        text=row[table.address + 1].strip(),
+        samples=samples,
+        count=_cell(table, row, "# Samples", "Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycles)"),
+        executed=_cell(table, row, "Instructions Executed"),
+        threads=_cell(table, row, "Thread Instructions Executed"),
+    )
+
+
+def _cell(table: _Table, row: Sequence[str], *names: str) -> int:
+    column = table.column(*names)
+    return _count(row[column]) if column is not None else 0
+
+
+def _count(cell: str) -> int:
+    return int(number(cell) or 0)
+
+
+def _address(cell: str) -> int | None:
+    """Return an address, which ncu prints as 0x7f…; None for another cell."""
+    text = cell.strip()
+    try:
+        return int(text, 16) if text.lower().startswith("0x") else int(text) if text.isdigit() else None
+    except ValueError:
+        return None

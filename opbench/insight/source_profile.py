@@ -1,0 +1,362 @@
+"""Where the warps of a case wait: sampled reasons by source line and instruction, charged to their causes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+
+from opbench.insight.nsight.charging import Charge, charge
+from opbench.insight.nsight.metrics import KernelCounters
+from opbench.insight.nsight.operands import read_operands
+from opbench.insight.nsight.source_page import SampledInstruction, SampledKernel
+from opbench.insight.stalls import find_cause, find_stall, mechanisms_of, works
+from opbench.kernels.mechanism import MECHANISMS
+from opbench.records import JSON
+
+SAMPLE_COUNT = "smsp__pcsamp_sample_count"
+REASON_COUNT = "smsp__pcsamp_warps_issue_stalled_"
+HOTTEST = 10
+
+Place = tuple[str, int]
+"""A file and a line; the line is 0 if none is known."""
+
+
+@dataclass(frozen=True)
+class ProfiledLine:
+    """One source line: the samples at its instructions, and those that are charged to its instructions."""
+
+    file: str
+    line: int
+    text: str
+    waiting: Mapping[str, int]
+    """Samples by reason at which a warp was about to execute the line."""
+    charged: Mapping[str, int]
+    """Samples by reason that other instructions and its own waited for the line."""
+    executed: int
+    """Warp instructions executed."""
+
+    @property
+    def total(self) -> int:
+        """Return the samples that are charged to the line."""
+        return sum(self.charged.values())
+
+    @property
+    def place(self) -> str:
+        """Return such as "mine.cu:14"."""
+        return f"{PurePath(self.file).name}:{self.line}" if self.line else "unknown line"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A sum that differs from the profiler's own total."""
+
+    kernel: str
+    quantity: str
+    """The name of the profiler's metric, or "charged"."""
+    summed: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What shortens the waits of one reason."""
+
+    reason: str
+    samples: int
+    causes: Mapping[str, int]
+    """Samples by class of the instructions that warps wait for, such as "shared memory"; empty for other waits."""
+    mechanisms: tuple[str, ...]
+    """Keys of `MECHANISMS`, the most effective first."""
+    variants: Mapping[str, tuple[str, ...]]
+    """Variants of the case's operator by mechanism; only mechanisms that some variant uses."""
+
+
+@dataclass(frozen=True)
+class ProfiledKernel:
+    """The samples of one kernel."""
+
+    name: str
+    launches: int
+    instructions: tuple[SampledInstruction, ...]
+    charges: tuple[Charge, ...]
+    lines: tuple[ProfiledLine, ...]
+    """Lines with samples, the hottest first."""
+    sources: Mapping[str, Mapping[int, str]]
+    mismatches: tuple[Mismatch, ...] = ()
+    compared: int = 0
+    """How many sums were compared with the profiler's totals."""
+
+    @property
+    def total(self) -> int:
+        """Return all samples."""
+        return sum(sum(one.samples.values()) for one in self.instructions)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Return samples by reason, the largest first."""
+        return _sum_by(((reason, count) for one in self.instructions for reason, count in one.samples.items()))
+
+    @property
+    def waits(self) -> dict[str, int]:
+        """Return samples by reason without those of warps that issued or could have issued."""
+        return {reason: count for reason, count in self.reasons.items() if not works(reason)}
+
+    @property
+    def charged_by_instruction(self) -> dict[int, dict[str, int]]:
+        """Return samples by reason that are charged to each instruction, by its index."""
+        found: dict[int, Counter[str]] = {}
+        for one in self.charges:
+            found.setdefault(one.cause, Counter())[one.reason] += one.samples
+        return {index: dict(counts.most_common()) for index, counts in found.items()}
+
+    @property
+    def causes_by_instruction(self) -> dict[int, list[Charge]]:
+        """Return the charges of each waiting instruction to another one, by its index, the largest first."""
+        found: dict[int, list[Charge]] = {}
+        for one in self.charges:
+            if one.cause != one.waiting:
+                found.setdefault(one.waiting, []).append(one)
+        return {index: sorted(some, key=lambda one: -one.samples) for index, some in found.items()}
+
+    def waited_at(self, line: ProfiledLine) -> list[tuple[Place, str, int]]:
+        """Return where warps wait for a line: place, reason and samples, other lines only, the largest first."""
+        found: Counter[tuple[Place, str]] = Counter()
+        for one in self.charges:
+            cause, waiting = self.instructions[one.cause], self.instructions[one.waiting]
+            here, there = (cause.file, cause.line), (waiting.file, waiting.line)
+            if here == (line.file, line.line) and here != there:
+                found[there, one.reason] += one.samples
+        return [(place, reason, samples) for (place, reason), samples in found.most_common()]
+
+    def opcodes_behind(self, reason: str) -> dict[str, int]:
+        """Return the samples of a reason by the opcode that they are charged to, without modifiers."""
+        charged = ((self.instructions[one.cause].text, one.samples) for one in self.charges if one.reason == reason)
+        return _sum_by((read_operands(text).base, samples) for text, samples in charged)
+
+
+@dataclass(frozen=True)
+class SourceProfile:
+    """Everything that `opbench profile --source` shows of one case."""
+
+    case: str
+    title: str
+    kernels: tuple[ProfiledKernel, ...]
+    """The one with most samples first."""
+    remedies: tuple[Remedy, ...]
+    """Of all kernels together, the largest reason first; without reasons of warps that could issue."""
+    command: str = ""
+    tool: str = ""
+    gpu: str = ""
+
+    @property
+    def total(self) -> int:
+        """Return all samples."""
+        return sum(kernel.total for kernel in self.kernels)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Return samples by reason, the largest first."""
+        return _sum_by(item for kernel in self.kernels for item in kernel.reasons.items())
+
+    @property
+    def mismatches(self) -> tuple[Mismatch, ...]:
+        """Return the sums that differ from the profiler's totals; empty if all agree."""
+        return tuple(one for kernel in self.kernels for one in kernel.mismatches)
+
+    @property
+    def compared(self) -> int:
+        """Return how many sums were compared with the profiler's totals."""
+        return sum(kernel.compared for kernel in self.kernels)
+
+    def hottest(self, count: int = HOTTEST) -> list[tuple[ProfiledKernel, ProfiledLine]]:
+        """Return the lines to which most samples are charged."""
+        lines = [(kernel, line) for kernel in self.kernels for line in kernel.lines]
+        return sorted(lines, key=lambda pair: -pair[1].total)[:count]
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the profile as JSON values; an instruction without samples is left out."""
+        return {
+            "case": self.case,
+            "command": self.command,
+            "samples": self.total,
+            "reasons": self.reasons,
+            "compared_totals": self.compared,
+            "mismatches": [asdict(one) for one in self.mismatches],
+            "lines": [_line_json(kernel, line) for kernel, line in self.hottest(1_000_000)],
+            "kernels": [
+                {
+                    "name": kernel.name,
+                    "launches": kernel.launches,
+                    "samples": kernel.total,
+                    "instructions": _instructions_json(kernel),
+                }
+                for kernel in self.kernels
+            ],
+            "remedies": [
+                {**asdict(remedy), "variants": {key: list(names) for key, names in remedy.variants.items()}}
+                for remedy in self.remedies
+            ],
+        }
+
+
+def _line_json(kernel: ProfiledKernel, line: ProfiledLine) -> dict[str, JSON]:
+    waited = [
+        {"file": file, "line": number, "reason": reason, "samples": samples}
+        for (file, number), reason, samples in kernel.waited_at(line)
+    ]
+    return {"kernel": kernel.name, **asdict(line), "samples": line.total, "waited_at": waited}
+
+
+def _instructions_json(kernel: ProfiledKernel) -> list[dict[str, JSON]]:
+    charged, causes = kernel.charged_by_instruction, kernel.causes_by_instruction
+    first = kernel.instructions[0].address if kernel.instructions else 0
+    return [
+        {
+            "offset": one.address - first,
+            "text": one.text,
+            "file": one.file,
+            "line": one.line,
+            "executed": one.executed,
+            "waiting": dict(one.samples),
+            "charged": charged.get(index, {}),
+            "waits_for": [
+                {
+                    "offset": kernel.instructions[cause.cause].address - first,
+                    "reason": cause.reason,
+                    "samples": cause.samples,
+                    "rule": cause.rule,
+                }
+                for cause in causes.get(index, [])
+            ],
+        }
+        for index, one in enumerate(kernel.instructions)
+        if one.samples or index in charged
+    ]
+
+
+def source_profile(
+    case: str,
+    title: str,
+    kernels: Sequence[SampledKernel],
+    totals: Sequence[KernelCounters] = (),
+    remedies: Callable[[str], Sequence[str]] = lambda _: (),
+    command: str = "",
+) -> SourceProfile:
+    """Charge all samples, sum them by line, and compare the sums with the profiler's `totals` of each launch.
+
+    `remedies` returns the variants of the case's operator that use a mechanism.
+    """
+    several = len(kernels) > 1
+    profiled = [_profile(kernel, _totals_of(kernel, totals, several)) for kernel in kernels]
+    profiled.sort(key=lambda kernel: -kernel.total)
+    return SourceProfile(case, title, tuple(profiled), tuple(_remedies(profiled, remedies)), command)
+
+
+def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], several: bool) -> Sequence[KernelCounters]:
+    """Return the launches of a kernel; all launches if the range holds only one kernel."""
+    return [one for one in totals if one.name == kernel.name] if several else totals
+
+
+def _profile(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> ProfiledKernel:
+    charges = charge(kernel.instructions)
+    compared = _compared(kernel, charges, totals)
+    return ProfiledKernel(
+        kernel.name,
+        kernel.launches,
+        kernel.instructions,
+        tuple(charges),
+        tuple(_lines(kernel, charges)),
+        kernel.sources,
+        tuple(Mismatch(kernel.name, *pair) for pair in compared if pair[1] != pair[2]),
+        len(compared),
+    )
+
+
+def _lines(kernel: SampledKernel, charges: Iterable[Charge]) -> list[ProfiledLine]:
+    waiting: dict[Place, Counter[str]] = {}
+    charged: dict[Place, Counter[str]] = {}
+    executed: Counter[Place] = Counter()
+    for one in kernel.instructions:
+        waiting.setdefault((one.file, one.line), Counter()).update(one.samples)
+        executed[one.file, one.line] += one.executed
+    for entry in charges:
+        cause = kernel.instructions[entry.cause]
+        charged.setdefault((cause.file, cause.line), Counter())[entry.reason] += entry.samples
+    lines = [
+        ProfiledLine(
+            file,
+            line,
+            kernel.sources.get(file, {}).get(line, ""),
+            dict(waiting.get((file, line), Counter()).most_common()),
+            dict(charged.get((file, line), Counter()).most_common()),
+            executed[file, line],
+        )
+        for file, line in dict.fromkeys([*waiting, *charged])
+    ]
+    return sorted(
+        (line for line in lines if line.waiting or line.charged), key=lambda line: (-line.total, line.file, line.line)
+    )
+
+
+def _compared(
+    kernel: SampledKernel, charges: Iterable[Charge], totals: Sequence[KernelCounters]
+) -> list[tuple[str, int, int]]:
+    """Return quantities, each with opbench's sum and the profiler's total."""
+    by_reason = Counter[str]()
+    for one in kernel.instructions:
+        by_reason.update(one.samples)
+    total = sum(by_reason.values())
+    counted = sum(one.count for one in kernel.instructions)
+    charged = sum(one.samples for one in charges)
+    pairs = [("# Samples", total, counted), ("# Samples, charged", charged, counted)]
+    names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}
+    for name in sorted(names):
+        reason = name.removeprefix(REASON_COUNT).partition(".")[0]
+        if not reason.endswith("_not_issued"):
+            own = next((n for n in by_reason if _is_reason(n, reason)), reason)
+            pairs.append((name, by_reason[own], _launch_sum(totals, name)))
+    sampled = next((name for launch in totals for name in launch.values if name.startswith(SAMPLE_COUNT)), "")
+    if sampled:
+        pairs.append((sampled, total, _launch_sum(totals, sampled)))
+    return pairs
+
+
+def _is_reason(name: str, metric: str) -> bool:
+    stall = find_stall(metric)
+    return name == (stall.name if stall else metric)
+
+
+def _launch_sum(totals: Sequence[KernelCounters], name: str) -> int:
+    return round(sum(launch.get(name) or 0 for launch in totals))
+
+
+def _remedies(kernels: Sequence[ProfiledKernel], variants: Callable[[str], Sequence[str]]) -> Iterable[Remedy]:
+    waits = _sum_by(item for kernel in kernels for item in kernel.waits.items())
+    for reason, samples in waits.items():
+        opcodes = _sum_by(item for kernel in kernels for item in kernel.opcodes_behind(reason).items())
+        causes: Counter[str] = Counter()
+        mechanisms: Counter[str] = Counter()
+        for opcode, part in opcodes.items():
+            if cause := find_cause(opcode):
+                causes[cause.name] += part
+            for rank, mechanism in enumerate(mechanisms_of(reason, opcode)):
+                mechanisms[mechanism] += part * 4 // (rank + 1)
+        ranked = tuple(name for name, _ in mechanisms.most_common() if name in MECHANISMS)
+        known = {name: tuple(variants(name)) for name in ranked}
+        yield Remedy(
+            reason,
+            samples,
+            dict(causes.most_common()) if reason.endswith("scoreboard") else {},
+            ranked,
+            {name: names for name, names in known.items() if names},
+        )
+
+
+def _sum_by(items: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Add counts by key, the largest first."""
+    counts: Counter[str] = Counter()
+    for key, count in items:
+        counts[key] += count
+    return dict(counts.most_common())

@@ -1,0 +1,270 @@
+"""The page of `opbench profile --source`: hot lines, the source with its machine code, and what cures each wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from opbench import units
+from opbench.insight.nsight.charging import RULES, Charge
+from opbench.insight.nsight.operands import read_operands
+from opbench.insight.source_profile import ProfiledKernel, ProfiledLine, Remedy, SourceProfile
+from opbench.insight.stalls import STALLS, works
+from opbench.kernels.mechanism import MECHANISMS
+from opbench.report.template import render_template, write_page
+
+COLOURED = 7
+"""Most reasons with a colour of their own; the others share one."""
+AROUND = 3
+"""Lines shown above and below a line with samples, in long files."""
+WHOLE = 400
+"""A file of at most this many lines is shown completely."""
+NAMED = 3
+"""Most reasons that are named at one line."""
+SHOWN_SHARE = 0.01
+"""Smallest share of a line's samples that a bar shows."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One part of a bar."""
+
+    colour: int
+    """Number of the colour, from 1 on; 0 for reasons without one."""
+    width: float
+    """Percent of the bar's full width."""
+    text: str
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The colours of the reasons, and the samples that fill a bar."""
+
+    colours: Mapping[str, int]
+    full: int
+
+    def bar(self, counts: Mapping[str, int]) -> list[Segment]:
+        """Return the segments of a bar, the largest reason first; parts too narrow to see are left out."""
+        total = sum(counts.values())
+        return [
+            Segment(
+                self.colours.get(reason, 0),
+                round(100 * count / self.full, 2) if self.full else 0.0,
+                f"{title(reason)} {units.percent(count / total)}",
+            )
+            for reason, count in counts.items()
+            if count >= SHOWN_SHARE * self.full
+        ]
+
+
+def title(reason: str) -> str:
+    """Return a reason in words."""
+    return STALLS[reason].title if reason in STALLS else reason.replace("_", " ")
+
+
+def summary(profile: SourceProfile) -> str:
+    """Return the result in one sentence: the share of waiting samples, the main reason and the hottest line."""
+    total = profile.total
+    if not total:
+        return "No samples: the kernel is too short; take a larger problem."
+    waiting = sum(count for reason, count in profile.reasons.items() if not works(reason))
+    parts = [f"Warps wait in {units.percent(waiting / total)} of {total:,} samples"]
+    main = next((reason for reason in profile.reasons if not works(reason)), None)
+    if main is not None:
+        parts.append(f"mostly for {title(main)} ({units.percent(profile.reasons[main] / total)})")
+    _, line = profile.hottest(1)[0]
+    parts.append(f"the hottest line is {line.place} ({units.percent(line.total / total)})")
+    return "; ".join(parts) + "."
+
+
+def check(profile: SourceProfile) -> str:
+    """Return whether all sums agree with the profiler's totals."""
+    if not profile.compared:
+        return "The report has no totals to compare the sums with."
+    if not profile.mismatches:
+        return (
+            f"All sums by line, instruction and reason equal the profiler's own totals ({profile.compared} compared)."
+        )
+    texts = [
+        f"{one.quantity} of {one.kernel}: {one.summed:,} here, {one.total:,} by the profiler"
+        for one in profile.mismatches
+    ]
+    return "Sums differ from the profiler's totals: " + "; ".join(texts) + "."
+
+
+def reasons_text(counts: Mapping[str, int], total: int) -> str:
+    """Return the largest reasons with their shares of `total`, such as "long scoreboard 31 %, wait 4 %"."""
+    shown = list(counts.items())[:NAMED]
+    return ", ".join(f"{title(reason)} {units.percent(count / total)}" for reason, count in shown if total)
+
+
+def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
+    """Return where other lines wait for a line, such as "lines 31 and 30 wait for it"; empty if none does."""
+    places = dict.fromkeys(
+        f"{number}" if file == line.file else f"{PurePath(file).name}:{number}"
+        for (file, number), _, samples in kernel.waited_at(line)
+        if number and samples >= 0.1 * line.total
+    )
+    names = list(places)[:NAMED]
+    if not names:
+        return ""
+    if not names[1:]:
+        return f"waited for at line {names[0]}"
+    return f"waited for at lines {', '.join(names[:-1])} and {names[-1]}"
+
+
+def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
+    """Return what the page says about one reason: share, meaning, cure, causes and variants."""
+    stall = STALLS.get(remedy.reason)
+    causes = [f"{name} {units.percent(count / remedy.samples)}" for name, count in remedy.causes.items()]
+    mechanisms = [
+        {"name": name, "text": MECHANISMS[name], "variants": list(remedy.variants.get(name, ()))[:3]}
+        for name in remedy.mechanisms[:4]
+    ]
+    return {
+        "name": remedy.reason,
+        "title": title(remedy.reason),
+        "share": units.percent(remedy.samples / total) if total else "–",
+        "meaning": stall.meaning if stall else "The profiler names this reason; the table of opbench lacks it.",
+        "cure": stall.cure if stall else "",
+        "causes": ", ".join(causes),
+        "mechanisms": mechanisms,
+    }
+
+
+def write_source(profile: SourceProfile, path: Path) -> Path:
+    """Write the page; return its path."""
+    waits = [reason for reason in profile.reasons if not works(reason)]
+    colours = {reason: number for number, reason in enumerate(waits[:COLOURED], start=1)}
+    total = profile.total
+    by_rule: dict[str, int] = {}
+    for kernel in profile.kernels:
+        for one in kernel.charges:
+            by_rule[one.rule] = by_rule.get(one.rule, 0) + one.samples
+    page = render_template(
+        "source.html.j2",
+        title=f"Where warps wait: {profile.case}",
+        profile=profile,
+        summary=summary(profile),
+        check=check(profile),
+        whole=_Scale(colours, total).bar(profile.reasons),
+        legend=[(colours.get(r, 0), title(r), r, units.percent(n / total)) for r, n in profile.reasons.items()],
+        hot=_hot_rows(profile, colours),
+        kernels=[_kernel(number, kernel, colours, total) for number, kernel in enumerate(profile.kernels)],
+        reasons=[remedy_lines(remedy, total) for remedy in profile.remedies],
+        explained={remedy.reason for remedy in profile.remedies},
+        rules=[(RULES[rule], units.percent(by_rule[rule] / total)) for rule in RULES if by_rule.get(rule)],
+    )
+    write_page(path, page)
+    return path
+
+
+def _hot_rows(profile: SourceProfile, colours: Mapping[str, int]) -> list[dict[str, object]]:
+    hottest = profile.hottest()
+    scale = _Scale(colours, max((line.total for _, line in hottest), default=0))
+    numbers = {kernel.name: number for number, kernel in enumerate(profile.kernels)}
+    return [
+        {
+            "share": units.percent(line.total / profile.total),
+            "bar": scale.bar(line.charged),
+            "place": line.place,
+            "anchor": _line_anchor(numbers[kernel.name], kernel, line.file, line.line),
+            "text": line.text.strip(),
+            "reasons": reasons_text(line.charged, line.total),
+            "waited": waited_text(kernel, line),
+        }
+        for kernel, line in hottest
+        if line.total
+    ]
+
+
+def _line_anchor(number: int, kernel: ProfiledKernel, file: str, line: int) -> str:
+    files = list(kernel.sources)
+    return f"k{number}f{files.index(file)}l{line}" if file in files and line else f"k{number}"
+
+
+def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int) -> dict[str, object]:
+    """Return one kernel: its files with a bar for each line, and its instructions."""
+    lines = {(line.file, line.line): line for line in kernel.lines}
+    scale = _Scale(colours, max((line.total for line in kernel.lines), default=0))
+    first_instruction: dict[tuple[str, int], int] = {}
+    for index, one in enumerate(kernel.instructions):
+        first_instruction.setdefault((one.file, one.line), index)
+    files = sorted(kernel.sources, key=lambda file: -sum(line.total for line in kernel.lines if line.file == file))
+    return {
+        "anchor": f"k{number}",
+        "name": kernel.name,
+        "share": units.percent(kernel.total / total) if total else "–",
+        "launches": kernel.launches,
+        "files": [
+            {
+                "name": PurePath(file).name,
+                "lines": [
+                    {
+                        "number": line,
+                        "text": kernel.sources[file].get(line, "") if line else "",
+                        "anchor": _line_anchor(number, kernel, file, line),
+                        "instruction": first_instruction.get((file, line)),
+                        "bar": scale.bar(found.charged) if (found := lines.get((file, line))) else [],
+                        "share": units.percent(found.total / total) if found and found.total and total else "",
+                        "reasons": reasons_text(found.charged, found.total) if found and found.total else "",
+                    }
+                    for line in _shown_lines(kernel, file)
+                ],
+            }
+            for file in files
+        ],
+        "instructions": _instruction_rows(number, kernel, colours, total),
+    }
+
+
+def _shown_lines(kernel: ProfiledKernel, file: str) -> list[int]:
+    """Return the lines of a file to show; 0 marks a gap."""
+    known = sorted(kernel.sources[file])
+    if len(known) <= WHOLE and file == next(iter(kernel.sources)):
+        return known
+    busy = {line.line for line in kernel.lines if line.file == file}
+    near = {number + step for number in busy for step in range(-AROUND, AROUND + 1)}
+    shown: list[int] = []
+    for number in (number for number in known if number in near):
+        if shown and number > shown[-1] + 1:
+            shown.append(0)
+        shown.append(number)
+    return shown
+
+
+def _instruction_rows(
+    number: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int
+) -> list[dict[str, object]]:
+    charged, causes = kernel.charged_by_instruction, kernel.causes_by_instruction
+    scale = _Scale(colours, max((sum(counts.values()) for counts in charged.values()), default=0))
+    first = kernel.instructions[0].address if kernel.instructions else 0
+    rows: list[dict[str, object]] = []
+    for index, one in enumerate(kernel.instructions):
+        mine = charged.get(index, {})
+        samples = sum(mine.values())
+        rows.append(
+            {
+                "anchor": f"k{number}i{index}",
+                "offset": f"{one.address - first:04x}",
+                "line": one.line,
+                "line_anchor": _line_anchor(number, kernel, one.file, one.line),
+                "text": one.text.rstrip(" ;"),
+                "bar": scale.bar(mine),
+                "share": units.percent(samples / total) if samples >= 0.0005 * total and total else "",
+                "waits": _waits(number, kernel, causes.get(index, []), sum(one.samples.values())),
+            }
+        )
+    return rows
+
+
+def _waits(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
+    """Return links to the instructions that one mostly waits for: anchor and text."""
+    found = []
+    for one in charges[:2]:
+        if one.samples < 0.2 * samples:
+            continue
+        text = read_operands(kernel.instructions[one.cause].text).opcode
+        found.append((f"k{number}i{one.cause}", text))
+    return found
