@@ -89,6 +89,7 @@ picture: $(VENV)/.quick  ## Record the terminal picture of README.md, docs/check
 
 format: $(VENV)/.dev  ## Write the sources in the project's format, and the page of commands
 	$(BIN)/python tests/commands_page.py
+	$(BIN)/python tests/stalls_page.py
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(KERNELS) | xargs $(BIN)/clang-format -i

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
 from opbench.insight.nsight.charging import Charge, charge
 from opbench.insight.nsight.metrics import KernelCounters
 from opbench.insight.nsight.operands import read_operands
-from opbench.insight.nsight.source_page import SampledInstruction, SampledKernel
+from opbench.insight.nsight.source_page import UNLISTED, SampledInstruction, SampledKernel
 from opbench.insight.stalls import find_cause, find_stall, mechanisms_of, works
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.records import JSON
@@ -249,7 +249,10 @@ def source_profile(
     `remedies` returns the variants of the case's operator that use a mechanism.
     """
     several = len(kernels) > 1
-    profiled = [_profile(kernel, _totals_of(kernel, totals, several)) for kernel in kernels]
+    profiled = []
+    for kernel in kernels:
+        own = _totals_of(kernel, totals, several)
+        profiled.append(_profile(_name_unlisted(kernel, own), own))
     profiled.sort(key=lambda kernel: -kernel.total)
     return SourceProfile(case, title, tuple(profiled), tuple(_remedies(profiled, remedies)), command)
 
@@ -257,6 +260,30 @@ def source_profile(
 def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], several: bool) -> Sequence[KernelCounters]:
     """Return the launches of a kernel; all launches if the range holds only one kernel."""
     return [one for one in totals if one.name == kernel.name] if several else totals
+
+
+def _name_unlisted(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> SampledKernel:
+    """Return the kernel with the name of the only reason that has a total but no column."""
+    listed = {reason for one in kernel.instructions for reason in one.samples}
+    names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}
+    counted = {_reason_of(name) for name in names if not name.endswith("_not_issued") and _launch_sum(totals, name)}
+    missing = sorted(counted - listed)
+    if UNLISTED not in listed or len(missing) != 1:
+        return kernel
+    renamed = [
+        replace(
+            one, samples={missing[0] if reason == UNLISTED else reason: count for reason, count in one.samples.items()}
+        )
+        for one in kernel.instructions
+    ]
+    return replace(kernel, instructions=tuple(renamed))
+
+
+def _reason_of(metric: str) -> str:
+    """Return the reason that a metric of the profiler counts."""
+    name = metric.removeprefix(REASON_COUNT).partition(".")[0]
+    stall = find_stall(name)
+    return stall.name if stall else name
 
 
 def _profile(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> ProfiledKernel:
@@ -313,19 +340,12 @@ def _compared(
     pairs = [("# Samples", total, counted), ("# Samples, charged", charged, counted)]
     names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}
     for name in sorted(names):
-        reason = name.removeprefix(REASON_COUNT).partition(".")[0]
-        if not reason.endswith("_not_issued"):
-            own = next((n for n in by_reason if _is_reason(n, reason)), reason)
-            pairs.append((name, by_reason[own], _launch_sum(totals, name)))
+        if not name.endswith("_not_issued"):
+            pairs.append((name, by_reason[_reason_of(name)], _launch_sum(totals, name)))
     sampled = next((name for launch in totals for name in launch.values if name.startswith(SAMPLE_COUNT)), "")
     if sampled:
         pairs.append((sampled, total, _launch_sum(totals, sampled)))
     return pairs
-
-
-def _is_reason(name: str, metric: str) -> bool:
-    stall = find_stall(metric)
-    return name == (stall.name if stall else metric)
 
 
 def _launch_sum(totals: Sequence[KernelCounters], name: str) -> int:

@@ -220,6 +220,7 @@ def find_stall(name: str) -> Stall | None:
     return STALLS.get(text) or next((s for s in STALLS.values() if s.column.removeprefix("stall_") == text), None)
 
 
+PRODUCTS = "matrix products"
 LONG, SHORT = "long_scoreboard", "short_scoreboard"
 
 
@@ -249,7 +250,7 @@ CAUSES = tuple(
         ("constants", (SHORT,), "LDC LDCU ULDC", ("compile_time_sizes",)),
         ("bit counting", (SHORT,), "POPC FLO BREV UPOPC UFLO UBREV", ("fewer_operations",)),
         ("special registers", (SHORT,), "S2R S2UR B2R", ()),
-        ("matrix products", (LONG,), "HGMMA IGMMA QGMMA BGMMA", STALLS["gmma"].mechanisms),
+        (PRODUCTS, (LONG,), "HGMMA IGMMA QGMMA BGMMA", STALLS["gmma"].mechanisms),
         ("texture memory", (LONG,), "TEX TLD TLD4 SULD", (SHARED_MEMORY_TILE,)),
     )
 )
@@ -262,7 +263,7 @@ def find_cause(opcode: str) -> Cause | None:
 
 def mechanisms_of(reason: str, opcode: str = "") -> tuple[str, ...]:
     """Return the mechanisms that shorten a wait, for scoreboard waits by the instruction that warps wait for."""
-    cause = find_cause(opcode) if reason in (LONG, SHORT) else None
-    if cause is not None:
+    cause = find_cause(opcode)
+    if cause is not None and (reason in (LONG, SHORT) or cause.name == PRODUCTS):
         return cause.mechanisms
     return STALLS[reason].mechanisms if reason in STALLS else ()

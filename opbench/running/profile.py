@@ -15,7 +15,7 @@ from opbench.errors import EnvironmentFault, OpbenchError
 from opbench.insight.nsight import commands, parse, tools
 from opbench.insight.nsight.commands import Target, Tool
 from opbench.insight.nsight.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
-from opbench.insight.nsight.source_page import read_sampled, with_lines
+from opbench.insight.nsight.source_page import read_sampled, with_lines, with_texts
 from opbench.insight.source_profile import SourceProfile, source_profile
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -117,7 +117,7 @@ def read_source(
     instructions, lines, totals = (
         _read_report(page, target, options, say) for page in (*pages, commands.ncu_read(binary, report))
     )
-    kernels = with_lines(read_sampled(instructions), lines)
+    kernels = [with_texts(kernel, text_of(case)) for kernel in with_lines(read_sampled(instructions), lines)]
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
     collect = commands.ncu_profile(binary, target, folder, options.metric_set, source=True)
     return source_profile(
@@ -128,6 +128,19 @@ def read_source(
         subject.remedies,
         commands.shell_text(collect),
     )
+
+
+def text_of(case: Case) -> Callable[[str], str | None]:
+    """Return a function that returns the text of a file by the path in a report, from the disk or from the variant."""
+    own = {source.path.name: source.text for source in case.variant.sources}
+
+    def read(path: str) -> str | None:
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return own.get(Path(path).name)
+
+    return read
 
 
 def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, say: Say) -> str:

@@ -37,6 +37,17 @@ def test_a_set_comes_on_top_of_the_metrics() -> None:
     assert argv[argv.index("--set") + 1] == "full" and "--metrics" in argv
 
 
+def test_samples_of_warps_come_on_top_of_the_metrics() -> None:
+    argv = commands.ncu_profile("ncu", TARGET, RUN, source=True)
+    text = commands.shell_text(argv)
+    assert "--section SourceCounters --section WarpStateStats --section SpeedOfLight --import-source yes" in text
+    assert "--metrics" in argv and "--section" not in commands.ncu_profile("ncu", TARGET, RUN)
+    report = commands.report_path(TARGET, RUN, "ncu")
+    assert commands.shell_text(commands.ncu_source("ncu", report, "cuda,sass")) == (
+        f"ncu --import reports/run/profile/{SAFE}.ncu-rep --csv --page source --print-source cuda,sass"
+    )
+
+
 def test_ncu_prints_base_units() -> None:
     report = commands.report_path(TARGET, RUN, "ncu")
     assert commands.shell_text(commands.ncu_read("ncu", report)) == (

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,8 +135,10 @@ def test_nsys_keeps_its_times_apart_from_counters(tmp_path: Path, put: Put) -> N
 
 def test_no_permission_writes_nothing(tmp_path: Path, put: Put, permission_output: str) -> None:
     put("ncu", f"#!/bin/sh\ncat <<'END'\n{permission_output}\nEND\nexit 1\n")
-    with refuses("no-permission", "ncu", error=EnvironmentFault):
-        run(tmp_path)
+    experiment = f"opbench explain '{CASE}' --experiment"
+    with refuses("no-permission", "ncu", error=EnvironmentFault) as raised:
+        run(tmp_path, replace(TARGET, experiment=experiment), source=True)
+    assert str(raised.value).endswith(experiment), "the next command"
     assert read_run(tmp_path / "run").counters == {}
 
 

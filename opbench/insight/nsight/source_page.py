@@ -6,15 +6,15 @@ prints source lines with the instructions of each, so it only gives the lines.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opbench.errors import EnvironmentFault
 from opbench.insight.nsight.parse import number
 from opbench.insight.stalls import find_stall
 
+UNLISTED = "unlisted"
+"""Samples of a reason without a column: Nsight Compute 2025.3 counts waits at warpgroup_arrive, but lists none."""
 NOT_ISSUED = "(Not Issued)"
 TITLES = ("File Path", "File Name", "Function Name", "Kernel Name")
 """First cells of the rows of two cells that precede a table."""
@@ -28,7 +28,7 @@ class SampledInstruction:
     text: str
     samples: Mapping[str, int] = field(default_factory=dict)
     """Samples by reason, a key of `opbench.insight.stalls.STALLS` or, if the table lacks it, the profiler's name;
-    without reasons that have none."""
+    without reasons that have none. `UNLISTED` counts samples whose reason has no column."""
     count: int = 0
     """All samples as the profiler counts them; equals the sum of `samples` in a complete report."""
     executed: int = 0
@@ -113,6 +113,19 @@ def with_lines(kernels: Sequence[SampledKernel], text: str) -> list[SampledKerne
     return [_locate(kernel, places, sources) for kernel in kernels]
 
 
+def with_texts(kernel: SampledKernel, read: Callable[[str], str | None]) -> SampledKernel:
+    """Return the kernel with the whole text of each source file, because the page lists only lines with instructions.
+
+    `read` returns the text of a file, or None. A text that lacks the listed lines is another version: it is not used.
+    """
+    sources = {}
+    for file, listed in kernel.sources.items():
+        lines = dict(enumerate((read(file) or "").splitlines(), start=1))
+        same = all(lines.get(number, "").strip() == text.strip() for number, text in listed.items())
+        sources[file] = lines if lines and same else listed
+    return replace(kernel, sources=sources)
+
+
 def _locate(
     kernel: SampledKernel, places: Mapping[tuple[str, int], tuple[str, int]], sources: Mapping[str, Mapping[int, str]]
 ) -> SampledKernel:
@@ -142,30 +155,35 @@ class _Table:
 
 
 def _tables(text: str) -> Iterator[_Table]:
-    """Yield every table with the titles above it; a new title of the same name replaces the earlier one."""
+    """Yield every table with the titles above it. A table without a title of the kernel is of the previous one's."""
     titles: dict[str, str] = {}
     header: list[str] = []
     rows: list[list[str]] = []
-    lines = (line for line in io.StringIO(text) if not line.startswith("=="))
 
     def finish() -> Iterator[_Table]:
         if header:
             line = header.index("Line No") if "Line No" in header else None
             yield _Table(dict(titles), header, rows, header.index("Address"), line)
 
-    for row in csv.reader(lines):
-        if len(row) >= 2 and row[0] in TITLES:
+    for row in map(_cells, text.splitlines()):
+        if len(row) == 2 and row[0] in TITLES:
             yield from finish()
-            if not header and row[0] in titles:
-                titles.clear()
             header, rows = [], []
             titles[row[0]] = row[1]
         elif "Address" in row and "Source" in row:
             yield from finish()
             header, rows = row, []
-        elif header and len(row) == len(header):
-            rows.append(row)
+        elif header and len(row) >= len(header):
+            # Quotes in source text are not escaped, so a line of source may look like several cells.
+            surplus = len(row) - len(header)
+            rows.append([row[0], '","'.join(row[1 : 2 + surplus]), *row[2 + surplus :]])
     yield from finish()
+
+
+def _cells(line: str) -> list[str]:
+    """Split a line in which every cell is quoted; other lines, such as messages of the tool, have no cells."""
+    line = line.rstrip().rstrip(",")
+    return line[1:-1].split('","') if line.startswith('"') and line.endswith('"') else []
 
 
 def _instruction(table: _Table, row: Sequence[str]) -> SampledInstruction:
@@ -174,11 +192,14 @@ def _instruction(table: _Table, row: Sequence[str]) -> SampledInstruction:
         if name.startswith("stall_") and not name.endswith(NOT_ISSUED) and (value := _count(cell)):
             stall = find_stall(name)
             samples[stall.name if stall else name.removeprefix("stall_")] = value
+    count = _cell(table, row, "# Samples", "Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycles)")
+    if (rest := count - sum(samples.values())) > 0:
+        samples[UNLISTED] = rest
     return SampledInstruction(
         address=_address(row[table.address]) or 0,
         text=row[table.address + 1].strip(),
         samples=samples,
-        count=_cell(table, row, "# Samples", "Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycles)"),
+        count=count,
         executed=_cell(table, row, "Instructions Executed"),
         threads=_cell(table, row, "Thread Instructions Executed"),
     )
