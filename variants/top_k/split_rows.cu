@@ -1,0 +1,158 @@
+// /// opbench
+// title     = "PARTS blocks per row with 16-byte loads; a second kernel selects among the best of the parts"
+// builds_on = "threshold"
+// mechanism = [
+//     "coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled",
+//     "vectorised_access", "split_k", "compile_time_sizes",
+// ]
+// tune      = { BLOCK = [512, 256], ITEMS = [4, 2], SORT = [1024, 512], PARTS = [16, 8, 32, 1] }
+// where     = ["SORT <= 4 * BLOCK", "SORT >= BLOCK"]
+// requires  = ["2 * k <= SORT"]
+// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", K = "k", LANES = "lanes", VECTORS = "cols // lanes" }
+// workspace = { best = "2 * rows * PARTS * k" }
+//
+// [[launch]]
+// kernel = "top_k_of_parts"
+// grid   = ["PARTS", "rows"]
+// block  = ["BLOCK"]
+// args   = ["x", "best"]
+//
+// [[launch]]
+// kernel = "top_k_of_best"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
+// args   = ["x", "best", "values", "indices"]
+// ///
+//
+// All multiprocessors read, whatever the number of rows. Most elements cost one comparison of floats with the k-th best
+// of the part; only the others become keys. Limit: HBM, reading only; for short parts the sorts.
+
+#include <opbench/vectors.cuh>
+using namespace opbench;
+
+typedef Element<BF16> T;
+typedef Vector<T, LANES> Lanes;
+typedef Packed<T, LANES> Pack;
+typedef unsigned long long Key;
+constexpr int PLACES = SORT - K;  // for candidates
+constexpr int CHUNK = (VECTORS + PARTS - 1) / PARTS;
+static_assert(ITEMS * LANES <= 32, "one bit per element of a thread");
+
+// A key is larger if its element comes first: the value in the upper half, ordered as an unsigned number, with one code
+// for all NaNs and one for both zeros; the complement of the index in the lower half. No key is 0.
+__device__ __forceinline__ Key key_of(float value, unsigned index) {
+    const unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
+    unsigned code = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+    if (value != value) code = 0xffc00000u;
+    return (Key)code << 32 | (unsigned)~index;
+}
+
+// Return the value of a key's element; NaN, of no known sign, for that of NaN.
+__device__ __forceinline__ float value_of(Key key) {
+    const unsigned code = (unsigned)(key >> 32);
+    return __uint_as_float((code >> 31) != 0 ? code & 0x7fffffffu : ~code);
+}
+
+// Sort keys in shared memory, largest first; all threads of the block take part.
+__device__ __forceinline__ void sort_keys(Key* keys) {
+    for (int run = 2; run <= SORT; run *= 2)
+        for (int step = run / 2; step > 0; step /= 2) {
+            for (int pair = threadIdx.x; pair < SORT / 2; pair += BLOCK) {
+                const int low = 2 * pair - (pair & (step - 1)), high = low + step;
+                const Key a = keys[low], b = keys[high];
+                if ((a < b) == ((low & run) == 0)) keys[low] = b, keys[high] = a;
+            }
+            __syncthreads();
+        }
+}
+
+// The K best keys so far, in order, and candidates in shared memory.
+struct Best {
+    Key* keys;
+    int* count;
+    Key threshold = 0;
+
+    __device__ __forceinline__ Best(Key* keys_, int* count_) : keys(keys_), count(count_) {
+        for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
+        if (threadIdx.x == 0) *count = 0;
+        __syncthreads();
+    }
+
+    // Add those of each thread's elements that are among the best; `key(item)` is 0 for one that is not.
+    template <int items, class KeyOf>
+    __device__ __forceinline__ void add(const KeyOf& key, bool last) {
+        unsigned waiting = items == 32 ? 0xffffffffu : (1u << items % 32) - 1;
+        for (int candidates = PLACES + 1; candidates > PLACES;) {
+#pragma unroll
+            for (int item = 0; item < items; ++item) {
+                if ((waiting >> item & 1) == 0) continue;
+                const Key own = key(item);
+                if (own > threshold) {
+                    const int place = atomicAdd(count, 1);
+                    if (place >= PLACES) continue;
+                    keys[K + place] = own;
+                }
+                waiting &= ~(1u << item);
+            }
+            __syncthreads();
+            candidates = *count;
+            __syncthreads();
+            if (2 * candidates <= PLACES && !last) return;
+            for (int i = K + candidates + threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
+            if (threadIdx.x == 0) *count = 0;
+            __syncthreads();
+            sort_keys(keys);
+            threshold = keys[K - 1];
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_parts(const T* __restrict__ x, Key* __restrict__ best) {
+    // x [rows][VECTORS * LANES]; best [rows][PARTS][K], 0 where a part has fewer elements
+    __shared__ Key keys[SORT];
+    __shared__ int count;
+    Best own(keys, &count);
+    const Pack* row = reinterpret_cast<const Pack*>(x) + (size_t)blockIdx.y * VECTORS;
+    const int start = min(blockIdx.x * CHUNK, VECTORS), end = min(start + CHUNK, VECTORS);
+    for (int first = start; first < end; first += BLOCK * ITEMS) {
+        Lanes loaded[ITEMS];
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) {
+            const int vector = first + k * BLOCK + threadIdx.x;
+            if (vector < end) loaded[k].raw = __ldcs(row + vector);
+        }
+        const float limit = own.threshold == 0 ? __uint_as_float(0xff800000u) : value_of(own.threshold);
+        own.add<ITEMS * LANES>(
+            [&](int item) -> Key {
+                const int vector = first + item / LANES * BLOCK + threadIdx.x;
+                if (vector >= end) return 0;
+                const float value = (float)loaded[item / LANES].lane(item % LANES);
+                return value < limit ? 0 : key_of(value, vector * LANES + item % LANES);
+            },
+            first + BLOCK * ITEMS >= end);
+    }
+    Key* target = best + ((size_t)blockIdx.y * PARTS + blockIdx.x) * K;
+    for (int rank = threadIdx.x; rank < K; rank += BLOCK) target[rank] = keys[rank];
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_best(const T* __restrict__ x, const Key* __restrict__ best,
+                                                                  T* __restrict__ values, int* __restrict__ indices) {
+    // x [rows][VECTORS * LANES]; best [rows][PARTS][K]; values, indices [rows][K]
+    __shared__ Key keys[SORT];
+    __shared__ int count;
+    Best own(keys, &count);
+    const Key* source = best + (size_t)blockIdx.x * PARTS * K;
+    for (int first = 0; first < PARTS * K; first += BLOCK * ITEMS)
+        own.add<ITEMS>(
+            [&](int item) -> Key {
+                const int i = first + item * BLOCK + threadIdx.x;
+                return i < PARTS * K ? source[i] : 0;
+            },
+            first + BLOCK * ITEMS >= PARTS * K);
+    for (int rank = threadIdx.x; rank < K; rank += BLOCK) {
+        const int index = (int)~(unsigned)keys[rank];
+        values[(size_t)blockIdx.x * K + rank] = x[(size_t)blockIdx.x * VECTORS * LANES + index];
+        indices[(size_t)blockIdx.x * K + rank] = index;
+    }
+}
