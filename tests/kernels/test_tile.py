@@ -66,6 +66,7 @@ SIZES = {
     "matmul": {"m": 768, "n": 768, "k": 768},
     "batched_matmul": {"batch": 2, "m": 384, "n": 768, "k": 128},
     "triangular_matmul": {"n": 768},
+    "int4_matmul": {"m": 384, "n": 768, "k": 256},
     "int8_matmul": {"m": 384, "n": 768, "k": 256},
     "scaled_matmul": {"m": 384, "n": 768, "k": 256},
     "conv2d": {"n": 3, "c": 384, "h": 16, "w": 16, "k": 384, "r": 3, "s": 3, "padding": 1},
