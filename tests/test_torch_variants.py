@@ -32,6 +32,7 @@ ONLY_ON_A_GPU = {
     "conv3d",
     "conv_transpose3d",
     "depthwise_conv2d",
+    "grouped_matmul",
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one
     "rmsnorm_backward",

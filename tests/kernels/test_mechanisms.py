@@ -82,6 +82,7 @@ PROBLEMS = {
     "softmax_backward": "(rows=64,cols=256)",
     "matmul": "(m=64,n=64,k=64)",
     "triangular_matmul": "(n=128)",
+    "grouped_matmul": "(m=64,n=64,k=64,groups=1)",
     "int4_matmul": "(m=64,n=64,k=64)",
     "int8_matmul": "(m=64,n=64,k=64)",
     "scaled_matmul": "(m=64,n=64,k=64)",

@@ -66,6 +66,7 @@ SIZES = {
     "matmul": {"m": 768, "n": 768, "k": 768},
     "batched_matmul": {"batch": 2, "m": 384, "n": 768, "k": 128},
     "triangular_matmul": {"n": 768},
+    "grouped_matmul": {"m": 768, "n": 768, "k": 128, "groups": 1},
     "int4_matmul": {"m": 384, "n": 768, "k": 256},
     "int8_matmul": {"m": 384, "n": 768, "k": 256},
     "scaled_matmul": {"m": 384, "n": 768, "k": 256},
