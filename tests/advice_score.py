@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import nsight_rules
+from nsight_rules import Suggestion
 from opbench import units
 from opbench.insight.advice import Advice, advise, expected_gain
 from opbench.insight.gains import Gain
@@ -58,6 +60,8 @@ class Step:
     operator: str
     lower: str
     upper: str
+    case: str
+    """That of the lower variant."""
     problem: str
     gain: float
     """Time of the lower variant divided by the time of the upper one."""
@@ -122,6 +126,7 @@ def steps(runs: Path = RUNS) -> list[Step]:
                 added = frozenset(headers[name].mechanism) - frozenset(headers[lower.variant].mechanism)
                 best[key] = Step(
                     *key,
+                    lower.case,
                     problem,
                     gain,
                     added,
@@ -194,8 +199,10 @@ def table(found: Sequence[Step]) -> str:
         "| ladder steps | number | first advice | among the first three | gain within ±25 % |",
         "|---|--:|--:|--:|--:|",
     ]
-    for name, several in rows:
-        lines.append(_row(name, several))
+    peer = nsight_rules.read([step.case for step in answered])
+    rows.append(("those that Nsight Compute measured", [step for step in answered if step.case in peer]))
+    lines += [_row(name, several) for name, several in rows]
+    lines.append(_peer_row("Nsight Compute's rules on them", peer, rows[-1][1]))
     by_mechanism = defaultdict(list)
     for step in answered:
         for mechanism in step.mechanisms:
@@ -214,6 +221,23 @@ def _row(name: str, several: Sequence[Step]) -> str:
         units.percent(sum(promises) / len(promises))
     ]
     return f"| {name} | {len(several)} | {' | '.join(shares)} |"
+
+
+def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequence[Step]) -> str:
+    measured = [(step, suggestions[step.case]) for step in steps]
+    shares = [
+        sum(any(one.mechanisms & step.mechanisms for one in several[:count]) for step, several in measured)
+        / len(measured)
+        for count in (1, 3)
+    ]
+    promises = [
+        1 / CLOSE <= one.gain / step.gain <= CLOSE
+        for step, several in measured
+        for one in several[:3]
+        if one.mechanisms & step.mechanisms
+    ]
+    shares.append(sum(promises) / len(promises))
+    return f"| {name} | {len(measured)} | {' | '.join(units.percent(share) for share in shares)} |"
 
 
 def page(found: Sequence[Step]) -> str:
