@@ -77,6 +77,7 @@ PROBLEMS = {
     "normalize": "(outer=64,axis=1024)",
     "scan": "(rows=4,cols=8192)",
     "histogram": "(n=65536)",
+    "sort": "(n=16384)",
     "top_k": "(rows=2,cols=8192,k=16)",
     "reduce_backward": "(outer=64,axis=256,op=l2)",
     "softmax_backward": "(rows=64,cols=256)",

@@ -1,0 +1,53 @@
+// /// opbench
+// title     = "a bitonic network in global memory: each step compares and exchanges n / 2 pairs"
+// mechanism = ["grid_stride"]
+// tune      = { BLOCK = [512, 1024], BLOCKS_PER_SM = [2, 1] }
+// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// requires  = ["n <= 1073741824"]
+// supports  = { dtype = ["f32", "i32"] }
+// define    = { INTEGERS = "dtype == 'i32'" }
+//
+// [[launch]]
+// kernel      = "sort_bitonic"
+// grid        = ["min(cdiv(n, 2 * BLOCK), BLOCKS_PER_SM * sm_count)"]
+// block       = ["BLOCK"]
+// cooperative = true
+// ///
+//
+// Runs of sorted elements are merged to runs of twice the length (Batcher, AFIPS 1968). The first step of a merge pairs
+// the elements of two runs in mirrored order, so that the smaller one always goes to the lower index; elements after the
+// end count as infinite and never move. The blocks are resident and wait for each other after each step. Limit: a vector
+// of 2^26 elements is read and written 351 times.
+
+#include <cooperative_groups.h>
+
+// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+__device__ __forceinline__ unsigned code_of(unsigned bits) {
+    if (INTEGERS) return bits ^ 0x80000000u;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ unsigned bits_of(unsigned code) {
+    if (INTEGERS) return code ^ 0x80000000u;
+    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
+    sort_bitonic(const unsigned* __restrict__ x, unsigned* out, int n) {
+    // x, out [n]
+    const unsigned length = n, threads = gridDim.x * BLOCK, thread = blockIdx.x * BLOCK + threadIdx.x;
+    unsigned pairs = 1;
+    while (2 * pairs < length) pairs *= 2;
+    for (unsigned i = thread; i < length; i += threads) out[i] = x[i];
+    for (unsigned run = 2; run / 2 < length; run *= 2)
+        for (unsigned step = run / 2; step > 0; step /= 2) {
+            cooperative_groups::this_grid().sync();
+            for (unsigned pair = thread; pair < pairs; pair += threads) {
+                const unsigned offset = pair & (step - 1), low = 2 * (pair - offset) + offset;
+                const unsigned high = step == run / 2 ? 2 * (pair - offset) + run - 1 - offset : low + step;
+                if (high >= length) continue;
+                const unsigned a = out[low], b = out[high];
+                if (code_of(a) > code_of(b)) out[low] = b, out[high] = a;
+            }
+        }
+}

@@ -1,0 +1,89 @@
+// /// opbench
+// title     = "the steps of a bitonic network that stay within a tile are done in shared memory"
+// builds_on = "bitonic_global"
+// mechanism = ["coalesced", "grid_stride", "shared_memory_tile", "fewer_passes"]
+// tune      = { BLOCK = [512, 1024], BLOCKS_PER_SM = [2, 1], TILE = [4096, 2048] }
+// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// requires  = ["n <= 1073741824"]
+// supports  = { dtype = ["f32", "i32"] }
+// define    = { INTEGERS = "dtype == 'i32'" }
+//
+// [[launch]]
+// kernel      = "sort_bitonic_shared"
+// grid        = ["min(cdiv(n, TILE), BLOCKS_PER_SM * sm_count)"]
+// block       = ["BLOCK"]
+// cooperative = true
+// ///
+//
+// A tile in shared memory is sorted at once. A merge of longer runs has steps in global memory until the elements of all
+// pairs lie in the same tile. With tiles of 4096, a vector of 2^26 elements is read and written 120 times instead of 351
+// times. Limit: the global steps.
+
+#include <cooperative_groups.h>
+
+// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+__device__ __forceinline__ unsigned code_of(unsigned bits) {
+    if (INTEGERS) return bits ^ 0x80000000u;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ unsigned bits_of(unsigned code) {
+    if (INTEGERS) return code ^ 0x80000000u;
+    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
+}
+
+// One step for `count` pairs: compare keys at the distance `step`, or mirrored in a run of twice the step.
+template <class Exchange>
+__device__ __forceinline__ void for_pairs(unsigned first, unsigned count, unsigned stride, unsigned step, bool mirrored,
+                                          const Exchange& exchange) {
+    for (unsigned pair = first; pair < count; pair += stride) {
+        const unsigned offset = pair & (step - 1), base = 2 * (pair - offset);
+        exchange(base + offset, mirrored ? base + 2 * step - 1 - offset : base + offset + step);
+    }
+}
+
+// Do the steps from `step` down to 1 on a tile in shared memory.
+__device__ __forceinline__ void merge_tile(unsigned* keys, unsigned step, bool mirrored) {
+    for (; step > 0; step /= 2) {
+        for_pairs(threadIdx.x, TILE / 2, BLOCK, step, mirrored, [&](unsigned low, unsigned high) {
+            const unsigned a = keys[low], b = keys[high];
+            if (a > b) keys[low] = b, keys[high] = a;
+        });
+        mirrored = false;
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
+    sort_bitonic_shared(const unsigned* __restrict__ x, unsigned* out, int n) {
+    // x, out [n]
+    __shared__ unsigned keys[TILE];
+    const unsigned length = n;
+    unsigned pairs = 1;
+    while (2 * pairs < length) pairs *= 2;
+    for (unsigned run = TILE; run == TILE || run / 2 < length; run *= 2) {
+        for (unsigned step = run / 2; step >= TILE; step /= 2) {
+            for_pairs(blockIdx.x * BLOCK + threadIdx.x, pairs, gridDim.x * BLOCK, step, step == run / 2,
+                      [&](unsigned low, unsigned high) {
+                          if (high >= length) return;
+                          const unsigned a = out[low], b = out[high];
+                          if (code_of(a) > code_of(b)) out[low] = b, out[high] = a;
+                      });
+            cooperative_groups::this_grid().sync();
+        }
+        const unsigned* source = run == TILE ? x : out;
+        for (unsigned tile = blockIdx.x * TILE; tile < length; tile += gridDim.x * TILE) {
+            for (unsigned i = threadIdx.x; i < TILE; i += BLOCK)
+                keys[i] = tile + i < length ? code_of(source[tile + i]) : 0xffffffffu;
+            __syncthreads();
+            if (run == TILE)
+                for (unsigned step = 1; step < TILE; step *= 2) merge_tile(keys, step, true);
+            else
+                merge_tile(keys, TILE / 2, false);
+            for (unsigned i = threadIdx.x; i < TILE; i += BLOCK)
+                if (tile + i < length) out[tile + i] = bits_of(keys[i]);
+            __syncthreads();  // before the next tile overwrites the keys
+        }
+        cooperative_groups::this_grid().sync();
+    }
+}

@@ -1,0 +1,248 @@
+// /// opbench
+// title     = "all digits are counted in one pass; each pass then reads and writes once, by decoupled look-back"
+// builds_on = "radix_reordered"
+// mechanism = [
+//     "coalesced", "coalesced_stores", "fewer_passes", "fewer_operations", "warp_shuffle", "unrolled",
+//     "shared_memory_tile", "split_k", "vectorised_access",
+// ]
+// tune      = { BLOCK = [384, 256, 512], ITEMS = [16, 12, 20] }
+// where     = ["BLOCK * (ITEMS + 8) <= 11776"]
+// requires  = ["n < 268435456"]
+// supports  = { dtype = ["f32", "i32"] }
+// workspace = { keys = "n", sums = "4 * 256 + 4 + 256 * TILES" }
+//
+// [define]
+// INTEGERS = "dtype == 'i32'"
+// TILE     = "BLOCK * ITEMS"
+// TILES    = "cdiv(n, TILE)"
+//
+// [[launch]]
+// zero = "sums"
+//
+// [[launch]]
+// kernel = "sort_count_all"
+// grid   = ["min(cdiv(n, 4 * 512), 4 * sm_count)"]
+// block  = ["512"]
+// args   = ["x", "sums", "n"]
+//
+// [[launch]]
+// kernel = "sort_sweep"
+// grid   = ["TILES"]
+// block  = ["BLOCK"]
+// args   = ["x", "keys", "sums", "n", "0"]
+//
+// [[launch]]
+// kernel = "sort_sweep"
+// grid   = ["TILES"]
+// block  = ["BLOCK"]
+// args   = ["keys", "out", "sums", "n", "1"]
+//
+// [[launch]]
+// kernel = "sort_sweep"
+// grid   = ["TILES"]
+// block  = ["BLOCK"]
+// args   = ["out", "keys", "sums", "n", "2"]
+//
+// [[launch]]
+// kernel = "sort_sweep"
+// grid   = ["TILES"]
+// block  = ["BLOCK"]
+// args   = ["keys", "out", "sums", "n", "3"]
+// ///
+//
+// How often a digit occurs does not depend on the order of the keys, so one kernel counts for all passes (Adinets and
+// Merrill, Onesweep, arXiv 2206.01784). A block has one tile. For each digit it publishes how many keys the tile has, and
+// adds up the numbers of the tiles before, from the nearest one on, until it meets a sum over all tiles up to there. State
+// and number are one word, whose upper four bits are 2 * pass + 1 for a tile's own number and 2 * pass + 2 for a sum, so
+// that one array serves all passes. A block takes its tile when it starts: the blocks that it waits for are running.
+// Limit: HBM, 36 bytes per key, and the votes that rank the keys of a warp.
+
+constexpr int DIGITS = 256, WARPS = BLOCK / 32;
+constexpr int COUNTING = 512, COPIES = 8;  // threads, and copies of each counter, of the kernel that counts
+constexpr unsigned NUMBER = 0x0fffffffu;   // the bits of a word's number
+typedef unsigned Bits;                     // of an element of any type
+static_assert(BLOCK >= DIGITS, "a thread for each digit");
+
+// The workspace: counts of all digits, the next tile of each pass, and a word for each tile and digit.
+__device__ __forceinline__ unsigned* counts_of(unsigned* sums, int pass) { return sums + pass * DIGITS; }
+__device__ __forceinline__ unsigned* next_tile(unsigned* sums, int pass) { return sums + 4 * DIGITS + pass; }
+__device__ __forceinline__ unsigned* words_of(unsigned* sums, int tile) {
+    return sums + 4 * DIGITS + 4 + tile * DIGITS;
+}
+
+// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+__device__ __forceinline__ unsigned code_of(unsigned bits) {
+    if (INTEGERS) return bits ^ 0x80000000u;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ unsigned bits_of(unsigned code) {
+    if (INTEGERS) return code ^ 0x80000000u;
+    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
+}
+
+// Return the lanes of the warp whose digit is the same as this lane's.
+__device__ __forceinline__ unsigned lanes_with(unsigned digit) {
+    unsigned lanes = 0xffffffffu;
+#pragma unroll
+    for (int bit = 0; bit < 8; ++bit) {
+        const bool set = (digit >> bit & 1) != 0;
+        const unsigned others = __ballot_sync(0xffffffffu, set);
+        lanes &= set ? others : ~others;
+    }
+    return lanes;
+}
+
+// Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's own.
+__device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
+    const unsigned lanes = lanes_with(digit), lower = lanes & ((1u << threadIdx.x % 32) - 1);
+    int before = 0;
+    if (lower == 0) {  // the first lane of each digit counts for all
+        before = counts[digit];
+        counts[digit] = before + __popc(lanes);
+    }
+    __syncwarp();
+    return __shfl_sync(0xffffffffu, before, __ffs(lanes) - 1) + __popc(lower);
+}
+
+// Return the sum of the values of the threads before this one, of the first 256 of a block; all threads take part.
+__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
+    const int lane = threadIdx.x % 32;
+    int sum = value;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    if (lane == 31 && threadIdx.x < DIGITS) warp_sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    int before = sum - value;
+    for (int warp = 0; warp < DIGITS / 32; ++warp)
+        if (warp < threadIdx.x / 32) before += warp_sums[warp];
+    __syncthreads();
+    return before;
+}
+
+extern "C" __global__ void __launch_bounds__(COUNTING)
+    sort_count_all(const Bits* __restrict__ x, unsigned* sums, int n) {
+    // x [n], aligned to 16 bytes; sums: see above, zero at the start
+    __shared__ unsigned own[4 * DIGITS * COPIES];  // copies of a counter lie in neighbouring banks
+    for (int i = threadIdx.x; i < 4 * DIGITS * COPIES; i += COUNTING) own[i] = 0;
+    __syncthreads();
+    const auto count = [&](Bits bits) {
+        const unsigned code = code_of(bits);
+#pragma unroll
+        for (int pass = 0; pass < 4; ++pass)
+            atomicAdd(own + (pass * DIGITS + (code >> 8 * pass & 255)) * COPIES + threadIdx.x % COPIES, 1u);
+    };
+    const unsigned whole = (unsigned)n / 4, stride = gridDim.x * COUNTING;
+    const unsigned thread = blockIdx.x * COUNTING + threadIdx.x;
+    const uint4* packs = reinterpret_cast<const uint4*>(x);
+    for (unsigned first = thread; first < whole; first += 4 * stride) {
+        uint4 loaded[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+            if (first + k * stride < whole) loaded[k] = packs[first + k * stride];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            if (first + k * stride >= whole) break;
+            count(loaded[k].x), count(loaded[k].y), count(loaded[k].z), count(loaded[k].w);
+        }
+    }
+    const unsigned rest = 4 * whole + thread;  // the n % 4 elements left over go to the first threads
+    if (rest < n) count(x[rest]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < 4 * DIGITS; i += COUNTING) {
+        unsigned sum = 0;
+#pragma unroll
+        for (int copy = 0; copy < COPIES; ++copy) sum += own[i * COPIES + (copy + threadIdx.x) % COPIES];
+        if (sum != 0) atomicAdd(sums + i, sum);
+    }
+}
+
+// Return how many keys of a digit the tiles before this one have; `words` are those of the digit's first tile.
+__device__ __forceinline__ unsigned look_back(const unsigned* words, int tile, int pass) {
+    constexpr int AHEAD = 4;  // loads in flight
+    unsigned sum = 0;
+    for (int nearest = tile - 1; nearest >= 0; nearest -= AHEAD) {
+        unsigned loaded[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k)
+            loaded[k] = *static_cast<const volatile unsigned*>(words + max(nearest - k, 0) * DIGITS);
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) {
+            if (k > nearest) break;
+            unsigned word = loaded[k];
+            while (word >> 28 <= 2 * pass)
+                word = *static_cast<const volatile unsigned*>(words + (nearest - k) * DIGITS);
+            sum += word & NUMBER;
+            if (word >> 28 == 2 * pass + 2) return sum;
+        }
+    }
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sort_sweep(const Bits* __restrict__ source, Bits* __restrict__ target, unsigned* sums, int n, int pass) {
+    // source, target [n]; sums: see above
+    __shared__ int counts[WARPS][DIGITS];  // then the place of each warp's first key of a digit
+    __shared__ unsigned tile_keys[TILE];
+    __shared__ int shifts[DIGITS];  // from a place in the tile to one in the target
+    __shared__ int warp_sums[DIGITS / 32];
+    __shared__ int number;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, shift = 8 * pass;
+    if (threadIdx.x == 0) number = atomicAdd(next_tile(sums, pass), 1u);
+    for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) counts[0][i] = 0;
+    __syncthreads();
+    const int tile = number;
+    const unsigned base = (unsigned)tile * TILE;
+    unsigned keys[ITEMS];
+    int ranks[ITEMS];
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const unsigned i = base + (warp * ITEMS + k) * 32 + lane;
+        keys[k] = 0xffffffffu;  // after all keys with this digit
+        if (i < n) keys[k] = pass == 0 ? code_of(__ldcs(source + i)) : __ldcs(source + i);
+    }
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) ranks[k] = rank_in_warp(counts[warp], keys[k] >> shift & 255);
+    __syncthreads();
+    const bool has_digit = threadIdx.x < DIGITS;
+    int total = 0, everywhere = 0;
+    if (has_digit) {
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) total += counts[w][threadIdx.x];
+        const unsigned state = tile == 0 ? 2 * pass + 2 : 2 * pass + 1;
+        atomicExch(words_of(sums, tile) + threadIdx.x, state << 28 | (unsigned)total);
+        everywhere = counts_of(sums, pass)[threadIdx.x];
+    }
+    const int first = sum_before(total, warp_sums);
+    if (has_digit) {
+        int place = first;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            const int own = counts[w][threadIdx.x];
+            counts[w][threadIdx.x] = place;
+            place += own;
+        }
+    }
+    const int start = sum_before(everywhere, warp_sums);
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) tile_keys[counts[warp][keys[k] >> shift & 255] + ranks[k]] = keys[k];
+    if (has_digit) {
+        const unsigned before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
+        if (tile != 0) {
+            const unsigned state = 2 * pass + 2;
+            atomicExch(words_of(sums, tile) + threadIdx.x, state << 28 | (before + total));
+        }
+        shifts[threadIdx.x] = start + before - first;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+        const int i = k * BLOCK + threadIdx.x;
+        if (base + i >= n) break;
+        const unsigned key = tile_keys[i];
+        target[shifts[key >> shift & 255] + i] = pass == 3 ? bits_of(key) : key;
+    }
+}

@@ -1,0 +1,285 @@
+// /// opbench
+// mechanism = ["fewer_passes", "fewer_operations", "warp_shuffle", "unrolled", "persistent"]
+// tune      = { ITEMS = [16, 8], BLOCKS_PER_SM = [4, 2, 8] }
+// requires  = ["n <= 1073741824"]
+// supports  = { dtype = ["f32", "i32"] }
+// workspace = { keys = "n", counts = "256 * min(TILES, BLOCKS_PER_SM * sm_count)" }
+//
+// [define]
+// INTEGERS = "dtype == 'i32'"
+// TILE     = "256 * ITEMS"
+// TILES    = "cdiv(n, TILE)"
+//
+// [[launch]]
+// kernel = "sort_count"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["x", "counts", "n", "0"]
+//
+// [[launch]]
+// kernel = "sort_scan"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["counts", "256 * min(TILES, BLOCKS_PER_SM * sm_count)"]
+//
+// [[launch]]
+// kernel = "sort_move"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["x", "keys", "counts", "n", "0"]
+//
+// [[launch]]
+// kernel = "sort_count"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["keys", "counts", "n", "1"]
+//
+// [[launch]]
+// kernel = "sort_scan"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["counts", "256 * min(TILES, BLOCKS_PER_SM * sm_count)"]
+//
+// [[launch]]
+// kernel = "sort_move"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["keys", "out", "counts", "n", "1"]
+//
+// [[launch]]
+// kernel = "sort_count"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["out", "counts", "n", "2"]
+//
+// [[launch]]
+// kernel = "sort_scan"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["counts", "256 * min(TILES, BLOCKS_PER_SM * sm_count)"]
+//
+// [[launch]]
+// kernel = "sort_move"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["out", "keys", "counts", "n", "2"]
+//
+// [[launch]]
+// kernel = "sort_count"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["keys", "counts", "n", "3"]
+//
+// [[launch]]
+// kernel = "sort_scan"
+// grid   = ["1"]
+// block  = ["1024"]
+// args   = ["counts", "256 * min(TILES, BLOCKS_PER_SM * sm_count)"]
+//
+// [[launch]]
+// kernel = "sort_move"
+// grid   = ["min(TILES, BLOCKS_PER_SM * sm_count)"]
+// block  = ["256"]
+// args   = ["keys", "out", "counts", "n", "3"]
+//
+// [variant.radix]
+// title     = "radix sort by 8 bits at a time: count digits, add up the counts, move the keys; one block per part"
+// builds_on = "bitonic_shared"
+// define    = { REORDER = "0" }
+//
+// [variant.radix_reordered]
+// title     = "the keys of a tile are put in order in shared memory, so that neighbours are stored to neighbours"
+// builds_on = "radix"
+// mechanism = ["coalesced_stores", "shared_memory_tile"]
+// define    = { REORDER = "1" }
+// ///
+//
+// Four passes from the lowest to the highest digit, each of which keeps the order of equal digits. A pass reads the keys
+// twice and writes them once. The lanes of a warp that have the same digit learn about each other by eight votes. In
+// `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
+// `radix_reordered` stores the keys of a digit together. Limit: HBM, 12 bytes per key and pass.
+
+constexpr int BLOCK = 256, DIGITS = 256, WARPS = BLOCK / 32;
+typedef unsigned Bits;  // of an element of any type
+
+// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+__device__ __forceinline__ unsigned code_of(unsigned bits) {
+    if (INTEGERS) return bits ^ 0x80000000u;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ unsigned bits_of(unsigned code) {
+    if (INTEGERS) return code ^ 0x80000000u;
+    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
+}
+
+// Return the lanes of the warp whose digit is the same as this lane's.
+__device__ __forceinline__ unsigned lanes_with(unsigned digit) {
+    unsigned lanes = 0xffffffffu;
+#pragma unroll
+    for (int bit = 0; bit < 8; ++bit) {
+        const bool set = (digit >> bit & 1) != 0;
+        const unsigned others = __ballot_sync(0xffffffffu, set);
+        lanes &= set ? others : ~others;
+    }
+    return lanes;
+}
+
+// Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's own.
+__device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
+    const unsigned lanes = lanes_with(digit), lower = lanes & ((1u << threadIdx.x % 32) - 1);
+    int before = 0;
+    if (lower == 0) {  // the first lane of each digit counts for all
+        before = counts[digit];
+        counts[digit] = before + __popc(lanes);
+    }
+    __syncwarp();
+    return __shfl_sync(0xffffffffu, before, __ffs(lanes) - 1) + __popc(lower);
+}
+
+// Return the sum of the values of the threads before this one, of the first 256 of a block; all threads take part.
+__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
+    const int lane = threadIdx.x % 32;
+    int sum = value;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    if (lane == 31 && threadIdx.x < DIGITS) warp_sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    int before = sum - value;
+    for (int warp = 0; warp < DIGITS / 32; ++warp)
+        if (warp < threadIdx.x / 32) before += warp_sums[warp];
+    __syncthreads();
+    return before;
+}
+
+__device__ __forceinline__ unsigned load_code(const Bits* source, unsigned i, int pass) {
+    return pass == 0 ? code_of(source[i]) : source[i];
+}
+
+// The keys of a block's part, whole tiles.
+struct Part {
+    unsigned first, end;
+    __device__ __forceinline__ Part(unsigned n) {
+        const unsigned tiles = (TILES + gridDim.x - 1) / gridDim.x;
+        first = min(n, blockIdx.x * tiles * TILE), end = min(n, first + tiles * TILE);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sort_count(const Bits* __restrict__ source, int* __restrict__ counts, int n, int pass) {
+    // source [n]; counts [DIGITS][blocks]
+    __shared__ int own[WARPS][DIGITS];
+    const int warp = threadIdx.x / 32;
+    for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) own[0][i] = 0;
+    __syncthreads();
+    const Part part(n);
+#pragma unroll 4
+    for (unsigned i = part.first + threadIdx.x; i < part.end; i += BLOCK)
+        atomicAdd(&own[warp][load_code(source, i, pass) >> 8 * pass & 255], 1);
+    __syncthreads();
+    int sum = 0;
+    for (int w = 0; w < WARPS; ++w) sum += own[w][threadIdx.x];
+    counts[threadIdx.x * gridDim.x + blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) sort_scan(int* counts, int length) {
+    // counts [length] become the sums of those before them; one block
+    __shared__ int warp_sums[32];
+    constexpr int each = 8;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int carry = 0;
+    for (int first = 0; first < length; first += 1024 * each) {
+        int own[each], sum = 0;
+#pragma unroll
+        for (int k = 0; k < each; ++k) {
+            const int i = first + threadIdx.x * each + k;
+            own[k] = i < length ? counts[i] : 0;
+            sum += own[k];
+        }
+        int running = sum;
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+            const int other = __shfl_up_sync(0xffffffffu, running, distance);
+            if (lane >= distance) running += other;
+        }
+        if (lane == 31) warp_sums[warp] = running;
+        __syncthreads();
+        int before = carry + running - sum;
+        for (int w = 0; w < 32; ++w) {
+            if (w < warp) before += warp_sums[w];
+            carry += warp_sums[w];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < each; ++k) {
+            const int i = first + threadIdx.x * each + k;
+            if (i < length) counts[i] = before;
+            before += own[k];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sort_move(const Bits* __restrict__ source, Bits* __restrict__ target, const int* __restrict__ starts, int n,
+              int pass) {
+    // source, target [n]; starts [DIGITS][blocks]: where the block's first key of a digit goes
+    __shared__ int counts[WARPS][DIGITS];  // then the place of each warp's first key of a digit
+    __shared__ int warp_sums[WARPS];
+#if REORDER
+    __shared__ unsigned tile_keys[TILE];
+    __shared__ int shifts[DIGITS];  // from a place in the tile to one in the target
+#endif
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int start = starts[threadIdx.x * gridDim.x + blockIdx.x];  // of the digit with this thread's number
+    const Part part(n);
+    for (unsigned tile = part.first; tile < part.end; tile += TILE) {
+        for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) counts[0][i] = 0;
+        unsigned keys[ITEMS];
+        int ranks[ITEMS];
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) {
+            const unsigned i = tile + (warp * ITEMS + k) * 32 + lane;
+            keys[k] = i < part.end ? load_code(source, i, pass) : 0xffffffffu;  // after all keys with this digit
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) ranks[k] = rank_in_warp(counts[warp], keys[k] >> 8 * pass & 255);
+        __syncthreads();
+        int total = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) total += counts[w][threadIdx.x];
+        const int first = REORDER ? sum_before(total, warp_sums) : start;
+        int place = first;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            const int own = counts[w][threadIdx.x];
+            counts[w][threadIdx.x] = place;
+            place += own;
+        }
+#if REORDER
+        shifts[threadIdx.x] = start - first;
+#endif
+        start += total;
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < ITEMS; ++k) {
+            const int at = counts[warp][keys[k] >> 8 * pass & 255] + ranks[k];
+#if REORDER
+            tile_keys[at] = keys[k];
+#else
+            if (tile + (warp * ITEMS + k) * 32 + lane < part.end) target[at] = pass == 3 ? bits_of(keys[k]) : keys[k];
+#endif
+        }
+        __syncthreads();
+#if REORDER
+        for (int i = threadIdx.x; i < TILE && tile + i < part.end; i += BLOCK) {
+            const unsigned key = tile_keys[i];
+            target[shifts[key >> 8 * pass & 255] + i] = pass == 3 ? bits_of(key) : key;
+        }
+        __syncthreads();  // before the next tile overwrites the keys
+#endif
+    }
+}
