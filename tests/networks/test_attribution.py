@@ -245,7 +245,12 @@ def test_the_steps_add_up_to_the_difference_from_pytorch() -> None:
     sentences = attribution_sentences(found)
     assert "`fuse_relu` −4.00 µs, `layouts` +2.00 µs and `together`" in sentences[0]
     assert sentences[1].startswith("`memory` makes no difference beyond noise")
-    assert waterfall(replace(found, peers={})) is None and waterfall(replace(found, attribution=None)) is None
+    assert waterfall(replace(found, peers={})) is None
+    huge = with_choices(fuse_relu=4e-6, layouts=1.0)
+    steps = waterfall(huge)
+    assert steps and [step.name for step in steps.steps] == ["fuse_relu", TOGETHER], "no step is longer than PyTorch"
+    assert "`layouts` saves more than PyTorch's whole time" in attribution_sentences(huge)[1]
+    assert waterfall(replace(found, attribution=None)) is None
 
 
 def test_page_and_terminal_have_the_choices_and_the_nodes_worth_work(
@@ -260,7 +265,7 @@ def test_page_and_terminal_have_the_choices_and_the_nodes_worth_work(
     text = capsys.readouterr().out
     assert "What each choice saves" in text and "  4.00 µs" in text and "UsageError: <no>" in text
     for one in work_nodes(found, "runs/it"):
-        assert all(command in text for command in one.commands) and f"<dt>{one.node.name}</dt>" in page
+        assert all(command in text for command in one.commands) and f"<dt>{one.name}</dt>" in page
     plain = write_network(typed(record(lenet())), tmp_path / "plain")
     assert 'id="choices"' not in plain[0].read_text() and len(plain) == len(files) - 1
 
@@ -273,10 +278,15 @@ def test_nodes_rank_by_the_time_above_their_lower_bounds() -> None:
     made["nodes"] = made["nodes"][: len(times)]
     found = typed(made)
     ranked = work_nodes(found)
-    assert [one.node.name for one in ranked] == [found.nodes[place].name for place in (1, 3, 0)]
+    assert [one.name for one in ranked] == [found.nodes[place].name for place in (1, 3, 0)]
     assert [recoverable_s(node) for node in found.nodes] == pytest.approx([1e-7, 4e-6, 0, 1e-6, 0])
     assert ranked[0].share == pytest.approx(4e-6 / 23e-6)
-    assert ranked[0].commands[0] == f"opbench explain '{ranked[0].node.case}'"
+    assert ranked[0].commands[0] == f"opbench explain '{ranked[0].nodes[0].case}'"
+    made["nodes"][3]["case"] = made["nodes"][0]["case"] = "conv2d/same(n=1)"
+    made["nodes"][3]["kernel_s"] = 6e-6
+    together = work_nodes(typed(made))[0]
+    assert together.name == f"{found.nodes[0].name} and 1 more" and together.recoverable_s == pytest.approx(4.1e-6)
+    assert together.kernel_s == pytest.approx(15e-6) and together.bound_s == pytest.approx(10.9e-6)
     assert not work_nodes(typed(record(lenet(), timed=False)))
 
 

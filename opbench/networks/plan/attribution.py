@@ -50,9 +50,9 @@ class Attribution:
 
     def measure(self, tell: Tell) -> AttributionRecord:
         """Return the record of all alternatives; one that fails has its reason, and the others go on."""
-        found = []
+        found, nodes = [], len(self.network.graph.nodes)
         for alternative in alternatives(self.planned, self.network, self.context):
-            tell(Progress("measure", f"without {alternative.choice}", len(self.network.graph.nodes), 0))
+            tell(Progress("measure", f"without {alternative.choice}", nodes, nodes))
             if record := self._measure_one(alternative):
                 found.append(record)
         full = full_form(self.planned, self.network)

@@ -43,15 +43,23 @@ class Waterfall:
     peer: str
     peer_s: float
     steps: tuple[Step, ...]
-    """The choices with a difference beyond noise, largest first, then the remainder."""
+    """The choices with a difference beyond noise, largest first, then the remainder.
+
+    A choice that saves more than PyTorch's whole time is no step.
+    """
     own_s: float
 
 
 def waterfall(record: Record) -> Waterfall | None:
     """Return the steps from the fastest PyTorch to opbench; None if the two or no choice were timed."""
     best, total = phrases.fastest(phrases.peers(record)), record.total
+    if not best or not best.measured or not total:
+        return None
     timed = [(one, d) for one in _alternatives(record) if one.additive and (d := one.difference)]
-    if not best or not best.measured or not total or not timed:
+    # Without a choice that costs more than PyTorch's whole time, such as tensor cores that a layout lacks, the network
+    # is no longer between the two.
+    timed = [(one, d) for one, d in timed if d.value < best.measured.median_s]
+    if not timed:
         return None
     clear = sorted(((one, d) for one, d in timed if not d.is_noise), key=lambda pair: -pair[1].value)
     steps = [Step(one.choice, -d.value, f"{one.choice}: {_change_text(d)}; {one.instead}") for one, d in clear]
@@ -132,6 +140,9 @@ def attribution_sentences(record: Record) -> list[str]:
             f"From {found.peer} ({units.time(found.peer_s)}) to opbench ({units.time(found.own_s)}): "
             f"{join_words(steps)}."
         )
+    if found and (beyond := [code(name) for name in _beyond(record, found)]):
+        verb = "saves" if len(beyond) == 1 else "save"
+        sentences.append(f"{join_words(beyond)} {verb} more than PyTorch's whole time, and no step shows it.")
     noise = [code(one.choice) for one in every if (d := one.difference) and d.is_noise]
     if noise:
         verb = "makes no difference" if len(noise) == 1 else "make no difference"
@@ -139,12 +150,20 @@ def attribution_sentences(record: Record) -> list[str]:
     return sentences
 
 
+def _beyond(record: Record, found: Waterfall) -> list[str]:
+    """Return the choices that are no steps because they save more than PyTorch's whole time."""
+    every = [one for one in _alternatives(record) if one.additive]
+    return [one.choice for one in every if (d := one.difference) and d.value >= found.peer_s]
+
+
 def attribution_rows(record: Record) -> list[dict[str, JSON]]:
     """Return a row of texts for each alternative."""
-    return [_row(one, record) for one in _alternatives(record)]
+    found = waterfall(record)
+    beyond = _beyond(record, found) if found else []
+    return [_row(one, record, drawn=one.additive and one.choice not in beyond) for one in _alternatives(record)]
 
 
-def _row(one: AlternativeRecord, record: Record) -> dict[str, JSON]:
+def _row(one: AlternativeRecord, record: Record, *, drawn: bool) -> dict[str, JSON]:
     assert record.attribution
     difference, counts, plan = one.difference, one.counts, record.attribution.counts
     host = f"call from Python: {_times(one.host)} instead of {_times(one.plan_host)}" if one.host else ""
@@ -152,7 +171,7 @@ def _row(one: AlternativeRecord, record: Record) -> dict[str, JSON]:
     return {
         "choice": one.choice,
         "instead": one.instead,
-        "additive": one.additive,
+        "drawn": drawn,
         "notes": [note for note in (chosen if one.unmeasured else "", host) if note],
         "time": units.time(one.times.median_s) if one.times else "–",
         "interval": f"{units.interval(one.times.low_s, one.times.high_s)}" if one.times else "",

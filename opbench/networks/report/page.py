@@ -160,14 +160,14 @@ def _versions(record: Record) -> str:
 
 
 def _work_row(one: WorkNode) -> dict[str, JSON]:
-    node = one.node
+    node = one.nodes[0]
     variant, config = variant_of(node)
     return {
-        "name": node.name,
+        "name": one.name,
         "variant": f"{node.operator}/{variant}",
         "config": config,
-        "time": units.time(node.kernel_s),
-        "least": units.time(node.bound_s),
+        "time": units.time(one.kernel_s),
+        "least": units.time(one.bound_s),
         "bound": node.bound or "",
         "above": units.time(one.recoverable_s),
         "share": units.percent(one.share),

@@ -9,26 +9,44 @@ from opbench import units
 from opbench.networks.records.network import NodeRecord, Record, recoverable_s, variant_of
 
 MOST = 3
-"""Number of nodes that are named."""
+"""Number of cases that are named."""
 
 
 @dataclass(frozen=True)
 class WorkNode:
-    """A node with the time that a kernel at its lower bound would save."""
+    """A node, or several with the same case, with the time that a kernel at the lower bound would save."""
 
-    node: NodeRecord
+    nodes: tuple[NodeRecord, ...]
+    """The slowest first."""
     recoverable_s: float
+    """Of all its nodes."""
     share: float
-    """Of the time of all nodes."""
+    """Of the time of all nodes of the network."""
     commands: tuple[str, ...]
     """Commands that show where the time goes and what to change."""
 
     @property
+    def name(self) -> str:
+        """Return the name of the node, and how many others have its case."""
+        more = len(self.nodes) - 1
+        return self.nodes[0].name + (f" and {more} more" if more else "")
+
+    @property
+    def kernel_s(self) -> float:
+        """Return the time of its nodes together, in seconds."""
+        return sum(node.kernel_s or 0.0 for node in self.nodes)
+
+    @property
+    def bound_s(self) -> float:
+        """Return the lower bound of its nodes together, in seconds."""
+        return sum(node.bound_s or 0.0 for node in self.nodes)
+
+    @property
     def sentence(self) -> str:
-        """Return the node with its time, lower bound and variant."""
-        node = self.node
+        """Return the nodes with their time, lower bound and variant."""
+        node = self.nodes[0]
         return (
-            f"{node.name}: {units.time(node.kernel_s)}, lower bound {units.time(node.bound_s)} ({node.bound}): "
+            f"{self.name}: {units.time(self.kernel_s)}, lower bound {units.time(self.bound_s)} ({node.bound}): "
             f"{units.time(self.recoverable_s)} above it, {units.percent(self.share)} of the network; "
             f"{node.operator}/{''.join(variant_of(node))}"
         )
@@ -37,16 +55,21 @@ class WorkNode:
 def work_nodes(record: Record, run: str = ".") -> list[WorkNode]:
     """Return the nodes with the most time above their lower bounds, most first; none without times or bounds.
 
-    Nodes rank by time x (1 - bound / time). `run` is the run's folder as the commands name it.
+    Nodes rank by time x (1 - bound / time); nodes with the same case, such as those of equal layers, count together.
+    `run` is the run's folder as the commands name it.
     """
     total = sum(node.kernel_s or 0.0 for node in record.nodes)
-    ranked = sorted((node for node in record.nodes if recoverable_s(node) > 0), key=lambda node: -recoverable_s(node))
+    by_case: dict[str, list[NodeRecord]] = {}
+    for node in sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0)):
+        if recoverable_s(node) > 0:
+            by_case.setdefault(node.case, []).append(node)
+    ranked = sorted(by_case.items(), key=lambda item: -sum(map(recoverable_s, item[1])))
     return [
         WorkNode(
-            node,
-            recoverable_s(node),
-            recoverable_s(node) / total,
-            (shlex.join(["opbench", "explain", node.case]), shlex.join(["opbench", "advise", run, node.case])),
+            tuple(nodes),
+            saved := sum(map(recoverable_s, nodes)),
+            saved / total,
+            (shlex.join(["opbench", "explain", case]), shlex.join(["opbench", "advise", run, case])),
         )
-        for node in ranked[:MOST]
+        for case, nodes in ranked[:MOST]
     ]
