@@ -30,9 +30,8 @@
 // so that there are enough blocks to read the weights at the rate of DRAM. Limit: that rate; for many rows, the rate of
 // mma.sync. Ideas: FasterTransformer's conversion by the exponent; Marlin (Frantar and others, 2024).
 
-#include <cuda_bf16.h>
-
 #include <opbench/mma.cuh>
+#include <opbench/packed_weights.cuh>
 #include <opbench/tile.cuh>
 using namespace opbench;
 
@@ -47,15 +46,6 @@ static_assert(BM * PITCH * (SLICES > 1 ? 16 : 2) <= STAGES * STAGE_BYTES, "the r
 // bit of the row, in the tile, and in the chunk by 4.
 __device__ __forceinline__ int place_of_a(int row, int chunk) {
     return chunk / 8 * (BM * 128) + row * 128 + (chunk % 8 ^ (row % 2 + chunk / 8 * 2)) * 16;
-}
-
-// Two weights as bf16: the lower four bits of byte `at` of x and of y, less 8.
-template <int at>
-__device__ __forceinline__ unsigned two_weights(unsigned x, unsigned y) {
-    const unsigned spread = __byte_perm(x, y, at | (4 + at) << 8) & 0x000f000fu | 0x43004300u;  // 128 + weight
-    const __nv_bfloat162 less = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&spread),
-                                        __nv_bfloat162(__float2bfloat16(136.0f), __float2bfloat16(136.0f)));
-    return *reinterpret_cast<const unsigned*>(&less);
 }
 
 // a [m][k], weight [n][k / 2], scale [groups][n], out [m][n]
@@ -120,9 +110,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             unsigned left[2][2][4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const unsigned x = packed[i / 2][i % 2][word], y = x >> 4;
-                left[i / 2][0][i % 2] = two_weights<0>(x, y), left[i / 2][0][i % 2 + 2] = two_weights<1>(x, y);
-                left[i / 2][1][i % 2] = two_weights<2>(x, y), left[i / 2][1][i % 2 + 2] = two_weights<3>(x, y);
+                const unsigned x = packed[i / 2][i % 2][word];
+                left[i / 2][0][i % 2] = two_weights(x, select_byte(0)),
+                                   left[i / 2][0][i % 2 + 2] = two_weights(x, select_byte(1));
+                left[i / 2][1][i % 2] = two_weights(x, select_byte(2)),
+                                   left[i / 2][1][i % 2 + 2] = two_weights(x, select_byte(3));
             }
 #pragma unroll
             for (int j = 0; j < TILES; ++j) {
