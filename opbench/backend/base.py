@@ -179,6 +179,14 @@ class Timed(Backend, Protocol):
         """Return the clock of one of `timing.MODES`; it is opened at first use."""
 
 
+@runtime_checkable
+class LoadsCubins(Timed, Protocol):
+    """A backend that also loads machine code that opbench did not compile from a variant's source."""
+
+    def load_cubin(self, cubin: Path, request: BuildRequest) -> Program:
+        """Load a cubin with the kernels of a module; it is not kept for later loads of the module."""
+
+
 @dataclass(frozen=True)
 class TraceOptions:
     """Options of a trace."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from opbench.insight.summary import TrafficSummary
+    from opbench.kernels.folders import Catalog
+    from opbench.results.experiment import Experiment
     from opbench.results.own_variants import VariantComparison
     from opbench.running.explaining import Explained
 
@@ -61,10 +63,21 @@ BULK_LEGEND = (
     "run_folder",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="Also store the traffic in the folder of this cpu run, for opbench agreement.",
+    help="Also store the traffic in the folder of this cpu run, for opbench agreement; or the experiments in any run.",
+)
+@click.option(
+    "--experiment",
+    is_flag=True,
+    help="On a GPU, time the kernel without its loads, stores, shared memory, barriers, matrix products or atomics.",
 )
 def explain_command(
-    names: tuple[str, ...], pattern: str, gpu: str, as_json: bool, roots: tuple[Path, ...], run_folder: Path | None
+    names: tuple[str, ...],
+    pattern: str,
+    gpu: str,
+    as_json: bool,
+    roots: tuple[Path, ...],
+    run_folder: Path | None,
+    experiment: bool,
 ) -> None:
     """Show the source of a kernel with the memory traffic of each line, counted on the cpu backend.
 
@@ -72,10 +85,16 @@ def explain_command(
     request do not depend on the size. VARIANT is a name such as transpose/shared, FILE.cu is a kernel of your own.
     Both run on the operator's problem of the suite quick, or on the problem of --case. Two or more are compared:
     opbench explain A.cu B.cu
+
+    With --experiment, the time on this GPU is split instead: each kernel is also timed without one class of its work.
+    Without a GPU, the instructions of each class are counted.
     """
     from opbench.kernels.folders import Catalog
     from opbench.running.explaining import compare_explained, explain_targets
 
+    if experiment:
+        _experiment(names, pattern, gpu, as_json, Catalog(roots), run_folder)
+        return
     explained = explain_targets(names, pattern, gpu, Catalog(roots), lambda text: click.echo(f"note: {text}", err=True))
     if run_folder is not None:
         for one in explained:
@@ -97,6 +116,30 @@ def explain_command(
         print_side_by_side(explained, comparisons, stdout_console())
     if any(explanation.findings or not explanation.complete for explanation in explanations):
         click.get_current_context().exit(EXIT_WRONG)
+
+
+def _experiment(
+    names: Sequence[str], pattern: str, gpu: str, as_json: bool, catalog: Catalog, run_folder: Path | None
+) -> None:
+    """Print or store the knock-out experiments of each case; without a GPU print what they would remove."""
+    from opbench.report.experiment import experiment_lines
+    from opbench.results.files import RunWriter
+    from opbench.running.experiment import run_experiments
+
+    def show(experiment: Experiment) -> None:
+        if as_json:
+            click.echo(json.dumps(experiment.to_json()))
+        else:
+            for text in experiment_lines(experiment):
+                click.echo(text)
+        if run_folder is not None and experiment.source == "measured":
+            writer = RunWriter(run_folder)
+            try:
+                writer.write("experiment", experiment.to_json())
+            finally:
+                writer.close()
+
+    run_experiments(names, pattern, gpu, catalog, show, lambda text: click.echo(f"note: {text}", err=True))
 
 
 def _store_traffic(case: str, traffic: Traffic, folder: Path) -> None:

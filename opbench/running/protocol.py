@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opbench.backend.environment import Environment
 from opbench.checking.checking import SEED, TRACED_WORK, CheckResult
+from opbench.checking.experiment import KnockOutTimes
 from opbench.checking.measuring import MeasureResult
 from opbench.checking.memory import MemoryCheckResult
 from opbench.checking.racing import RaceResult
@@ -185,6 +186,16 @@ class Race(Request[RaceResult]):
     mode: str = "cold"
     energy: bool = False
     """Whether to compare energy in joules instead of time."""
+
+
+@dataclass(frozen=True)
+class TimeCubins(Request[KnockOutTimes]):
+    """Launch a case with other machine code of its kernels; time the launches unless `probe` is true."""
+
+    case: PackedCase
+    cubins: Mapping[str, Path]
+    timing: TimingOptions
+    probe: bool = False
 
 
 # Notifications ----------------------------------------------------------------------------------------------------

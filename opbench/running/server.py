@@ -22,6 +22,7 @@ from opbench.cage.fork_server import ForkServer
 from opbench.checking.backends import open_backend, start_fork_server
 from opbench.checking.binding import bind_bare
 from opbench.checking.checking import CheckResult, Session
+from opbench.checking.experiment import KnockOutTimes, time_cubins
 from opbench.checking.measuring import MeasureResult, measure_cases, relaunch_cases
 from opbench.checking.memory import MemoryCheckResult, check_memory
 from opbench.checking.racing import RaceResult, measure_in_rounds
@@ -53,6 +54,7 @@ from opbench.running.protocol import (
     Request,
     Sampled,
     Started,
+    TimeCubins,
     Unsupported,
     unpack,
 )
@@ -234,6 +236,18 @@ class Server:
                 mode=request.mode,
             )
 
+    def time_cubins(self, request: TimeCubins, notify: Notify) -> KnockOutTimes:
+        """Launch a case with the machine code of knock-outs, and time the launches."""
+        return time_cubins(
+            self.session,
+            unpack(self.catalog, request.case),
+            request.cubins,
+            request.timing,
+            None if request.probe else self._clock(request.timing.mode),
+            on_start=lambda name: notify(Started(name)),
+            on_sample=lambda name, seconds: notify(Sampled(name, seconds)),
+        )
+
     def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
         """Measure each case alone, on its own buffers; return medians in seconds by case name."""
         clock, medians = self._clock(), dict[str, float]()
@@ -307,6 +321,7 @@ HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] =
     Probe: Server.probe,
     Race: Server.measure_in_rounds,
     Relaunch: Server.relaunch,
+    TimeCubins: Server.time_cubins,
 }
 
 

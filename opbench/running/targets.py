@@ -100,12 +100,12 @@ def bare_file(
     return [], plans
 
 
-def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "") -> Case:
+def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "", backend: str = "cpu") -> Case:
     """Return one case: the target's printed name, or the case of a file or variant that a pattern selects.
 
     A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's examples, of
-    which the largest is taken. Without a pattern, it is the first CPU problem of the `suite` that fits, else the
-    largest example, in the first config that fits.
+    which the largest is taken. Without a pattern, it is the first fitting problem of the `suite` for the backend, else
+    the largest example, in the first config that fits.
     """
     named = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
     if not is_file(target) and not named:
@@ -117,7 +117,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "")
         return catalog.case(pattern, variants)
     operator = catalog.operator(variants[0].operator)
     if suite and not pattern:
-        listed = read_suite(Path(suite), catalog, "cpu", only=operator.name).cases
+        listed = read_suite(Path(suite), catalog, backend, only=operator.name).cases
         problems = dict.fromkeys(case.problem for case in listed if case.problem.name == operator.name)
         stored = ((v, stored_for(v, p)) for p in problems for v in variants)
         fitting = (Case(v, c, p) for v, p in stored for c in v.configs if v.unmet(p, c) is None)

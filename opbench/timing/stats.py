@@ -137,6 +137,23 @@ def interval_difference(first: float, of_first: Interval, second: float, of_seco
     return Difference(middle, low, high, min(of_first.coverage, of_second.coverage))
 
 
+def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float = 0.95) -> tuple[float, Interval]:
+    """Return a sum of medians of independent sets of samples, each with its factor such as 1 or -1, and its interval.
+
+    The medians' intervals are combined by MOVER (Zou and Donner, equation 3), as in `median_ratio`.
+    """
+    total = below = above = 0.0
+    coverage = 1.0
+    for factor, samples in terms:
+        centre, interval = factor * median(samples), median_interval(samples, confidence)
+        ends = sorted((factor * interval.low, factor * interval.high))
+        total += centre
+        below += (centre - ends[0]) ** 2
+        above += (ends[1] - centre) ** 2
+        coverage = min(coverage, interval.coverage)
+    return total, Interval(total - math.sqrt(below), total + math.sqrt(above), coverage)
+
+
 def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the exact interval of the share `count` of `total`: Clopper and Pearson, Biometrika 26 (1934) 404-413."""
     if not 0 <= count <= total or total == 0:

@@ -27,6 +27,27 @@ def test_median_is_pythons(samples: list[float]) -> None:
     assert stats.median(samples) == pytest.approx(statistics.median(samples))
 
 
+def test_a_sum_of_medians_has_the_interval_of_its_parts() -> None:
+    assert stats.median_sum([(1, [3.0] * 10), (-1, [2.0] * 10)]) == (
+        1.0,
+        stats.Interval(1.0, 1.0, 1 - 2 * 0.5**10 * 11),
+    )
+    one = [float(value) for value in range(20)]
+    total, interval = stats.median_sum([(1, one), (-1, [5.0] * 20)])
+    own = stats.median_interval(one)
+    assert (total, interval.low, interval.high) == (9.5 - 5, pytest.approx(own.low - 5), pytest.approx(own.high - 5))
+    back, mirrored = stats.median_sum([(-1, one), (1, [5.0] * 20)])
+    assert (back, mirrored.low, mirrored.high) == (-total, pytest.approx(-interval.high), pytest.approx(-interval.low))
+
+
+def test_the_difference_of_medians_is_covered() -> None:
+    draw = np.random.default_rng(5)
+    found = [
+        stats.median_sum([(1, list(draw.normal(5, 1, 20))), (-1, list(draw.normal(3, 2, 30)))])[1] for _ in range(400)
+    ]
+    assert sum(one.low <= 2 <= one.high for one in found) >= 0.95 * len(found)
+
+
 @pytest.mark.parametrize("call", [stats.median, stats.median_interval, lambda s: stats.median_ratio(s, [1.0])])
 def test_nothing_to_summarise(call: object) -> None:
     with refuses("no-samples", error=ValueError):

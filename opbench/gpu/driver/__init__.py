@@ -116,6 +116,11 @@ class CudaBackend:
             program = self._programs[cubin] = CudaProgram(self._device, cubin, request.kernels, compiled.names)
         return program
 
+    def load_cubin(self, cubin: Path, request: BuildRequest) -> CudaProgram:
+        """Load a cubin with the kernels of a module, whose mangled names are those of the module's own cubin."""
+        names = nvrtc.compile_cubin(request, self._device.architecture(request)).names
+        return CudaProgram(self._device, cubin, request.kernels, names)
+
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> CudaBuffer:
         """Return a new poisoned buffer between guard bands; raise EnvironmentFault if memory is insufficient."""
         return CudaBuffer(self._device, name, shape, DTYPES[dtype])

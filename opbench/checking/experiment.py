@@ -1,0 +1,125 @@
+"""Time a case with the machine code of knock-outs, interleaved, on the same inputs and with the caches of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench.backend.base import Backend, DeviceClock, LoadsCubins
+from opbench.checking.checking import BoundCase, Session
+from opbench.checking.contents import Contents, load_contents
+from opbench.checking.launch_sources import CaseLaunches, SampleJudge
+from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
+from opbench.kernels.case import Case
+from opbench.results.experiment import ORIGINAL
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import TimingOptions, measure
+
+PROBES = 2
+"""Launches of each knock-out on each content of the inputs before it is timed."""
+
+
+@dataclass(frozen=True)
+class KnockOutTimes:
+    """The measurements of a case's knock-outs by name; empty for a probe."""
+
+    measurements: dict[str, Measurement]
+
+
+def time_cubins(
+    session: Session,
+    case: Case,
+    cubins: Mapping[str, Path],
+    options: TimingOptions,
+    clock: DeviceClock | None,
+    on_start: Callable[[str], None] = lambda name: None,
+    on_sample: Callable[[str, float], None] = lambda name, seconds: None,
+) -> KnockOutTimes:
+    """Launch a case with other machine code of its kernels, and time the launches if there is a clock.
+
+    Inputs rotate and outputs are poisoned as in `measure_cases`, but outputs are not judged, because knock-outs compute
+    wrong ones. The case itself must be right before, and after all launches: then none of them wrote elsewhere. Raises
+    UsageError if the case is wrong, and LaunchError for a knock-out that faults; `on_start` was last called with its
+    name.
+    """
+    backend = session.backend
+    if not isinstance(backend, LoadsCubins):
+        raise UsageError(
+            f"the {backend.name} backend has no clock; experiments run on cuda",
+            kind="needs-gpu",
+            subject="--experiment",
+            value=backend.name,
+            allowed="cuda",
+        )
+    prepared = session.prepare(case.problem)
+    prepared.load("normal", verify=True)
+    contents = Contents({})
+    ready = None
+    try:
+        ready = session.bind(case, prepared)
+        if ORIGINAL in cubins:
+            _require_right(session, ready, "before")
+            prepared.load("normal", verify=True)
+        contents = load_contents(backend, prepared)
+        turns = {name: _turns(session, ready, contents, cubin) for name, cubin in cubins.items()}
+        for name, own in turns.items():
+            on_start(name)
+            for _ in range(PROBES * len(contents.sets)):
+                own.next_launch()()
+                backend.synchronize()
+        if clock is None:
+            return KnockOutTimes({})
+        launches = {name: next(iter(own.launches.values())) for name, own in turns.items()}
+        times = measure(clock, launches, options, on_start=on_start, on_sample=on_sample, turns=turns)
+        on_start("")
+        _require_right(session, ready, "after")
+        return KnockOutTimes(times)
+    except EnvironmentFault as error:
+        raise LaunchError(error.message, error.location, cause=error) from error
+    finally:
+        _free(backend, contents, ready)
+
+
+def _free(backend: Backend, contents: Contents, ready: BoundCase | None) -> None:
+    """Free the memory; after a fault the process ends anyway, and its first error counts."""
+    try:
+        contents.free(backend)
+        if ready is not None:
+            backend.free(ready.workspace)
+    except OpbenchError:
+        return
+
+
+def _turns(session: Session, ready: BoundCase, contents: Contents, cubin: Path) -> CaseLaunches:
+    """Bind machine code to the inputs of every content."""
+    assert isinstance(session.backend, LoadsCubins)
+    program = session.backend.load_cubin(cubin, ready.case.request())
+    launches = {
+        kind: program.bind(ready.binding.launches, {**ready.buffers, **inputs})
+        for kind, inputs in contents.sets.items()
+    }
+    chance = ready.prepared.chance(f"knock-outs of {ready.case.name}")
+    judge = SampleJudge(session, ready, chance, active=False)
+    return CaseLaunches(ready, contents.sets, launches, judge, chance)
+
+
+def _require_right(session: Session, ready: BoundCase, when: str) -> None:
+    """Raise an error if the case is wrong before its knock-outs were launched, or afterwards."""
+    changed = [t.name for t in ready.case.problem.input_tensors() if ready.prepared.changed(t.name)]
+    verdict = session.run(ready, "normal").verdict
+    if verdict.right and not changed:
+        return
+    if when == "before":
+        raise UsageError(
+            f"{ready.case.name}: {verdict.reason}; experiments need a right kernel (opbench check)",
+            kind="not-right",
+            subject=ready.case.name,
+            value=verdict.reason,
+        )
+    raise LaunchError(
+        f"{ready.case.name}: a knock-out wrote elsewhere: {verdict.reason or f'input {changed[0]} changed'}",
+        kind="wrote-elsewhere",
+        subject=ready.case.name,
+        value=verdict.reason or changed[0],
+    )

@@ -1,0 +1,96 @@
+"""Assemble PTX to a cubin with ptxas, from NVIDIA's wheel, PATH or a toolkit; this needs no GPU."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from opbench import paths
+from opbench.errors import CompileError, EnvironmentFault
+from opbench.gpu.compile import nvrtc
+from opbench.paths import MissingExtra
+
+LIMIT_S = 300.0
+_VERSION = re.compile(r"release (\d+)\.(\d+)")
+_NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
+_PTX_VERSION = re.compile(r"^\.version\s+[\d.]+", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """A ptxas and its release, such as (13, 0)."""
+
+    path: Path
+    version: tuple[int, int]
+
+
+@functools.cache
+def assembler() -> Assembler:
+    """Return the newest ptxas; raises EnvironmentFault with the remedy."""
+    places = [path for root in nvrtc.wheel_roots() for path in root.glob("*/bin/ptxas")]
+    if on_path := shutil.which("ptxas"):
+        places.append(Path(on_path))
+    places += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
+    found = [one for path in dict.fromkeys(places) if (one := _asked(path))]
+    if not found:
+        raise not_installed()
+    return max(found, key=lambda one: one.version)
+
+
+def not_installed() -> MissingExtra:
+    """Return the error for a machine without ptxas."""
+    return MissingExtra("ptxas is not installed", "ptxas")
+
+
+def _asked(path: Path) -> Assembler | None:
+    """Return a ptxas with its release; None if it does not run."""
+    if not path.is_file() or not os.access(path, os.X_OK):
+        return None
+    try:
+        done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    hit = _VERSION.search(done.stdout)
+    return Assembler(path, (int(hit[1]), int(hit[2]))) if hit else None
+
+
+def assemble(ptx: str, arch: str, name: str) -> Path:
+    """Assemble PTX, or take the cubin from the cache; raises CompileError with the assembler's own lines.
+
+    An assembler that is older than the PTX gets the PTX as its own version, because only few instructions are new.
+    """
+    tool = assembler()
+    digest = hashlib.sha256("\0".join((ptx, arch, str(tool.version))).encode()).hexdigest()[:24]
+    cubin = paths.cache_folder("cubin") / f"{name}-{arch}-{digest}.ptxas.cubin"
+    if cubin.exists():
+        return cubin
+    refused = _assemble(tool, ptx, arch, cubin)
+    if refused and (older := _NEWER.search(refused)):
+        refused = _assemble(tool, _PTX_VERSION.sub(f".version {older[1]}", ptx), arch, cubin)
+    if refused:
+        raise CompileError(f"ptxas {'.'.join(map(str, tool.version))}: {refused}", kind="not-assembled", subject=name)
+    return cubin
+
+
+def _assemble(tool: Assembler, ptx: str, arch: str, cubin: Path) -> str:
+    """Write the cubin; return the assembler's first errors, or "" if it had none."""
+    with tempfile.TemporaryDirectory(prefix="opbench-ptxas-") as folder:
+        source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        command = [str(tool.path), f"-arch={arch}", "--generate-line-info", str(source), "-o", str(target)]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise EnvironmentFault(f"ptxas: {error}", kind="ptxas-failed", subject=tool.path) from None
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").replace(f"{source}, ", "").strip().splitlines()
+            return "; ".join(lines[:3])[:400] or f"exit code {done.returncode}"
+        paths.write_atomically(cubin, target.read_bytes())
+    return ""

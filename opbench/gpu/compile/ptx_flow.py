@@ -1,0 +1,160 @@
+"""Which values of a kernel decide addresses and branches: loads of such values cannot be replaced by other values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of
+
+NO_RESULT = ("st", "red", "bra", "brx", "bar", "barrier", "cp", "mbarrier", "fence", "membar", "ret", "exit", "trap",
+             "stmatrix", "prefetch", "wgmma", "call", "griddepcontrol", "setmaxnreg", "nanosleep", "sust", "discard",
+             "applypriority", "clusterlaunchcontrol")  # fmt: skip
+"""Instructions whose first operand is no result."""
+ARRIVALS = ("arrive", "test_wait", "try_wait")
+"""Operations of an mbarrier that have a result."""
+MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp", "mbarrier", "wmma")
+"""Instructions with addresses in their brackets."""
+CONTROL = ("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "call", "mbarrier", "nanosleep")
+"""Instructions whose execution or operands decide the path of a thread."""
+ORDERED = frozenset(("volatile", "acquire", "release", "relaxed", "acq_rel", "mmio"))
+"""Modifiers of accesses by which threads wait for each other."""
+
+ADDRESS, BRANCH = "feeds-address", "feeds-branch"
+STORED_ADDRESS = "stored-address"
+
+
+@dataclass
+class Flow:
+    """The reasons why values of one function must stay as they are."""
+
+    function: Function
+    fixed: dict[str, str] = field(default_factory=dict)
+    """Register -> ADDRESS or BRANCH, for each register that decides an address or a branch."""
+    variables: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Register -> the variables in shared memory that it may point to."""
+    shared: dict[str, str] = field(default_factory=dict)
+    """Variable in shared memory -> the reason why its content must stay; "*" for one that is not known."""
+    stored: frozenset[int] = frozenset()
+    """Places of the stores to global memory whose values must stay, because a kernel uses them as addresses."""
+
+    def reason(self, statement: Statement) -> str:
+        """Return why the result of an instruction must stay; empty for none."""
+        return next((self.fixed[name] for name in results(statement) if name in self.fixed), "")
+
+    def shared_reason(self, statement: Statement) -> str:
+        """Return why the memory that an access to shared memory touches must keep its content; empty if it need not."""
+        own = self._variables_of(statement)
+        return next((reason for name, reason in self.shared.items() if "*" in (name, *own) or name in own), "")
+
+    def fix_shared(self, statement: Statement, reason: str) -> None:
+        """Note that the variables that a load from shared memory reads must keep their content."""
+        for name in self._variables_of(statement):
+            self.shared.setdefault(name, reason)
+
+    def _variables_of(self, statement: Statement) -> frozenset[str]:
+        words = addresses(statement)
+        direct = frozenset(words) & frozenset(self.function.shared)
+        return direct.union(*(self.variables.get(word, frozenset()) for word in words)) or frozenset("*")
+
+    def spins(self) -> Iterator[Statement]:
+        """Yield the loads by which a thread waits for another thread."""
+        for one in self.function.statements:
+            if one.base in ("ld", "atom") and one.modifiers & {*ORDERED, "atom"} and self.reason(one) == BRANCH:
+                yield one
+
+
+def results(statement: Statement) -> tuple[str, ...]:
+    """Return the registers that an instruction writes."""
+    if not statement.operands:
+        return ()
+    if statement.base == "mbarrier":
+        has_result = statement.modifiers & set(ARRIVALS) and "_" not in statement.operands[0]
+        return registers_of(statement.operands[0]) if has_result and "[" not in statement.operands[0] else ()
+    if statement.base == "wgmma" and "mma_async" in statement.modifiers:
+        return registers_of(statement.operands[0])
+    if statement.base in NO_RESULT or (statement.base == "wmma" and "store" in statement.modifiers):
+        return ()
+    return registers_of(statement.operands[0])
+
+
+def operands(statement: Statement) -> tuple[str, ...]:
+    """Return the registers that an instruction reads, without its guard."""
+    first = statement.operands[:1] if not results(statement) or statement.base == "wgmma" else ()
+    return tuple(name for one in (*first, *statement.operands[1:]) for name in registers_of(one))
+
+
+def addresses(statement: Statement) -> tuple[str, ...]:
+    """Return the registers in the brackets of an instruction that accesses memory."""
+    return tuple(name for one in statement.operands if one.startswith("[") for name in registers_of(one))
+
+
+def follow(function: Function, stored: Collection[int] = ()) -> Flow:
+    """Return what decides the addresses and branches of a function.
+
+    `stored` are the places of stores to global memory that a kernel of the case reads as addresses.
+    """
+    variables = sources(function, {name: name for name in function.shared})
+    flow = Flow(function, stored=frozenset(stored), variables=variables)
+    for one in function.statements:
+        if one.base in MEMORY:
+            _fix(flow, addresses(one), ADDRESS)
+        if one.base in CONTROL:
+            _fix(flow, (one.guard, *operands(one)), BRANCH)
+        elif one.guard and one.base in MEMORY:
+            _fix(flow, (one.guard,), BRANCH)
+    before = -1
+    while before != (before := len(flow.fixed) + len(flow.shared)):
+        for one in reversed(function.statements):
+            _follow_one(flow, one)
+    return flow
+
+
+def _fix(flow: Flow, names: tuple[str, ...], reason: str) -> None:
+    for name in names:
+        if flow.function.width(name):
+            flow.fixed.setdefault(name, reason)
+
+
+def _follow_one(flow: Flow, one: Statement) -> None:
+    """Fix the operands of an instruction with a fixed result, and what reaches memory that must stay."""
+    if is_store(one, "shared") and (why := flow.shared_reason(one)):
+        _fix(flow, operands(one), why)
+    if one.start in flow.stored:
+        _fix(flow, operands(one), STORED_ADDRESS)
+    reason = flow.reason(one)
+    if not reason:
+        return
+    if one.base in ("ld", "ldmatrix") and "shared" in one.modifiers:
+        flow.fix_shared(one, reason)
+    if one.base not in ("ld", "ldu", "ldmatrix", "tex"):
+        _fix(flow, operands(one), reason)
+    _fix(flow, (one.guard,), reason)
+
+
+def is_store(statement: Statement, space: str) -> bool:
+    """Return whether an instruction writes memory of a space from registers; atomics count."""
+    return statement.base in ("st", "red", "atom", "stmatrix") and space in statement.modifiers
+
+
+def parameters(function: Function) -> dict[str, frozenset[str]]:
+    """Return the kernel parameters from which each register is computed, without loads from memory, by number."""
+    prefix = f"{function.name}_param_"
+    words = {word for one in function.statements for word in operands(one) if word.startswith(prefix)}
+    return sources(function, {word: word.removeprefix(prefix) for word in words})
+
+
+def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Return the origins from which each register is computed, without loads from memory; `origins` are by name."""
+    found: dict[str, frozenset[str]] = {}
+    before = -1
+    while before != (before := sum(map(len, found.values()))):
+        for one in function.statements if origins else ():
+            if one.base in MEMORY and "param" not in one.modifiers:
+                continue
+            words = operands(one)
+            seen = frozenset(origins[word] for word in words if word in origins)
+            seen = seen.union(*(found.get(word, frozenset()) for word in words))
+            for name in results(one) if seen else ():
+                found[name] = found.get(name, frozenset()) | seen
+    return found

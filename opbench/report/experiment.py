@@ -1,0 +1,137 @@
+"""Knock-out experiments as text: a table of classes of work, then the pairs, then what each figure leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opbench import units
+from opbench.report.columns import align_columns
+from opbench.results.experiment import ClassCost, Experiment, PairCost
+
+NAMES = {
+    "global-loads": "global loads",
+    "global-stores": "global stores",
+    "shared": "shared-memory accesses",
+    "bank-conflicts": "bank conflicts",
+    "barriers": "barriers",
+    "matrix": "matrix instructions",
+    "atomics": "atomics",
+}
+REASONS = {
+    "feeds-address": "other addresses depend on them",
+    "feeds-branch": "branches depend on them",
+    "stored-address": "a kernel reads what they store as addresses",
+    "waits": "they wait for other threads",
+    "another-thread-waits": "another thread waits for them",
+    "mbarrier": "an mbarrier counts or needs them",
+    "unknown-space": "their address may lie in any memory",
+    "not-understood": "opbench does not know how to replace them",
+    "no-conflicts": "the emulator counts no bank conflicts of theirs",
+    "joined": "the assembler joins or repeats accesses, and cannot at other addresses",
+    "too-small": "shared memory has no room for 32 lanes side by side",
+    "not-assembled": "ptxas rejects the kernel without them",
+    "faults": "the kernel faults without them",
+    "hangs": "the kernel does not end without them",
+}
+"""What the codes of `opbench.results.experiment` mean."""
+COLUMNS = ("without", "the kernel takes", "exposed", "95 % interval", "share", "instructions", "most on lines")
+COUNTED = ("class of work", "instructions", "most on lines")
+MOST_LINES = 3
+
+
+def experiment_lines(experiment: Experiment) -> Iterator[str]:
+    """Yield the lines of an experiment."""
+    yield experiment.case
+    measured = experiment.total_s is not None
+    if measured:
+        assert experiment.total_s and experiment.low_s and experiment.high_s
+        interval = f"{units.time(experiment.low_s)} to {units.time(experiment.high_s)}"
+        yield f"  {units.time(experiment.total_s)} ({interval}), cold L2, on {experiment.gpu}; {_code(experiment)}"
+    else:
+        yield f"  counted in PTX for {experiment.arch}; nothing was timed"
+    if not experiment.classes:
+        yield "  no instructions of any class"
+        return
+    rows = [_row(cost, experiment.total_s) for cost in experiment.classes]
+    header = COLUMNS if measured else COUNTED
+    for text in align_columns(header, [row if measured else [row[0], *row[5:]] for row in rows], (0, len(header) - 1)):
+        yield f"  {text}".rstrip()
+    if measured:
+        yield from _sum_lines(experiment)
+        for pair in experiment.pairs:
+            yield f"  {_pair(pair)}"
+    for cost in experiment.classes:
+        for text in _remarks(cost):
+            yield f"  {NAMES[cost.name]}: {text}"
+    yield ""
+
+
+def _code(experiment: Experiment) -> str:
+    same = {True: "the machine code of opbench run", False: "other machine code than opbench run has", None: ""}
+    return f"{experiment.arch} by {experiment.assembler}, {same[experiment.same_machine_code]}"
+
+
+def _row(cost: ClassCost, total_s: float | None) -> list[str]:
+    lines = ", ".join(f"{line} ({count})" for line, count in list(cost.lines.items())[:MOST_LINES])
+    counts = [str(cost.instructions), lines]
+    if cost.exposed_s is None or total_s is None or cost.without_s is None:
+        return [NAMES[cost.name], "not measurable" if cost.reason else "–", "–", "–", "–", *counts]
+    bound = "≤ " if cost.upper_bound else "≥ " if cost.lower_bound else ""
+    interval = f"{_signed(cost.low_s)} to {_signed(cost.high_s)}"
+    share = units.percent(cost.exposed_s / total_s).replace("-", "−")
+    return [NAMES[cost.name], units.time(cost.without_s), bound + _signed(cost.exposed_s), interval, share, *counts]
+
+
+def _signed(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"−{units.time(-seconds)}" if seconds < 0 else units.time(seconds)
+
+
+def _sum_lines(experiment: Experiment) -> Iterator[str]:
+    """Yield the sum of what single classes expose; bank conflicts are part of shared memory."""
+    single = [cost.exposed_s for cost in experiment.classes if cost.exposed_s is not None]
+    inside = [cost.exposed_s for cost in experiment.classes if cost.name == "bank-conflicts" and cost.exposed_s]
+    if single and experiment.total_s:
+        total = sum(single) - sum(inside)
+        share = units.percent(total / experiment.total_s)
+        yield f"  together {_signed(total)}, {share} of the kernel's time; the rest overlaps, or is other work"
+
+
+def _pair(pair: PairCost) -> str:
+    names = " and ".join(NAMES[name] for name in pair.names)
+    interval = f"{_signed(pair.low_s)} to {_signed(pair.high_s)}"
+    if pair.low_s > 0:
+        meaning = f"{_signed(pair.overlap_s)} ({interval}) more than one by one: each hides behind the other"
+    elif pair.high_s < 0:
+        interval = f"{_signed(-pair.high_s)} to {_signed(-pair.low_s)}"
+        meaning = f"{_signed(-pair.overlap_s)} ({interval}) less than one by one: they share a wait"
+    else:
+        meaning = f"as much as one by one (difference {interval})"
+    return f"without {names}: {_signed(pair.exposed_s)} exposed, {meaning}"
+
+
+def _remarks(cost: ClassCost) -> Iterator[str]:
+    """Yield what a figure leaves out or includes."""
+    if cost.reason in ("not-assembled", "faults", "hangs"):
+        yield f"not measurable: {REASONS[cost.reason]} ({cost.detail})"
+    if cost.reason == "joined":
+        yield f"not measurable: {REASONS[cost.reason]}"
+    if cost.high_s is not None and cost.high_s < 0:
+        yield "nothing is exposed: the instructions in their place take longer"
+    for reason in dict.fromkeys(one.reason for one in cost.kept):
+        kept = [one for one in cost.kept if one.reason == reason]
+        count, lines = sum(one.instructions for one in kept), ", ".join(one.line for one in kept[:MOST_LINES])
+        kind = (
+            "not measurable" if cost.reason == reason else f"{count} of {count + cost.instructions} instructions stay"
+        )
+        yield f"{kind}: {REASONS[reason]} (line {lines})"
+    if cost.upper_bound:
+        yield f"an upper bound: the assembler also removed {', '.join(cost.upper_bound)}"
+    elif cost.rolled:
+        yield "a lower bound: the assembler unrolled loops less than in the kernel"
+    elif cost.spills:
+        yield "a lower bound: registers are spilled that the kernel keeps"
+    if cost.registers and cost.exposed_s is not None and abs(cost.registers[1] - cost.registers[0]) > 8:
+        before, after = cost.registers
+        yield f"{after} registers a thread where the kernel has {before}, so occupancy may differ"

@@ -1,0 +1,155 @@
+"""The result of knock-out experiments on one case: the time that each class of work exposes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from opbench.records import JSON
+from opbench.timing import stats
+from opbench.timing.measurement import Measurement
+
+LOSS = 0.1
+"""A group of instructions that shrinks by more than this share was removed, too."""
+
+
+@dataclass(frozen=True)
+class MachineCodeChange:
+    """Instructions of one group in the machine code before and after a knock-out."""
+
+    group: str
+    before: int
+    after: int
+    intended: bool
+    """Whether the knock-out removes this group."""
+    ptx: int = 0
+    """Instructions of the group in the PTX, of which each needs one at least."""
+
+    @property
+    def removed(self) -> bool:
+        """Return whether the assembler removed instructions that the knock-out left."""
+        return not self.intended and self.after < (1 - LOSS) * min(self.before, self.ptx)
+
+    @property
+    def rolled(self) -> bool:
+        """Return whether there are fewer instructions only because the assembler copied a loop's body less often."""
+        return not self.intended and not self.removed and self.after < (1 - LOSS) * self.before
+
+
+@dataclass(frozen=True)
+class KeptLine:
+    """Instructions of a class on one source line that stay in the kernel, and why."""
+
+    line: str
+    instructions: int
+    reason: str
+    """A code, such as "feeds-address"."""
+
+
+@dataclass(frozen=True)
+class ClassCost:
+    """One class of work: its instructions, and the time that it exposes."""
+
+    name: str
+    """One of `opbench.gpu.compile.knockout.CLASSES`."""
+    instructions: int
+    """PTX instructions that can be removed."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Their number by source line, the most first; a line of a header as "tile.cuh:20"."""
+    kept: tuple[KeptLine, ...] = ()
+    """Instructions of the class that stay, and why."""
+    changes: tuple[MachineCodeChange, ...] = ()
+    """Groups of machine instructions whose number changed; empty if the machine code was not read."""
+    registers: tuple[int, int] | None = None
+    """The most registers of a thread before and after."""
+    reason: str = ""
+    """Why there is no time: a code; empty if there is one, or if nothing was timed."""
+    detail: str = ""
+    without_s: float | None = None
+    """The median time without the class."""
+    exposed_s: float | None = None
+    """The time of the kernel minus its time without the class."""
+    low_s: float | None = None
+    high_s: float | None = None
+    """The 95 % interval of `exposed_s`."""
+
+    @property
+    def upper_bound(self) -> tuple[str, ...]:
+        """Return the groups that the assembler removed as well: the exposed time includes theirs."""
+        return tuple(change.group for change in self.changes if change.removed)
+
+    @property
+    def spills(self) -> bool:
+        """Return whether registers are spilled that the kernel keeps, which costs time."""
+        return any(change.group == "spills" and change.after > change.before for change in self.changes)
+
+    @property
+    def lower_bound(self) -> bool:
+        """Return whether what stays in the kernel takes longer than before, so that more is exposed."""
+        return not self.upper_bound and (self.rolled or self.spills)
+
+    @property
+    def rolled(self) -> bool:
+        """Return whether loops were unrolled less, which costs time."""
+        return any(change.rolled for change in self.changes)
+
+
+@dataclass(frozen=True)
+class PairCost:
+    """Two classes removed together."""
+
+    names: tuple[str, str]
+    exposed_s: float
+    overlap_s: float
+    """The exposed time of both minus that of each: more than 0 for work that hides behind the other class."""
+    low_s: float
+    high_s: float
+    """The 95 % interval of `overlap_s`."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The knock-out experiments of one case."""
+
+    case: str
+    arch: str
+    assembler: str
+    """Such as "ptxas 13.0"; empty if nothing was assembled."""
+    same_machine_code: bool | None
+    """Whether the assembled kernel without a knock-out has the machine code that a run times; None if not known."""
+    classes: tuple[ClassCost, ...]
+    pairs: tuple[PairCost, ...] = ()
+    source: str = "counted"
+    """"measured" on a GPU, or "counted" in the PTX."""
+    gpu: str = ""
+    total_s: float | None = None
+    """The median time of the kernel, as `opbench run` measures it: with a cold L2, and with the launch."""
+    low_s: float | None = None
+    high_s: float | None = None
+    offset_s: float | None = None
+    """The part of each time that the clock adds."""
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return JSON values; times in seconds."""
+        found = asdict(self)
+        for cost, value in zip(self.classes, found["classes"], strict=True):
+            value["upper_bound"], value["lower_bound"] = list(cost.upper_bound), cost.lower_bound
+        return found
+
+
+ORIGINAL = "original"
+
+
+def with_times(cost: ClassCost, original: Measurement, without: Measurement) -> ClassCost:
+    """Return a class with the time that it exposes."""
+    exposed, interval = stats.median_sum([(1, original.samples_s), (-1, without.samples_s)])
+    return replace(cost, without_s=without.median_s, exposed_s=exposed, low_s=interval.low, high_s=interval.high)
+
+
+def pair_cost(names: tuple[str, str], times: Mapping[str, Sequence[float]]) -> PairCost:
+    """Return two classes removed together, from the samples by name; the pair's are named "one+two"."""
+    one, two = names
+    both = times[f"{one}+{two}"]
+    exposed, _ = stats.median_sum([(1, times[ORIGINAL]), (-1, both)])
+    overlap, interval = stats.median_sum([(1, times[one]), (1, times[two]), (-1, both), (-1, times[ORIGINAL])])
+    return PairCost(names, exposed, overlap, interval.low, interval.high)

@@ -1,0 +1,422 @@
+"""Knock-out experiments: a kernel timed without one class of work at a time says which class its time goes to."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from opbench.backend.environment import Environment
+from opbench.checking.backends import resolve
+from opbench.checking.checking import trace_case
+from opbench.checking.experiment import KnockOutTimes
+from opbench.errors import CompileError, EnvironmentFault, OpbenchError, UsageError
+from opbench.gpu.compile import nvrtc, sass
+from opbench.gpu.compile.assembler import assemble, assembler
+from opbench.gpu.compile.cubin import read_cubin
+from opbench.gpu.compile.knockout import (
+    BANK_CONFLICTS,
+    CLASSES,
+    GROUPS,
+    INTENDED,
+    KnockOut,
+    ptx_counts,
+)
+from opbench.gpu.limits.capability import capability_of
+from opbench.gpu.limits.products import product
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.results.experiment import (
+    LOSS,
+    ORIGINAL,
+    ClassCost,
+    Experiment,
+    KeptLine,
+    MachineCodeChange,
+    PairCost,
+    pair_cost,
+    with_times,
+)
+from opbench.running.protocol import Notification, Open, PackedCase, Started, TimeCubins, pack
+from opbench.running.targets import case_of, is_file
+from opbench.running.worker import Worker
+from opbench.timing.measurement import Measurement
+from opbench.timing.sampling import TimingOptions
+
+PROBE_LIMIT_S = 20.0
+"""A knock-out without an end after this time hangs; the first launch also compiles and checks the kernel."""
+SILENCE_S = 60.0
+TIMING = TimingOptions(budget_s=0.5, max_samples=100)
+"""Half the budget of a run: an experiment times more than ten kernels, whose differences are large."""
+MOST_PAIRED = 3
+"""So many classes, those that expose most, are also removed in pairs."""
+WORTH = 0.02
+"""Share of the kernel's time from which on a class is removed in pairs."""
+
+
+@dataclass
+class Assembled:
+    """The knock-outs of a case: their counts, and a cubin for each."""
+
+    case: Case
+    knockout: KnockOut
+    arch: str
+    costs: dict[str, ClassCost]
+    cubins: dict[str, Path] = field(default_factory=dict)
+    """By class; the kernel as it is has the name ORIGINAL. Empty without ptxas."""
+    assembler: str = ""
+    same_machine_code: bool | None = None
+    missing: str = ""
+    """Why nothing was assembled."""
+
+
+def assemble_knockouts(
+    case: Case,
+    capability: tuple[int, int],
+    sm_count: int,
+    conflicts: Collection[tuple[str, int]] | None = None,
+) -> Assembled:
+    """Remove each class of work from a case's PTX, assemble what is left, and compare the machine code.
+
+    `conflicts` are files and lines with bank conflicts; None if they are not known. This needs no GPU.
+    Raises UsageError for a case that calls a library, CompileError and EnvironmentFault.
+    """
+    if case.variant.is_library:
+        raise UsageError(
+            f"{case.name}: calls a library, whose kernels have no source here; name a CUDA variant",
+            kind="library",
+            subject=case.name,
+            value=case.variant.id,
+        )
+    request = case.request()
+    arch = nvrtc.architecture(capability, request)
+    compiled = nvrtc.compile_cubin(request, arch)
+    facts = read_cubin(compiled.cubin.read_bytes()).kernels
+    static = {name: kernel.shared_bytes for name, kernel in facts.items()}
+    text = compiled.ptx.read_text(encoding="utf-8", errors="replace")
+    knockout = KnockOut(text, case.launches(sm_count), compiled.names, static, conflicts)
+    own = str(request.source)
+    costs = {}
+    for name in CLASSES:
+        removal = knockout.removal(name)
+        if removal.taken or removal.kept:
+            kept = tuple(KeptLine(*one) for one in removal.kept_lines(own))
+            reason = "" if removal.taken else kept[0].reason
+            costs[name] = ClassCost(name, len(removal.taken), removal.lines(own), kept, reason=reason)
+    found = Assembled(case, knockout, arch, costs)
+    try:
+        found.assembler = "ptxas {}.{}".format(*assembler().version)
+    except EnvironmentFault as error:
+        found.missing = str(error)
+        return found
+    cubin = assemble(text, arch, case.variant.name)
+    found.cubins[ORIGINAL] = cubin
+    found.same_machine_code = (
+        read_cubin(cubin.read_bytes()).machine_code_sha256
+        == read_cubin(compiled.cubin.read_bytes()).machine_code_sha256
+    )
+    names = [name for name, cost in costs.items() if not cost.reason]
+    with ThreadPoolExecutor(2) as pool:
+        for name, outcome in zip(names, pool.map(lambda name: _assembled(found, (name,)), names), strict=True):
+            if isinstance(outcome, Path):
+                costs[name] = _with_changes(found, costs[name], cubin, outcome)
+                if not costs[name].reason:
+                    found.cubins[name] = outcome
+            else:
+                costs[name] = replace(costs[name], reason="not-assembled", detail=str(outcome))
+    return found
+
+
+def _assembled(found: Assembled, names: Sequence[str]) -> Path | CompileError:
+    """Return the cubin without some classes, or the assembler's error."""
+    try:
+        return assemble(found.knockout.without(names), found.arch, found.case.variant.name)
+    except CompileError as error:
+        return error
+
+
+def _with_changes(found: Assembled, cost: ClassCost, before: Path, after: Path) -> ClassCost:
+    """Return a class with the changes of the machine code; without nvdisasm only with the registers."""
+    registers = tuple(
+        max(kernels[name].registers for name in found.knockout.kernels)
+        for kernels in (read_cubin(path.read_bytes()).kernels for path in (before, after))
+    )
+    cost = replace(cost, registers=(registers[0], registers[1]))
+    try:
+        old, new = (_group_counts(path, found.knockout.kernels) for path in (before, after))
+    except EnvironmentFault:
+        return cost
+    removal = {id(one) for one in found.knockout.removal(cost.name).taken}
+    left = [
+        one
+        for flow in found.knockout.flows
+        for one in flow.function.statements
+        if cost.name == BANK_CONFLICTS or id(one) not in removal
+    ]
+    needed = ptx_counts(left)
+    changes = [
+        MachineCodeChange(group, old[group], new[group], group in INTENDED[cost.name], needed[group])
+        for group in GROUPS
+        if old[group] != new[group]
+    ]
+    # At other addresses the assembler cannot join accesses to wide ones: they are then another kernel's.
+    shared = "shared memory"
+    joined = cost.name == BANK_CONFLICTS and abs(new[shared] - old[shared]) > LOSS * old[shared]
+    return replace(cost, changes=tuple(changes), reason="joined" if joined else "")
+
+
+def _group_counts(cubin: Path, kernels: Collection[str]) -> Counter[str]:
+    """Return the machine instructions of some kernels in each group; `kernels` are mangled names."""
+    counts: Counter[str] = Counter()
+    group_of = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
+    for name, code in sass.disassemble(cubin.read_bytes()).items():
+        for kind, count in code.mix.classes.items() if name in kernels else ():
+            counts[group_of.get(kind, "")] += count
+    return counts
+
+
+# All experiments of a command -------------------------------------------------------------------------------------
+
+
+def run_experiments(
+    names: Sequence[str],
+    pattern: str,
+    gpu: str,
+    catalog: Catalog,
+    show: Callable[[Experiment], None],
+    note: Callable[[str], None],
+) -> None:
+    """Pass the experiment of each named case to `show` as soon as it is done.
+
+    Without a GPU or without ptxas, pass what could be removed, for the GPU of `gpu`, and then raise EnvironmentFault
+    with what is missing. Raises UsageError for an unknown name.
+    """
+    cases = [case_of(name, pattern, catalog, "quick", "cuda") for name in names]
+    with tempfile.TemporaryDirectory(prefix="opbench-experiment-") as folder:
+        bench = Bench(catalog, Path(folder)) if resolve("auto") == "cuda" else None
+        failed: OpbenchError | None = None
+        missing = ""
+        try:
+            capability, sm_count = _device(bench.environment()) if bench else _named(gpu)
+            for name, case in zip(names, cases, strict=True):
+                try:
+                    found = assemble_knockouts(case, capability, sm_count, conflict_lines(case, name, catalog))
+                    missing = missing or found.missing
+                    ready = bench is not None and not found.missing
+                    show(bench.run(found, _noting(note, case)) if bench and ready else counted(found))
+                except OpbenchError as error:  # the other cases are timed all the same
+                    if failed is not None:
+                        note(str(failed))
+                    failed = error
+        finally:
+            if bench is not None:
+                bench.close()
+    if failed is not None:
+        raise failed
+    require_gpu(missing)
+
+
+def conflict_lines(case: Case, name: str, catalog: Catalog) -> set[tuple[str, int]] | None:
+    """Return files and lines whose accesses to shared memory conflict, counted by the emulator at a small problem.
+
+    `name` is the case as the user named it. Returns None for a kernel that the emulator does not run.
+    """
+    try:
+        small = case_of(name if is_file(name) else case.variant.id, "", catalog, "quick")
+        traffic, _ = trace_case(replace(small, config=case.config), stands_for=None)
+    except OpbenchError:
+        return None
+    return {
+        (entry.file, entry.line)
+        for entry in traffic.estimated().lines
+        if entry.space == "shared" and entry.wavefronts > entry.ideal_wavefronts
+    }
+
+
+def _noting(note: Callable[[str], None], case: Case) -> Callable[[str], None]:
+    return lambda text: note(f"{case.name}: {text}")
+
+
+def _device(environment: Environment) -> tuple[tuple[int, int], int]:
+    """Return compute capability and number of multiprocessors."""
+    major, minor = (environment.compute_capability or "0.0").split(".")
+    return (int(major), int(minor)), environment.sm_count or 1
+
+
+def _named(gpu: str) -> tuple[tuple[int, int], int]:
+    """Return compute capability and number of multiprocessors of a GPU by name."""
+    known = product(gpu)
+    return capability_of(gpu), known.limits.sm_count if known else 1
+
+
+# On a GPU ---------------------------------------------------------------------------------------------------------
+
+
+def counted(found: Assembled) -> Experiment:
+    """Return what could be removed, without a time."""
+    return Experiment(
+        found.case.name, found.arch, found.assembler, found.same_machine_code, tuple(found.costs.values())
+    )
+
+
+def require_gpu(missing: str) -> None:
+    """Raise EnvironmentFault with what this machine lacks to time knock-outs; `missing` is why none was assembled."""
+    if missing:
+        raise EnvironmentFault(
+            f"--experiment: {missing}; what could be removed is counted above",
+            kind="missing-extra",
+            subject="--experiment",
+            value="no ptxas",
+            allowed="ptxas",
+        )
+    if resolve("auto") != "cuda":
+        from opbench.gpu.driver import why_missing
+
+        raise EnvironmentFault(
+            f"--experiment: needs a GPU to time the knock-outs: {why_missing()}; what they remove is counted above "
+            "(opbench doctor)",
+            kind="needs-gpu",
+            subject="--experiment",
+            value="no GPU",
+            allowed="a machine with an NVIDIA GPU",
+        )
+
+
+class Bench:
+    """Times the knock-outs of cases in a worker process, which is replaced after a fault or a hang."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        folder: Path,
+        options: TimingOptions | None = None,
+        limit_s: float = PROBE_LIMIT_S,
+        worker: Worker | None = None,
+    ) -> None:
+        """`worker` replaces the process, for tests; `limit_s` ends a knock-out that hangs."""
+        self._worker = worker or Worker(Open("cuda", catalog.extra_roots), folder / "worker.log")
+        self._options, self._limit_s = options or TIMING, limit_s
+
+    def environment(self) -> Environment:
+        """Start the process and return its environment."""
+        return self._worker.open()
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.stop()
+
+    def run(self, found: Assembled, on_progress: Callable[[str], None] = lambda text: None) -> Experiment:
+        """Time a case without each class, then without pairs of the classes that expose most.
+
+        A knock-out that faults or hangs gets a reason and no time. Raises UsageError for a case that is not right.
+        """
+        packed, costs = pack(found.case), dict(found.costs)
+        cubins = dict(found.cubins)
+        self._drop_faulty(packed, cubins, costs, on_progress)
+        on_progress(f"{len(cubins) - 1} knock-outs are timed")
+        times = self._times(packed, cubins, costs)
+        original = times[ORIGINAL]
+        for name, cost in costs.items():
+            if name in times:
+                costs[name] = with_times(cost, original, times[name])
+        pairs = self._paired(found, packed, costs, original, on_progress)
+        return replace(
+            counted(found),
+            classes=tuple(costs.values()),
+            pairs=tuple(pairs),
+            source="measured",
+            gpu=self._worker.open().gpu or "",
+            total_s=original.median_s,
+            low_s=original.low_s,
+            high_s=original.high_s,
+            offset_s=original.offset_s,
+        )
+
+    def _drop_faulty(
+        self,
+        packed: PackedCase,
+        cubins: dict[str, Path],
+        costs: dict[str, ClassCost],
+        on_progress: Callable[[str], None],
+    ) -> None:
+        """Launch each knock-out alone; remove from `cubins` those that fault or hang, with the reason in `costs`."""
+        for name in list(cubins):
+            on_progress(f"try {name}")
+            if error := self._fault(packed, {name: cubins[name]}):
+                if name == ORIGINAL:
+                    raise error
+                costs[name] = _not_measurable(costs[name], error)
+                del cubins[name]
+
+    def _fault(self, packed: PackedCase, cubins: Mapping[str, Path]) -> OpbenchError | None:
+        """Return the error of a launch of knock-outs, after which the process is a new one; None if all is well."""
+        try:
+            self._worker.ask(TimeCubins(packed, cubins, self._options, probe=True), self._limit_s)
+        except (UsageError, EnvironmentFault):
+            raise
+        except OpbenchError as error:
+            self._worker.stop()
+            return error
+        return None
+
+    def _times(
+        self, packed: PackedCase, cubins: dict[str, Path], costs: dict[str, ClassCost]
+    ) -> Mapping[str, Measurement]:
+        """Time all cubins together; one that faults after all gets its reason, and the others are timed again."""
+        while True:
+            running = ""
+
+            def listen(notification: Notification) -> None:
+                nonlocal running
+                if isinstance(notification, Started):
+                    running = notification.case
+
+            try:
+                answer: KnockOutTimes = self._worker.ask(
+                    TimeCubins(packed, cubins, self._options), max(SILENCE_S, self._limit_s), listen
+                )
+                return answer.measurements
+            except (UsageError, EnvironmentFault):
+                raise
+            except OpbenchError as error:
+                self._worker.stop()
+                if running in ("", ORIGINAL):
+                    raise
+                if running in costs:
+                    costs[running] = _not_measurable(costs[running], error)
+                del cubins[running]
+
+    def _paired(
+        self,
+        found: Assembled,
+        packed: PackedCase,
+        costs: Mapping[str, ClassCost],
+        original: Measurement,
+        on_progress: Callable[[str], None],
+    ) -> list[PairCost]:
+        """Time the pairs of the classes that expose most."""
+        timed = [cost for cost in costs.values() if cost.exposed_s is not None and cost.name != BANK_CONFLICTS]
+        worth = [cost.name for cost in timed if (cost.exposed_s or 0) > WORTH * original.median_s]
+        # Classes that seem to cost nothing may hide behind each other, so there are always pairs.
+        chosen = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MOST_PAIRED, len(worth)))]
+        pairs = list(itertools.combinations([cost.name for cost in chosen], 2))
+        cubins = {ORIGINAL: found.cubins[ORIGINAL], **{cost.name: found.cubins[cost.name] for cost in chosen}}
+        for pair in pairs:
+            outcome = _assembled(found, pair)
+            if isinstance(outcome, Path) and self._fault(packed, {"+".join(pair): outcome}) is None:
+                cubins["+".join(pair)] = outcome
+        if not any("+" in name for name in cubins):
+            return []
+        on_progress(f"{len(pairs)} pairs are timed")
+        times = {name: one.samples_s for name, one in self._times(packed, cubins, {}).items()}
+        return [pair_cost(pair, times) for pair in pairs if {*pair, "+".join(pair)} <= times.keys()]
+
+
+def _not_measurable(cost: ClassCost, error: OpbenchError) -> ClassCost:
+    """Return a class whose knock-out does not run to its end."""
+    hung = error.kind == "worker-hung"
+    return replace(cost, reason="hangs" if hung else "faults", detail=str(error))
