@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from opbench import units
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import allocate, bind
 from opbench.emulator import CpuBackend
@@ -39,7 +40,7 @@ from opbench.timing.stats import Interval, interval_difference
 from support.builders.network_runs import record, typed
 from support.builders.runs import measurement
 from support.checks.errors import refuses
-from support.common import CATALOG, CHEATS
+from support.common import CATALOG, CHEATS, ROOT
 from support.fakes.quiet_clock import QuietClock
 
 QUICK = TimingOptions(warmup_runs=2, warmup_s=0.0, min_samples=12, max_samples=12)
@@ -293,3 +294,16 @@ def test_nodes_rank_by_the_time_above_their_lower_bounds() -> None:
 def test_older_records_have_no_attribution() -> None:
     told = json.loads(json.dumps(record(lenet())))
     assert "attribution" not in told and Record.from_json(told).attribution is None
+
+
+def test_the_table_of_the_guide_has_the_numbers_of_the_committed_runs() -> None:
+    text = (ROOT / "docs/networks.md").read_text().partition("**On an H100**")[2]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")][:19]
+    runs = [read_network(ROOT / "docs" / link.partition("(")[2].rstrip(")")) for link in head if "](" in link]
+    assert len(runs) == 5 and len(rows) == 17
+    known = {"fastest PyTorch": [units.time(steps.peer_s) for run in runs if (steps := waterfall(run))]}
+    known["opbench"] = [f"**{units.time(run.total.median_s)}**" for run in runs if run.total]
+    for run in runs:
+        for row in attribution_rows(run):
+            known.setdefault(f"`{row['choice']}`", ["–"] * len(runs))[runs.index(run)] = str(row["saves"])
+    assert {row[0]: row[1:] for row in rows} == known
