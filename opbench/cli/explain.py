@@ -233,20 +233,16 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
 
 def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
     """Print the lower bound of each limit of the GPU for the variant, the tightest first."""
-    from opbench.insight.levels import LIMIT_NAMES
+    from opbench.report.speed_of_light import CELLS, limit_bars
 
     if not explanation.bounds:
         return
-    origins = {"measured": "measured", "datasheet": "by the datasheet"}
-    sources = {"l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold",
-               "compulsory": "each byte of the problem moved once"}  # fmt: skip
     line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
-    for bound in explanation.bounds:
+    for bound, bar in zip(explanation.bounds, limit_bars(explanation.bounds), strict=True):
         bytes_text = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
         intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
-        source = "; ".join(filter(None, (sources.get(bound.limit), f"limit {origins[bound.source]}")))
-        name = LIMIT_NAMES[bound.limit]
-        line(f"  {name:16} {bytes_text:>9}  {intensity:>7}  {units.time(bound.time_s):>9}  {source}")
+        first = f"  {bar.name:16} {bytes_text:>9}  {intensity:>7}  {units.time(bound.time_s):>9}"
+        line(f"{first}  {bar.text:{CELLS}}  {bar.note}")
 
 
 def _value(figure: Figure) -> str:

@@ -156,6 +156,7 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
     echo("")
     for text in align_columns(("samples", "line", "source", "reasons"), rows, (1, 2, 3)):
         echo(text.rstrip())
+    _print_limits(profile, echo)
     for remedy in profile.remedies[:EXPLAINED]:
         found = remedy_lines(remedy, profile.total)
         causes = f" It waits for: {found['causes']}." if found["causes"] else ""
@@ -164,6 +165,18 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
         echo(textwrap.fill(first, WIDTH, subsequent_indent="  "))
         for mechanism, variants in list(remedy.variants.items())[:EXPLAINED]:
             echo(f"  {mechanism}: see {', '.join(variants[:2])}")
+
+
+def _print_limits(profile: SourceProfile, echo: Callable[[str], None]) -> None:
+    from opbench.report.speed_of_light import CELLS, limit_bars
+
+    bars = limit_bars(profile.bounds, profile.time_s, counted=True)
+    if not bars:
+        return
+    gpu = profile.gpu.removeprefix("NVIDIA ")
+    echo(f"\nleast time that each limit of {gpu} allows, and its share of the measured time")
+    for bar in bars:
+        echo(f"{bar.name:16} {units.time(bar.time_s):>9} {bar.percent:>6}  {bar.text:{CELLS}}  {bar.note}".rstrip())
 
 
 def _shorten(text: str) -> str:

@@ -13,7 +13,8 @@ from opbench.backend.findings import Finding
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, diagnose
-from opbench.insight.levels import Bound, bounds, levels
+from opbench.insight.instructions import executed_instructions
+from opbench.insight.levels import Bound, bounds, case_bounds, levels, unit_bounds
 from opbench.insight.subject import Subject
 from opbench.records import JSON
 
@@ -289,12 +290,14 @@ def _lower_bounds(
     subject: Subject, traffic: Traffic, ceilings: Peaks | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
     found = levels(traffic, resources)
-    if found is None or ceilings is None:
+    if ceilings is None:
         return ()
+    executed = executed_instructions(traffic, resources)
+    if found is None:
+        return tuple(unit_bounds(executed, ceilings.gpu)) if executed else ()
     if subject.case is None:
-        return tuple(bounds(found, 0, "f32", ceilings))
-    case, problem = subject.case, subject.case.problem
-    return tuple(bounds(found, case.flops(), case.unit, ceilings, problem.bytes(), problem.bandwidth()))
+        return tuple(bounds(found, 0, "f32", ceilings, executed=executed))
+    return tuple(case_bounds(subject.case, found, ceilings, executed))
 
 
 def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]:

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 
 from opbench.backend.counts import SECTOR_BYTES, Traffic
 from opbench.gpu.limits.ceilings import Peaks, datasheet
+from opbench.gpu.limits.products import product
 from opbench.gpu.limits.resources import LaunchResources
+from opbench.gpu.limits.unit_rates import UNIT_RATES, cycles_per_s
+from opbench.insight.instructions import MEMORY_CLASSES, Executed
+from opbench.kernels.case import Case
 
 LAUNCH_BYTES = 2400
 """Bytes that a cold launch reads besides code and data: descriptor, parameters and constants. On an H200 2,100 to 2,700
 bytes in 53 cases of small kernels, counted by Nsight Compute; a third of the cases was kept aside."""
 WAVEFRONT_BYTES = 128
+LEVEL_RATES = {"dram": ("dram", "dram_read", "dram_write")}
+"""The measured rates of a level that has several."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class Levels:
 
 LIMIT_NAMES = {
     "dram": "DRAM", "l2": "L2", "l1": "L1 and shared", "compute": "arithmetic", "launch": "launch",
-    "compulsory": "compulsory bytes",
+    "compulsory": "compulsory bytes", "issue": "issue slots", "fma": "FMA pipe", "integer": "integer pipe",
+    "special": "MUFU pipe", "fp64": "fp64 pipe", "tensor": "tensor cores", "lsu": "load-store unit",
 }  # fmt: skip
 """Words for `Bound.limit`."""
 
@@ -44,13 +51,18 @@ class Bound:
     """The least time that one limit of a GPU allows."""
 
     limit: str
-    """"compute", "launch", "compulsory" (each byte of the problem once), or a memory level: "dram", "l2", "l1"."""
+    """"compute", "launch", "compulsory" (each byte of the problem once), a memory level ("dram", "l2", "l1"), or a unit
+    of the multiprocessors ("issue", "fma", "integer", "special", "fp64", "tensor", "lsu")."""
     time_s: float
     source: str
     """Source of the limit: "measured" or "datasheet"."""
     moved_bytes: int | None = None
     intensity: float | None = None
     """FLOP per byte at this level; None where it does not apply."""
+    instructions: float | None = None
+    """Warp instructions of a unit; FLOPs for "tensor"."""
+    counts: str = ""
+    """Of a unit: whether its instructions were "counted" or are "approximate", at least so many."""
 
 
 def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels | None:
@@ -78,18 +90,27 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
 
 
 def bounds(
-    found: Levels, flops: int, precision: str, ceilings: Peaks, compulsory_bytes: int = 0, memory_level: str = "dram"
+    found: Levels,
+    flops: int,
+    precision: str,
+    ceilings: Peaks,
+    compulsory_bytes: int = 0,
+    memory_level: str = "dram",
+    executed: Executed | None = None,
 ) -> list[Bound]:
     """Return the lower bound of each limit for a case, the tightest first; the first is the case's lower bound.
 
     The problem's own limits are included: a launch, its compulsory bytes at their memory level, and its FLOPs. So no
-    case has a lower bound below that of its problem. A rate that was not measured comes from the datasheet.
+    case has a lower bound below that of its problem. A rate that was not measured comes from the datasheet. `executed`
+    adds the units of the multiprocessors.
     """
     sheet = datasheet(ceilings.gpu) or Peaks()
     limits = []
     for level, moved in (("dram", found.dram_bytes), ("l2", found.l2_bytes), ("l1", found.l1_bytes)):
         for known in (ceilings, sheet):
-            rate = getattr(known, f"{level}_bytes_per_s")
+            # Which mix of reads and writes the kernel has is not known, so the fastest one sets the bound.
+            rates = [getattr(known, f"{name}_bytes_per_s") or 0.0 for name in LEVEL_RATES.get(level, (level,))]
+            rate = max(rates)
             if rate:
                 limits.append(
                     Bound(level, moved / rate, known.source, moved, flops / moved if flops and moved else None)
@@ -104,4 +125,61 @@ def bounds(
         limits.append(Bound("compute", flops / arithmetic, ceilings.source))
     if ceilings.launch_floor_s:
         limits.append(Bound("launch", ceilings.launch_floor_s, ceilings.source))
+    limits += unit_bounds(executed, ceilings.gpu) if executed else []
     return sorted(limits, key=lambda bound: -bound.time_s)
+
+
+def case_bounds(case: Case, found: Levels, ceilings: Peaks, executed: Executed | None = None) -> list[Bound]:
+    """Return the bounds of a case with those of its problem, the tightest first.
+
+    FLOPs set no bound for a library where an algorithm with fewer exists, such as Winograd's for convolutions.
+    """
+    problem = case.problem
+    flops = case.flops() if problem.flops_are_a_floor or not case.variant.is_library else 0
+    return bounds(found, flops, case.unit, ceilings, problem.bytes(), problem.bandwidth(), executed)
+
+
+def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
+    """Return the lower bound of each unit of the multiprocessors, the tightest first; [] for a GPU without known rates.
+
+    The rates are those of the programming guide at the highest clock of the datasheet, with all multiprocessors busy.
+    """
+    known = product(gpu)
+    rates = UNIT_RATES.get(known.capability) if known else None
+    if known is None or rates is None:
+        return []
+    cycles = cycles_per_s(known)
+    floats, whole = executed.of("FFMA", "FADD/FMUL"), executed.of("IMAD")
+    work = {
+        "issue": (executed.total, executed.total / rates.issue),
+        "fma": _fma_cycles(floats, whole, rates.fma, rates.imad),
+        "integer": _unit_cycles(executed.of("other integer", "other fp32"), rates.integer),
+        "special": _unit_cycles(executed.of("MUFU"), rates.special),
+        "fp64": _unit_cycles(executed.of("fp64"), rates.fp64),
+        "lsu": _unit_cycles(executed.of(*MEMORY_CLASSES), rates.memory),
+    }
+    found = [
+        Bound(name, taken / cycles, "datasheet", instructions=number, counts=executed.source)
+        for name, (number, taken) in work.items()
+        if taken
+    ]
+    sheet = datasheet(gpu) or Peaks()
+    seconds = sum(work / rate for name, work in executed.product_flops.items() if (rate := sheet.flops_per_s(name)))
+    if seconds:
+        flops = sum(executed.product_flops.values())
+        found.append(Bound("tensor", seconds, "datasheet", instructions=flops, counts=executed.source))
+    return sorted(found, key=lambda bound: -bound.time_s)
+
+
+def _unit_cycles(number: float, rate: float | None) -> tuple[float, float]:
+    """Return instructions, and the cycles that they take on one multiprocessor; 0 if the rate is not known."""
+    return number, number / rate if rate else 0.0
+
+
+def _fma_cycles(floats: float, whole: float, fma: float | None, imad: float | None) -> tuple[float, float]:
+    """Return the instructions of the multiply-add pipe and their cycles: integers use a part of the pipe."""
+    if not fma:
+        return floats, 0.0
+    if not imad:
+        return floats, floats / fma
+    return floats + whole, max((floats + whole) / fma, whole / imad)

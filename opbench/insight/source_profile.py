@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 
+from opbench.insight.levels import Bound
 from opbench.insight.nsight.charging import Charge, charge
 from opbench.insight.nsight.metrics import KernelCounters
 from opbench.insight.nsight.operands import read_operands
 from opbench.insight.nsight.source_page import UNLISTED, SampledInstruction, SampledKernel
-from opbench.insight.stalls import find_cause, find_stall, mechanisms_of, works
+from opbench.insight.stalls import PRODUCTS, find_cause, find_stall, mechanisms_of, works
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.records import JSON
 
@@ -147,8 +148,11 @@ class SourceProfile:
     remedies: tuple[Remedy, ...]
     """Of all kernels together, the largest reason first; without reasons of warps that could issue."""
     command: str = ""
-    tool: str = ""
+    time_s: float | None = None
+    """Time of all launches as the profiler measured it, with cold caches and without the launch itself."""
     gpu: str = ""
+    bounds: tuple[Bound, ...] = ()
+    """The lower bound of each memory level and unit from counted bytes and instructions, the tightest first."""
 
     @property
     def total(self) -> int:
@@ -180,6 +184,9 @@ class SourceProfile:
         return {
             "case": self.case,
             "command": self.command,
+            "gpu": self.gpu,
+            "time_s": self.time_s,
+            "bounds": [asdict(bound) for bound in self.bounds],
             "samples": self.total,
             "reasons": self.reasons,
             "compared_totals": self.compared,
@@ -359,7 +366,8 @@ def _remedies(kernels: Sequence[ProfiledKernel], variants: Callable[[str], Seque
         causes: Counter[str] = Counter()
         mechanisms: Counter[str] = Counter()
         for opcode, part in opcodes.items():
-            if cause := find_cause(opcode):
+            cause = find_cause(opcode)
+            if cause and (reason.endswith("scoreboard") or cause.name == PRODUCTS):
                 causes[cause.name] += part
             for rank, mechanism in enumerate(mechanisms_of(reason, opcode)):
                 mechanisms[mechanism] += part * 4 // (rank + 1)
@@ -368,7 +376,7 @@ def _remedies(kernels: Sequence[ProfiledKernel], variants: Callable[[str], Seque
         yield Remedy(
             reason,
             samples,
-            dict(causes.most_common()) if reason.endswith("scoreboard") else {},
+            dict(causes.most_common()),
             ranked,
             {name: names for name, names in known.items() if names},
         )

@@ -48,7 +48,7 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
         sizes = _crossovers(parts)
         first = against_libraries_chart(parts)
         results = {r.case: r for r in run.results}
-        sources = listings(run, parts, variants)
+        sources = listings(run, parts, variants, predicting)
         context = PageContext(
             run, measured, sheet, predicting, charts, undrawn, results, sizes, sources, compare_own_variants(run), first
         )

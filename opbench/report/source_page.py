@@ -12,6 +12,7 @@ from opbench.insight.nsight.operands import read_operands
 from opbench.insight.source_profile import ProfiledKernel, ProfiledLine, Remedy, SourceProfile
 from opbench.insight.stalls import STALLS, works
 from opbench.kernels.mechanism import MECHANISMS
+from opbench.report.speed_of_light import limit_bars
 from opbench.report.template import render_template, write_page
 
 COLOURED = 7
@@ -23,7 +24,7 @@ WHOLE = 400
 NAMED = 3
 """Most reasons that are named at one line."""
 SHOWN_SHARE = 0.01
-"""Smallest share of a line's samples that a bar shows."""
+"""Smallest share that a bar or a list of causes shows."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,11 @@ def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
 def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
     """Return what the page says about one reason: share, meaning, cure, causes and variants."""
     stall = STALLS.get(remedy.reason)
-    causes = [f"{name} {units.percent(count / remedy.samples)}" for name, count in remedy.causes.items()]
+    causes = [
+        f"{name} {units.percent(count / remedy.samples)}"
+        for name, count in remedy.causes.items()
+        if count >= SHOWN_SHARE * remedy.samples
+    ]
     mechanisms = [
         {"name": name, "text": MECHANISMS[name], "variants": list(remedy.variants.get(name, ()))[:3]}
         for name in remedy.mechanisms[:4]
@@ -150,6 +155,7 @@ def write_source(profile: SourceProfile, path: Path) -> Path:
         check=check(profile),
         whole=_Scale(colours, total).bar(profile.reasons),
         legend=[(colours.get(r, 0), title(r), r, units.percent(n / total)) for r, n in profile.reasons.items()],
+        bars=limit_bars(profile.bounds, profile.time_s, counted=True),
         hot=_hot_rows(profile, colours),
         kernels=[_kernel(number, kernel, colours, total) for number, kernel in enumerate(profile.kernels)],
         reasons=[remedy_lines(remedy, total) for remedy in profile.remedies],

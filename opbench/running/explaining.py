@@ -128,7 +128,7 @@ def explain_targets(
 
 def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog) -> Explained:
     traffic, findings = trace_case(case, stands_for=limits)
-    _, compiled = next(resources_of([case], gpu), (0, Resources()))
+    _, compiled = next(resources_of([case], gpu, blocks=True), (0, Resources()))
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
     sources = sources_of(case.variant.path, traffic)
     explanation = explain(subject, traffic, findings, sources, ceilings, compiled.kernels)

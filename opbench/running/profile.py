@@ -6,16 +6,23 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from opbench.errors import EnvironmentFault, OpbenchError
+from opbench.gpu.compile.sass import Instruction
+from opbench.gpu.limits.ceilings import committed_ceilings
+from opbench.gpu.limits.products import product_key
+from opbench.insight.instructions import Executed
+from opbench.insight.levels import WAVEFRONT_BYTES, Bound, Levels, case_bounds, unit_bounds
 from opbench.insight.nsight import commands, parse, tools
 from opbench.insight.nsight.commands import Target, Tool
-from opbench.insight.nsight.metrics import TRAFFIC, KernelCounters, chip_of, derive, metric_names
-from opbench.insight.nsight.source_page import read_sampled, with_lines, with_texts
+from opbench.insight.nsight.metrics import TIME, TRAFFIC, KernelCounters, chip_of, derive, metric_names, total
+from opbench.insight.nsight.operands import read_operands
+from opbench.insight.nsight.source_page import SampledKernel, read_sampled, with_lines, with_texts
 from opbench.insight.source_profile import SourceProfile, source_profile
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -120,14 +127,46 @@ def read_source(
     kernels = [with_texts(kernel, text_of(case)) for kernel in with_lines(read_sampled(instructions), lines)]
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
     collect = commands.ncu_profile(binary, target, folder, options.metric_set, source=True)
-    return source_profile(
-        case.name,
-        case.variant.title,
-        kernels,
-        parse.read_ncu(totals),
-        subject.remedies,
-        commands.shell_text(collect),
+    launches = parse.read_ncu(totals)
+    found = source_profile(
+        case.name, case.variant.title, kernels, launches, subject.remedies, commands.shell_text(collect)
     )
+    gpu = launches[0].device if launches else ""
+    return replace(
+        found,
+        gpu=gpu,
+        time_s=total(launches, TIME),
+        bounds=tuple(profiled_bounds(case, gpu, derive(launches), executed_instructions(kernels))),
+    )
+
+
+def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
+    """Return the warp instructions of a profile by class, and the FLOPs of its tensor-core instructions."""
+    classes: Counter[str] = Counter()
+    flops: Counter[str] = Counter()
+    for one in (one for kernel in kernels for one in kernel.instructions):
+        operands = read_operands(one.text)
+        instruction = Instruction(operands.predicate, operands.opcode, operands.text, one.line)
+        classes[instruction.kind] += one.executed
+        precision, work = instruction.product_flops
+        flops[precision] += work * one.executed
+    products = {name: float(count) for name, count in flops.items() if name}
+    return Executed({name: float(count) for name, count in classes.items()}, products, "counted")
+
+
+def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed: Executed) -> list[Bound]:
+    """Return the lower bounds from counted bytes and instructions; without the launch, which the time excludes."""
+    key = product_key(gpu)
+    if not key:
+        return []
+    moved = [counters.get(name) for name in ("l1_bytes", "l2_bytes", "dram_bytes")]
+    wavefronts = sum(counters.get(f"shared_{kind}_wavefronts") or 0 for kind in ("load", "store"))
+    if any(number is None for number in moved):
+        return unit_bounds(executed, key)
+    l1, l2, dram = (round(number or 0) for number in moved)
+    found = Levels(l1 + round(wavefronts) * WAVEFRONT_BYTES, l2, dram, dram)
+    limits = case_bounds(case, found, committed_ceilings(key), executed)
+    return [bound for bound in limits if bound.limit != "launch"]
 
 
 def text_of(case: Case) -> Callable[[str], str | None]:

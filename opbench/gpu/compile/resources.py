@@ -74,10 +74,12 @@ def _unknown_gpu_message(gpu: str) -> str:
     return f"no architecture is known for GPU '{gpu}'; known: {', '.join(PRODUCTS)}"
 
 
-def resources_of(cases: Iterable[Case], gpu: str, machine_code: bool = True) -> Iterator[tuple[int, Resources]]:
+def resources_of(
+    cases: Iterable[Case], gpu: str, machine_code: bool = True, blocks: bool = False
+) -> Iterator[tuple[int, Resources]]:
     """Yield each case's number with its resources; compile in parallel; an error becomes `Resources.missing`.
 
-    Without `machine_code` nothing is disassembled, which takes 0.4 s for each module.
+    Without `machine_code` nothing is disassembled, which takes 0.4 s for each module; `blocks` adds the basic blocks.
     """
     known = product(gpu)
     wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
@@ -94,7 +96,7 @@ def resources_of(cases: Iterable[Case], gpu: str, machine_code: bool = True) -> 
         compiled = pool.map(lambda request: _try_compile(request, known, machine_code), requests)
         for users, outcome in zip(requests.values(), compiled, strict=True):
             for index, case in users:
-                yield index, _resources(case, known, outcome)
+                yield index, _resources(case, known, outcome, blocks)
 
 
 _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|cooperative_groups|cub/|thrust/|nv/)')
@@ -157,7 +159,7 @@ def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, Kernel
     }
 
 
-def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources) -> Resources:
+def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources, blocks: bool = False) -> Resources:
     """Return the kernels of a case with the occupancy of its launches on the GPU."""
     if isinstance(outcome, Resources):
         return outcome
@@ -173,7 +175,7 @@ def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resour
             source=source,
             code_bytes=outcome.code_bytes[name],
             spill_bytes=outcome.spill_bytes.get(name),
-            sass=outcome.code[name].summary() if name in outcome.code else None,
+            sass=outcome.code[name].summary(blocks) if name in outcome.code else None,
         )
         for name, entry in entries.items()
     }

@@ -18,7 +18,7 @@ from opbench import paths
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import read_cubin
-from opbench.gpu.limits.resources import MachineCode
+from opbench.gpu.limits.resources import OUTSIDE, CodeBlock, MachineCode
 from opbench.paths import MissingExtra
 
 LIMIT_S = 120.0
@@ -112,6 +112,18 @@ class Instruction:
         return next((int(hit[1]) for hit in matches if hit), 32)
 
     @property
+    def product_flops(self) -> tuple[str, int]:
+        """Precision and FLOPs of a matrix instruction of one warp; an empty precision if its rate is not known."""
+        if self.base not in ("HMMA", "HGMMA"):
+            return "", 0
+        text = f"{self.opcode}{self.operands}"  # the small letters of a shape may count as operands
+        name = "tf32" if "TF32" in text else "bf16"
+        if hit := _WARPGROUP_TILE.search(text):
+            return name, 2 * 64 * int(hit[1]) * int(hit[2]) // 4
+        shape = self.opcode.split(".")[1:2]
+        return name, 2 * _TILES.get(shape[0], 0) if shape else 0
+
+    @property
     def access(self) -> str:
         """Such as "LDG.128" for an instruction that touches memory, else empty."""
         return f"{self.kind}.{self.bits_per_thread}" if self.bits_per_thread else ""
@@ -143,6 +155,9 @@ class KernelCode:
     sunk: Mapping[str, int] = field(default_factory=dict)
     """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
 
+    blocks: tuple[CodeBlock, ...] = ()
+    """The basic blocks in the order of the code."""
+
     @property
     def mix(self) -> Mix:
         """The counts of the kernel's instructions."""
@@ -157,10 +172,18 @@ class KernelCode:
             for _, place in sorted(places.items())
         }
 
-    def summary(self) -> MachineCode:
-        """Return mix, lines and hash in the form that results store."""
+    def summary(self, blocks: bool = False) -> MachineCode:
+        """Return mix, lines and hash in the form that results store; with `blocks` also the basic blocks."""
         mix = self.mix
-        return MachineCode(mix.total, dict(mix.classes), dict(mix.accesses), self.lines(), dict(self.sunk), self.sha256)
+        return MachineCode(
+            mix.total,
+            dict(mix.classes),
+            dict(mix.accesses),
+            self.lines(),
+            dict(self.sunk),
+            self.sha256,
+            self.blocks if blocks else (),
+        )
 
 
 def _count_texts(texts: Iterable[str]) -> dict[str, int]:
@@ -230,6 +253,53 @@ _INSTRUCTION = re.compile(r"^\s*(?:\{\s*)?/\*[0-9a-f]+\*/\s+(?:(@!?U?P\w+)\s+)?(
 _LOCAL_LABEL = re.compile(r"\.L_\w+")
 _TARGET = re.compile(r"`\(([^()\s]+)\)|\.L_\w+")
 _PADDING = ("NOP", "BRA")
+_JUMPS = ("BRA", "JMP", "CALL", "EXIT", "RET", "BRX", "BRXU", "JMX")
+_EXITS = ("EXIT", "RET", "BRX", "BRXU", "JMX")
+_ENDS = ("BRA", "JMP", "EXIT", "RET", "BRX", "BRXU", "JMX")
+_TILES = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4, "16832": 16 * 8 * 32, "884": 8 * 8 * 4}
+"""Multiply-adds of the shapes in the names of a warp's matrix instructions."""
+_WARPGROUP_TILE = re.compile(r"\.64x(\d+)x(\d+)")
+
+
+def _is_conditional(one: Instruction) -> bool:
+    """Return whether a jump may fall through: a predicate, or a condition among the operands."""
+    return bool(one.predicate) or re.match(r"!?U?P\d|UP\d", one.operands) is not None
+
+
+def _reaches(after: list[set[int]], start: int, wanted: int) -> bool:
+    """Return whether a block can execute again after itself."""
+    seen: set[int] = set()
+    stack = list(after[start])
+    while stack:
+        block = stack.pop()
+        if block == wanted:
+            return True
+        if block not in seen and block != OUTSIDE:
+            seen.add(block)
+            stack += after[block]
+    return False
+
+
+def _code_block(code: list[Instruction], before: set[int], after: set[int], in_loop: bool) -> CodeBlock:
+    real = [one for one in code if not one.idle]
+    accesses: dict[str, Counter[str]] = {}
+    conditional: dict[str, Counter[str]] = {}
+    flops: Counter[str] = Counter()
+    for one in real:
+        if one.access and one.place:
+            (conditional if one.predicate else accesses).setdefault(one.place, Counter())[one.access] += 1
+        if one.kind == "tensor" and not one.predicate:
+            name, work = one.product_flops
+            flops[name] += work
+    return CodeBlock(
+        _count_texts(one.kind for one in real),
+        {place: dict(counts) for place, counts in accesses.items()},
+        {place: dict(counts) for place, counts in conditional.items()},
+        {name: work for name, work in flops.items() if name},
+        tuple(sorted(before)),
+        tuple(sorted(after)),
+        in_loop,
+    )
 
 
 class _Listing:
@@ -276,7 +346,41 @@ class _Listing:
         digest = hashlib.sha256(constants)
         for text in self._without_labels(code):
             digest.update(text.encode() + b"\n")
-        return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk_loads(code))
+        return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk_loads(code), self._blocks(code))
+
+    def _blocks(self, code: list[Instruction]) -> tuple[CodeBlock, ...]:
+        """Return the basic blocks; a call is followed to its target and returns behind it."""
+        jumps = {index: self._target(one) for index, one in enumerate(code) if one.base in _JUMPS}
+        starts = {0, *(target for target in jumps.values() if target is not None), *(index + 1 for index in jumps)}
+        first = sorted(start for start in starts if start < len(code))
+        number = {start: block for block, start in enumerate(first)}
+        after: list[set[int]] = [set() for _ in first]
+        for block, start in enumerate(first):
+            end = first[block + 1] if block + 1 < len(first) else len(code)
+            last = code[end - 1] if end > start else None
+            target = jumps.get(end - 1)
+            if target is not None and target in number:
+                after[block].add(number[target])
+            if last is not None and last.base in _EXITS:
+                after[block].add(OUTSIDE)
+            if last is not None and end in number and (last.base not in _ENDS or _is_conditional(last)):
+                after[block].add(number[end])
+        before: list[set[int]] = [set() for _ in first]
+        for block, targets in enumerate(after):
+            for target in targets - {OUTSIDE}:
+                before[target].add(block)
+        ends = [*first[1:], len(code)]
+        return tuple(
+            _code_block(code[start:end], before[block], after[block], _reaches(after, block, block))
+            for block, (start, end) in enumerate(zip(first, ends, strict=True))
+        )
+
+    def _target(self, one: Instruction) -> int | None:
+        """Return the index of a jump's target; None if it is not known: a RET names the start of its kernel."""
+        if one.base not in ("BRA", "JMP", "CALL"):
+            return None
+        names = [hit[1] or hit[0] for hit in _TARGET.finditer(one.operands)]
+        return next((self.labels[name] for name in names if name in self.labels), None)
 
     def _sunk_loads(self, code: list[Instruction]) -> dict[str, int]:
         """Map lines of loads to the line whose branch alone leads there; omit loads after a join of paths."""

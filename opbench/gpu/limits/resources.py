@@ -6,6 +6,27 @@ from dataclasses import dataclass, field
 
 from opbench.kernels.launch import Dim3
 
+OUTSIDE = -1
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A basic block: instructions that a warp executes one after the other, without a jump between them."""
+
+    classes: dict[str, int] = field(default_factory=dict)
+    """Instructions by class, such as "FFMA"; a predicate does not save the issue slot."""
+    accesses: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Memory instructions without a predicate, by source line and by class and bits per thread."""
+    conditional: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The same for memory instructions with a predicate."""
+    product_flops: dict[str, int] = field(default_factory=dict)
+    """FLOPs of tensor-core instructions of one warp, by precision: tf32, bf16."""
+    before: tuple[int, ...] = ()
+    """Blocks that can execute directly before this one."""
+    after: tuple[int, ...] = ()
+    """Blocks that can execute directly after this one; `OUTSIDE` for the end of the thread and unknown targets."""
+    in_loop: bool = False
+
 
 @dataclass(frozen=True)
 class MachineCode:
@@ -21,6 +42,8 @@ class MachineCode:
     """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
     sha256: str = ""
     """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
+    blocks: tuple[CodeBlock, ...] = ()
+    """The basic blocks in the order of the code; empty unless they were asked for: results do not store them."""
 
 
 @dataclass(frozen=True)

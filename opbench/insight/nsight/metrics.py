@@ -138,6 +138,8 @@ class KernelCounters:
     block: str
     compute_capability: str
     values: Mapping[str, float | None]
+    device: str = ""
+    """The GPU's name, such as "NVIDIA H100 80GB HBM3"; "" if the report lacks it."""
 
     def get(self, metric: str) -> float | None:
         """Return a metric's value; None if missing."""

@@ -89,7 +89,7 @@ def _kernel(header: Sequence[str], units: Sequence[str], row: Sequence[str]) -> 
             value = number(cell)
             values[name] = None if value is None else value * unit_factor(unit)
     return KernelCounters(cells.get("Kernel Name", ""), cells.get("Grid Size", ""), cells.get("Block Size", ""),
-                          cells.get("CC", ""), values)  # fmt: skip
+                          cells.get("CC", ""), values, cells.get("device__attribute_display_name", ""))  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from html import escape
 from opbench import units
 from opbench.backend.counts import PREDICTED, BranchTraffic, LineTraffic
 from opbench.insight.explain import AnnotatedFile, AnnotatedLine, Explanation
+from opbench.report.speed_of_light import limit_bars
 
 HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged", "source")
 
@@ -20,7 +21,22 @@ def to_html(explanation: Explanation) -> str:
     findings = "".join(f"<li class='bad'>{escape(f.place)}: {escape(f.message)}</li>" for f in explanation.findings)
     files = "".join(_file(explanation, file) for file in explanation.files if any(e.counted for e in file.lines))
     listed = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
-    return f"<section class='explained'><h3><code>{escape(explanation.case)}</code></h3>{listed}{files}</section>"
+    limits = _limits(explanation)
+    return (
+        f"<section class='explained'><h3><code>{escape(explanation.case)}</code></h3>{listed}{limits}{files}</section>"
+    )
+
+
+def _limits(explanation: Explanation) -> str:
+    """Return a bar for each limit of the GPU; empty without bounds."""
+    rows = "".join(
+        f'<tr><th scope="row" class="left">{escape(bar.name)}</th><td>{units.time(bar.time_s)}</td>'
+        f'<td class="wide"><span class="limit"><span style="width:{100 * bar.share:.1f}%"></span></span></td>'
+        f'<td class="left">{escape(bar.note)}</td></tr>'
+        for bar in limit_bars(explanation.bounds)
+    )
+    caption = f"<caption>Least time that each limit of {escape(explanation.gpu)} allows</caption>"
+    return f'<div class="scroll"><table class="limits">{caption}<tbody>{rows}</tbody></table></div>' if rows else ""
 
 
 def _file(explanation: Explanation, file: AnnotatedFile) -> str:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from opbench.backend.counts import Traffic
 from opbench.errors import OpbenchError
+from opbench.gpu.limits.ceilings import Peaks
 from opbench.insight.explain import Explanation, explain
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -48,10 +49,12 @@ class Listing:
     """The part of all passes or requests that the worst problem costs."""
 
 
-def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> dict[tuple[str, str], list[Listing]]:
+def listings(
+    run: Run, parts: Sequence[Section], roots: Sequence[Path] = (), peaks: Peaks | None = None
+) -> dict[tuple[str, str], list[Listing]]:
     """Return the listings by operator and problem; each variant once, as long as the page stays small.
 
-    `roots` are extra folders of variants.
+    `roots` are extra folders of variants, `peaks` those of the GPU whose limits are shown.
     """
     if not run.traffic:
         return {}
@@ -65,7 +68,7 @@ def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> 
             if (row.operator, row.variant) in seen or row.case not in run.traffic:
                 continue
             seen.add((row.operator, row.variant))
-            made = _listing(catalog, known, results[row.case], row, run.traffic[row.case])
+            made = _listing(catalog, known, results[row.case], row, run.traffic[row.case], peaks)
             if made is not None and len(made.body) <= room:
                 room -= len(made.body)
                 by_problem.setdefault((part.operator, part.problem), []).append(made)
@@ -73,7 +76,12 @@ def listings(run: Run, parts: Sequence[Section], roots: Sequence[Path] = ()) -> 
 
 
 def _listing(
-    catalog: Catalog, known: dict[str, list[Variant]], result: Result, row: Row, traffic: Traffic
+    catalog: Catalog,
+    known: dict[str, list[Variant]],
+    result: Result,
+    row: Row,
+    traffic: Traffic,
+    peaks: Peaks | None,
 ) -> Listing | None:
     """Return a variant's listing; None without problems, or when the available source is not the one that ran."""
     try:
@@ -86,7 +94,7 @@ def _listing(
         # The run may come from another checkout, where the files had other paths.
         names = {source.path.name: source.text for source in variant.sources}
         moved = traffic.renamed(lambda file: next((name for name in names if file.endswith(f"/{name}")), file))
-        explanation = explain(Subject.of_case(case, known[row.operator]), moved, (), names)
+        explanation = explain(Subject.of_case(case, known[row.operator]), moved, (), names, peaks, result.resources)
     except (OpbenchError, OSError):
         return None
     if not explanation.problems:

@@ -1,0 +1,75 @@
+"""A bar for each limit of a GPU: the least time that it allows, compared with the measured time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from opbench import units
+from opbench.insight.levels import LIMIT_NAMES, Bound
+
+CELLS = 20
+"""Characters of a full bar on a terminal."""
+SOURCES = {
+    "l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold",
+    "compulsory": "each byte of the problem moved once",
+}  # fmt: skip
+ORIGINS = {"measured": "measured", "datasheet": "by the datasheet"}
+
+
+@dataclass(frozen=True)
+class LimitBar:
+    """One row: a limit and its lower bound."""
+
+    name: str
+    time_s: float
+    share: float
+    """Time divided by the measured one or, without one, by the longest bound; at most 1."""
+    note: str
+    """How the work was counted, and where the limit comes from."""
+    measured: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the bar in characters."""
+        return "█" * max(1, round(CELLS * self.share))
+
+    @property
+    def percent(self) -> str:
+        """Return the share, such as "74 %"."""
+        return units.percent(self.share)
+
+
+def limit_bars(bounds: Sequence[Bound], measured_s: float | None = None, counted: bool = False) -> list[LimitBar]:
+    """Return a row for the measured time, if there is one, then one for each limit, the tightest first.
+
+    `counted` says that the hardware counted all bytes.
+    """
+    full = measured_s or max((bound.time_s for bound in bounds), default=0.0)
+    if not full:
+        return []
+    rows = [LimitBar("measured", measured_s, 1.0, "by the profiler, caches cold", True)] if measured_s else []
+    for bound in bounds:
+        share = min(1.0, bound.time_s / full)
+        rows.append(LimitBar(LIMIT_NAMES[bound.limit], bound.time_s, share, note(bound, counted)))
+    return rows
+
+
+def _amount(bound: Bound) -> str:
+    """Return the work of a unit, such as "1.65 million instructions"."""
+    number = bound.instructions or 0.0
+    if bound.limit == "tensor":
+        return units.si(number, "FLOP")
+    for size, name in ((1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
+        if number >= size:
+            return f"{number / size:.3g}{name} instructions"
+    return f"{number:.0f} instructions"
+
+
+def note(bound: Bound, counted: bool = False) -> str:
+    """Return how a bound's work is known and where its limit comes from."""
+    work = "bytes counted" if counted and bound.limit in ("l1", "l2", "dram") else SOURCES.get(bound.limit, "")
+    if bound.instructions is not None:
+        how = "counted" if bound.counts == "counted" else "at least, approximate"
+        work = f"{_amount(bound)} {how}"
+    return "; ".join(filter(None, (work, f"limit {ORIGINS[bound.source]}")))
