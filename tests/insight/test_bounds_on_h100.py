@@ -21,6 +21,8 @@ from support.needs import needs_nvrtc
 ALLOWED = 1.02
 PROBED = 1.03
 """Of the compulsory bytes: the fastest kernels pass the copy that measured the peak by up to 2.5 %."""
+OTHER_COMPILER = 1.03
+"""Of instructions: a release of NVRTC may compile a kernel of 40 instructions with one more."""
 SAMPLE = 14
 CATALOG = Catalog(())
 
@@ -90,5 +92,5 @@ def test_units_by_a_sample_of_cases() -> None:
         ratios[name] = executed.total / counters["instructions"]
         assert too_long(unit_bounds(executed, "h100"), counters["time_s"], ALLOWED) == [], name
     assert len(ratios) >= SAMPLE - 2
-    assert {name: ratio for name, ratio in ratios.items() if ratio > ALLOWED} == {}
+    assert {name: ratio for name, ratio in ratios.items() if ratio > OTHER_COMPILER} == {}
     assert statistics.median(ratios.values()) > 0.5
