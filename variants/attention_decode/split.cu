@@ -1,0 +1,197 @@
+// /// opbench
+// title     = "many warps share the tokens of a sequence; each key is loaded once for all query heads of its group"
+// builds_on = "online"
+// mechanism = [
+//     "coalesced", "vectorised_access", "warp_shuffle", "unrolled", "fewer_passes", "register_tile", "split_k",
+//     "compile_time_sizes",
+// ]
+// tune      = { WARPS = [4, 8], PER_SM = [2, 4, 1] }
+// supports.ragged = ["no", "yes"]
+// supports.dtype  = ["f32", "bf16"]
+// requires  = ["depth <= 512", "sequences <= 65535", "kv_heads * HEAD_PARTS <= 65535"]
+//
+// [define]
+// BF16       = "dtype == 'bf16'"
+// DEPTH      = "depth"
+// PAGE_SIZE  = "page_size"
+// GROUP      = "group"
+// VECTOR     = "lanes"
+// COLUMNS    = "depth // lanes"
+// LANES      = "1 if COLUMNS == 1 else 2 if COLUMNS == 2 else 4 if COLUMNS <= 4 else 8"
+// CHUNKS     = "cdiv(COLUMNS, LANES)"
+// QUERIES    = "max(1, min(GROUP, 64 // (CHUNKS * VECTOR)))"
+// HEAD_PARTS = "cdiv(GROUP, QUERIES)"
+// SHARES     = "sequences * kv_heads * HEAD_PARTS"
+// STEPS      = "cdiv(keys, 32)"
+// ROWS       = "WARPS * sequences * heads"
+// UNROLL     = "4 if CHUNKS * VECTOR <= 16 else 2"
+//
+// [workspace]
+// averages   = "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * ROWS * depth"
+// statistics = "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * ROWS * 2"
+//
+// [[launch]]
+// kernel = "decode_split"
+// grid   = ["max(1, min(STEPS, PER_SM * sm_count // SHARES))", "kv_heads * HEAD_PARTS", "sequences"]
+// block  = [32, "WARPS"]
+// args   = ["q", "k", "v", "page_table", "lengths", "averages", "statistics", "kv_heads", "pages_per_sequence"]
+//
+// [[launch]]
+// kernel = "decode_merge"
+// grid   = ["heads", "sequences"]
+// block  = ["32 * cdiv(depth, 32)"]
+// args   = ["averages", "statistics", "out", "max(1, min(STEPS, PER_SM * sm_count // SHARES)) * WARPS"]
+// ///
+//
+// There are as many blocks as the GPU holds: each warp has a part of a sequence's tokens, and writes its average with
+// the maximum and the sum of its weights. A second kernel merges the parts. A warp has up to QUERIES query heads of a
+// group in registers, so that each key and value serves all of them. LANES lanes share a token and load 16 bytes at a
+// time: with 8 lanes, 3 shuffles add up the scores of 4 tokens. UNROLL tokens for each lane are in flight. Limit: a
+// warp that computes loads nothing, and its registers leave room for 8 warps on a multiprocessor. Idea: Dao et al.,
+// "Flash-Decoding for long-context inference" (2023).
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
+constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
+constexpr int TOKENS = 32 / LANES, STEP = TOKENS * UNROLL, ITEMS = CHUNKS * VECTOR;
+
+// A type of the bytes of VECTOR elements, which one load moves.
+template <int bytes>
+struct Raw;
+template <>
+struct Raw<16> { typedef uint4 type; };
+template <>
+struct Raw<8> { typedef uint2 type; };
+template <>
+struct Raw<4> { typedef unsigned type; };
+template <>
+struct Raw<2> { typedef unsigned short type; };
+typedef Raw<VECTOR * sizeof(T)>::type Pack;
+
+__device__ __forceinline__ float element(const Pack& pack, int i) {
+    return (float)reinterpret_cast<const T*>(&pack)[i];
+}
+
+// Load the columns of a row that belong to a lane: `own`, own + LANES, ...
+__device__ __forceinline__ void load_row(Pack (&pack)[CHUNKS], const T* row, int own) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+        const int column = c * LANES + own;
+        pack[c] = column < COLUMNS ? reinterpret_cast<const Pack*>(row)[column] : Pack{};
+    }
+}
+
+// q [sequences][heads][DEPTH]; k, v [pages][PAGE_SIZE][kv_heads][DEPTH]; page_table [sequences][pages_per_sequence];
+// averages [sequences][heads][parts][DEPTH], not yet divided by their sums; statistics: maximum and sum, without DEPTH
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    decode_split(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
+                 const int* __restrict__ page_table, const int* __restrict__ lengths, float* __restrict__ averages,
+                 float2* __restrict__ statistics, int kv_heads, int pages_per_sequence) {
+    const int lane = threadIdx.x, own = lane % LANES, slot = lane / LANES;
+    const int sequence = blockIdx.z, kv_head = blockIdx.y / HEAD_PARTS, first_query = blockIdx.y % HEAD_PARTS * QUERIES;
+    const int part = blockIdx.x * WARPS + threadIdx.y, parts = gridDim.x * WARPS, length = lengths[sequence];
+    const int share = ((length + parts - 1) / parts + STEP - 1) / STEP * STEP;
+    const int first = min(part * share, length), end = min(first + share, length);
+    const size_t first_head = ((size_t)sequence * kv_heads + kv_head) * GROUP + first_query;
+    page_table += (size_t)sequence * pages_per_sequence;
+    k += (size_t)kv_head * DEPTH, v += (size_t)kv_head * DEPTH;
+
+    float query[QUERIES][ITEMS], accumulator[QUERIES][ITEMS] = {}, maximum[QUERIES], sum[QUERIES] = {};
+#pragma unroll
+    for (int h = 0; h < QUERIES; ++h) {
+        Pack pack[CHUNKS];
+        load_row(pack, q + (first_head + min(h, GROUP - 1 - first_query)) * DEPTH, own);
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) query[h][i] = element(pack[i / VECTOR], i % VECTOR) * rsqrtf((float)DEPTH);
+        maximum[h] = NONE;
+    }
+    for (int start = first; start < end; start += STEP) {
+        Pack key[UNROLL][CHUNKS], value[UNROLL][CHUNKS];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const int token = min(start + u * TOKENS + slot, end - 1);  // beyond the end: the last token, with weight 0
+            const size_t row = (size_t)page_table[token / PAGE_SIZE] * PAGE_SIZE + token % PAGE_SIZE;
+            load_row(key[u], k + row * kv_heads * DEPTH, own);
+            load_row(value[u], v + row * kv_heads * DEPTH, own);
+        }
+        float weight[UNROLL][QUERIES];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+#pragma unroll
+            for (int h = 0; h < QUERIES; ++h) {
+                float score = 0.0f;
+#pragma unroll
+                for (int i = 0; i < ITEMS; ++i) score += query[h][i] * element(key[u][i / VECTOR], i % VECTOR);
+#pragma unroll
+                for (int step = LANES / 2; step > 0; step /= 2) score += __shfl_xor_sync(0xffffffffu, score, step);
+                weight[u][h] = start + u * TOKENS + slot < end ? score : __int_as_float(0xff800000);  // -infinity
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < QUERIES; ++h) {
+            float new_maximum = maximum[h];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) new_maximum = fmaxf(new_maximum, weight[u][h]);
+            const float factor = __expf(maximum[h] - new_maximum);
+            maximum[h] = new_maximum;
+            sum[h] *= factor;
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) sum[h] += weight[u][h] = __expf(weight[u][h] - new_maximum);
+#pragma unroll
+            for (int i = 0; i < ITEMS; ++i) {
+                accumulator[h][i] *= factor;
+#pragma unroll
+                for (int u = 0; u < UNROLL; ++u)
+                    accumulator[h][i] += weight[u][h] * element(value[u][i / VECTOR], i % VECTOR);
+            }
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < QUERIES; ++h) {
+        if (first_query + h >= GROUP) break;
+#pragma unroll
+        for (int step = LANES; step < 32; step *= 2) {  // merge the slots, each of which had other tokens
+            const float merged = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], step));
+            const float factor = __expf(maximum[h] - merged);
+            maximum[h] = merged;
+            sum[h] *= factor;
+            sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], step);
+#pragma unroll
+            for (int i = 0; i < ITEMS; ++i) {
+                accumulator[h][i] *= factor;
+                accumulator[h][i] += __shfl_xor_sync(0xffffffffu, accumulator[h][i], step);
+            }
+        }
+        const size_t at = (first_head + h) * parts + part;
+        if (lane == 0) statistics[at] = make_float2(maximum[h], sum[h]);
+        if (slot == 0) {
+#pragma unroll
+            for (int i = 0; i < ITEMS; ++i) {
+                const int column = i / VECTOR * LANES + own;
+                if (column < COLUMNS) averages[at * DEPTH + column * VECTOR + i % VECTOR] = accumulator[h][i];
+            }
+        }
+    }
+}
+
+// A block merges the parts of one sequence and head. out [sequences][heads][DEPTH]
+extern "C" __global__ void decode_merge(const float* __restrict__ averages, const float2* __restrict__ statistics,
+                                        T* __restrict__ out, int parts) {
+    const size_t row = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
+    averages += row * parts * DEPTH, statistics += row * parts;
+    const int d = threadIdx.x;
+    if (d >= DEPTH) return;
+    float maximum = NONE, sum = 0.0f, average = 0.0f;
+#pragma unroll 8
+    for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, statistics[part].x);
+#pragma unroll 8
+    for (int part = 0; part < parts; ++part) {
+        const float weight = __expf(statistics[part].x - maximum);
+        sum += weight * statistics[part].y;
+        average += weight * averages[(size_t)part * DEPTH + d];
+    }
+    out[row * DEPTH + d] = (T)(average / sum);
+}
