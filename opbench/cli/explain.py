@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,13 @@ BULK_LEGEND = (
     help="Also store the traffic in the folder of this cpu run, for opbench agreement; or the experiments in any run.",
 )
 @click.option(
+    "--times",
+    "times_folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="RUN",
+    help="Compare the limits of --gpu with the times of the same cases in this run.",
+)
+@click.option(
     "--experiment",
     is_flag=True,
     help="On a GPU, time the kernel without its loads, stores, shared memory, barriers, matrix products or atomics.",
@@ -77,6 +84,7 @@ def explain_command(
     as_json: bool,
     roots: tuple[Path, ...],
     run_folder: Path | None,
+    times_folder: Path | None,
     experiment: bool,
 ) -> None:
     """Show the source of a kernel with the memory traffic of each line, counted on the cpu backend.
@@ -102,6 +110,8 @@ def explain_command(
                 _store_traffic(one.explanation.case, one.traffic, run_folder)
     comparisons = compare_explained(explained)
     explanations = [one.explanation for one in explained]
+    if times_folder is not None:
+        explanations = _with_times(explanations, times_folder)
     if as_json and not names[1:]:
         click.echo(json.dumps(explanations[0].to_json(), indent=1))
     elif as_json:
@@ -116,6 +126,27 @@ def explain_command(
         print_side_by_side(explained, comparisons, stdout_console())
     if any(explanation.findings or not explanation.complete for explanation in explanations):
         click.get_current_context().exit(EXIT_WRONG)
+
+
+def _with_times(explanations: Sequence[Explanation], folder: Path) -> list[Explanation]:
+    """Add the median time of each case in a run; raise UsageError if the run has measured none of them."""
+    from opbench.errors import UsageError
+    from opbench.results.files import read_run
+
+    measured = {
+        result.case: result.measurement.median_s
+        for result in read_run(folder).results
+        if result.status == "right" and result.measurement
+    }
+    names = [explanation.case for explanation in explanations]
+    if not measured.keys() & set(names):
+        raise UsageError(
+            f"--times {folder}: the run has no time of {', '.join(names)}; see its cases with: opbench report {folder}",
+            kind="not-measured",
+            subject="--times",
+            value=str(folder),
+        )
+    return [replace(one, measured_s=measured.get(one.case)) for one in explanations]
 
 
 def _experiment(
@@ -238,7 +269,10 @@ def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
     if not explanation.bounds:
         return
     line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
-    for bound, bar in zip(explanation.bounds, limit_bars(explanation.bounds), strict=True):
+    bars = limit_bars(explanation.bounds, explanation.measured_s, measured_by="by the run of --times")
+    for bar in bars[: len(bars) - len(explanation.bounds)]:
+        line(f"  {bar.name:16} {'':>9}  {'':>7}  {units.time(bar.time_s):>9}  {bar.text:{CELLS}}  {bar.note}")
+    for bound, bar in zip(explanation.bounds, bars[-len(explanation.bounds) :], strict=True):
         bytes_text = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
         intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
         first = f"  {bar.name:16} {bytes_text:>9}  {intensity:>7}  {units.time(bound.time_s):>9}"

@@ -104,6 +104,8 @@ class Explanation:
     """The lower bound of each limit of `gpu` from this variant's traffic, the tightest first. Bytes at "l1" are
     counted; those at lower levels are predicted by a model of the caches."""
     gpu: str = ""
+    measured_s: float | None = None
+    """The GPU time of the case in a run that the user named."""
     elsewhere: tuple[LineTraffic, ...] = ()
     """Accesses whose line is unknown or in a file without a given source."""
     predicted_kernels: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ class Explanation:
                 {**asdict(problem), "family": problem.mechanism, "cures": problem.remedies} for problem in self.problems
             ],
             "gpu": self.gpu,
+            "measured_s": self.measured_s,
             "bounds": [asdict(bound) for bound in self.bounds],
             "findings": [finding.to_json() for finding in self.findings],
             "files": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from opbench.backend.counts import SECTOR_BYTES, Traffic
 from opbench.gpu.limits.ceilings import Peaks, datasheet
@@ -137,6 +138,30 @@ def case_bounds(case: Case, found: Levels, ceilings: Peaks, executed: Executed |
     problem = case.problem
     flops = case.flops() if problem.flops_are_a_floor or not case.variant.is_library else 0
     return bounds(found, flops, case.unit, ceilings, problem.bytes(), problem.bandwidth(), executed)
+
+
+def counted_bounds(counters: Mapping[str, Any], gpu: str, ceilings: Peaks, executed: Executed | None) -> list[Bound]:
+    """Return the bounds of what the hardware counted: bytes of each level, FLOPs, and instructions.
+
+    `counters` are those of `opbench.insight.nsight.metrics.derive`. Without `executed`, only all instructions together
+    and FLOPs are known.
+    """
+    moved = {name: counters.get(f"{name}_bytes") for name in ("dram", "l2", "l1")}
+    wavefronts = sum(counters.get(f"shared_{kind}_wavefronts") or 0 for kind in ("load", "store"))
+    limits = []
+    for level, count in moved.items():
+        rate = max(getattr(ceilings, f"{name}_bytes_per_s") or 0.0 for name in LEVEL_RATES.get(level, (level,)))
+        if count and rate:
+            number = round(count) + (round(wavefronts) * WAVEFRONT_BYTES if level == "l1" else 0)
+            limits.append(Bound(level, number / rate, ceilings.source, number))
+    flops = counters.get("fp32_flops")
+    if executed is None and flops and ceilings.fp32_flops_per_s:
+        limits.append(Bound("compute", flops / ceilings.fp32_flops_per_s, ceilings.source))
+    instructions = counters.get("instructions")
+    if executed is None and instructions:
+        executed = Executed({"all": instructions}, source="counted")
+    limits += unit_bounds(executed, gpu) if executed else []
+    return sorted(limits, key=lambda bound: -bound.time_s)
 
 
 def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:

@@ -40,7 +40,12 @@ class LimitBar:
         return units.percent(self.share)
 
 
-def limit_bars(bounds: Sequence[Bound], measured_s: float | None = None, counted: bool = False) -> list[LimitBar]:
+PROFILED = "by the profiler, caches cold"
+
+
+def limit_bars(
+    bounds: Sequence[Bound], measured_s: float | None = None, counted: bool = False, measured_by: str = PROFILED
+) -> list[LimitBar]:
     """Return a row for the measured time, if there is one, then one for each limit, the tightest first.
 
     `counted` says that the hardware counted all bytes.
@@ -48,7 +53,7 @@ def limit_bars(bounds: Sequence[Bound], measured_s: float | None = None, counted
     full = measured_s or max((bound.time_s for bound in bounds), default=0.0)
     if not full:
         return []
-    rows = [LimitBar("measured", measured_s, 1.0, "by the profiler, caches cold", True)] if measured_s else []
+    rows = [LimitBar("measured", measured_s, 1.0, measured_by, True)] if measured_s else []
     for bound in bounds:
         share = min(1.0, bound.time_s / full)
         rows.append(LimitBar(LIMIT_NAMES[bound.limit], bound.time_s, share, note(bound, counted)))

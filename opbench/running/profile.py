@@ -17,7 +17,7 @@ from opbench.gpu.compile.sass import Instruction
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.gpu.limits.products import product_key
 from opbench.insight.instructions import Executed
-from opbench.insight.levels import WAVEFRONT_BYTES, Bound, Levels, case_bounds, unit_bounds
+from opbench.insight.levels import Bound, Levels, case_bounds, counted_bounds
 from opbench.insight.nsight import commands, parse, tools
 from opbench.insight.nsight.commands import Target, Tool
 from opbench.insight.nsight.metrics import TIME, TRAFFIC, KernelCounters, chip_of, derive, metric_names, total
@@ -159,14 +159,12 @@ def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed:
     key = product_key(gpu)
     if not key:
         return []
-    moved = [counters.get(name) for name in ("l1_bytes", "l2_bytes", "dram_bytes")]
-    wavefronts = sum(counters.get(f"shared_{kind}_wavefronts") or 0 for kind in ("load", "store"))
-    if any(number is None for number in moved):
-        return unit_bounds(executed, key)
-    l1, l2, dram = (round(number or 0) for number in moved)
-    found = Levels(l1 + round(wavefronts) * WAVEFRONT_BYTES, l2, dram, dram)
-    limits = case_bounds(case, found, committed_ceilings(key), executed)
-    return [bound for bound in limits if bound.limit != "launch"]
+    ceilings = committed_ceilings(key)
+    limits = counted_bounds(counters, key, ceilings, executed)
+    counted = {bound.limit for bound in limits}
+    problem = case_bounds(case, Levels(0, 0, 0, 0), ceilings)
+    limits += [bound for bound in problem if bound.limit in ("compute", "compulsory") and bound.limit not in counted]
+    return sorted(limits, key=lambda bound: -bound.time_s)
 
 
 def text_of(case: Case) -> Callable[[str], str | None]:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from opbench.backend.findings import Finding
 from opbench.checking.checking import trace_case
+from opbench.cli import cli
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.insight.diagnosis import diagnose
 from opbench.insight.explain import AnnotatedLine, explain, operands
@@ -21,7 +23,7 @@ from opbench.report.run.annotated import to_html
 from opbench.results.files import RunWriter, read_run
 from opbench.running.suite import read_suite
 from support.builders.traffic_by_hand import CATALOG, FILE, SHARED, SOURCE, TURN, entry, explained, printed, traffic
-from support.common import Cli
+from support.common import ROOT, Cli
 
 GOLDEN = """\
 transpose/shared[ROWS=8](rows=64,cols=64)
@@ -243,3 +245,17 @@ def _odd(case: Case) -> bool:
         if name in axes
     )
     return int(row) % 4 != 0
+
+
+def test_a_measured_time_is_on_top_of_the_limits() -> None:
+    case = "fill/scalar[BLOCK=256](n=16384)"
+    words = ["explain", case, "--gpu", "h100", "--times", str(ROOT / "reports/h100/counters")]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    rows = done.output.partition("limits of H100")[2].splitlines()[1:]
+    assert rows[0].split()[0] == "measured" and "by the run of --times" in rows[0]
+    assert {"launch", "issue", "DRAM", "load-store"} <= {row.split()[0] for row in rows if row.strip()}
+    found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    assert found["measured_s"] > max(bound["time_s"] for bound in found["bounds"])
+    wrong = CliRunner().invoke(cli, [*words[:-1], str(ROOT / "reports/h100/attention")])
+    assert getattr(wrong.exception, "kind", "") == "not-measured"

@@ -9,7 +9,7 @@ import pytest
 from opbench.backend.counts import CacheTraffic, KernelTraffic, LineTraffic, gather
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.resources import LaunchResources
-from opbench.insight.levels import LAUNCH_BYTES, bounds, levels
+from opbench.insight.levels import LAUNCH_BYTES, bounds, counted_bounds, levels
 
 LOAD = LineTraffic("k", "k.cu", 7, "global", "load", 4, requests=10, lanes=320, sectors=40, ideal_sectors=40)
 SHARED = LineTraffic("k", "k.cu", 8, "shared", "load", 4, requests=10, lanes=320, wavefronts=30, ideal_wavefronts=10)
@@ -73,3 +73,18 @@ def test_limits_that_nobody_knows_are_left_out() -> None:
     found = levels(TRAFFIC, CODE)
     assert found is not None
     assert [limit.limit for limit in bounds(found, 0, "f32", Peaks(dram_bytes_per_s=1e9))] == ["dram"]
+
+
+def test_bounds_of_counted_bytes_and_instructions() -> None:
+    """As a profile has them: shared wavefronts count for L1, and the fastest rate of DRAM sets its bound."""
+    counters = {
+        "dram_bytes": 4e9, "l2_bytes": 2e9, "l1_bytes": 1e9, "shared_load_wavefronts": 1e6, "instructions": 132 * 4e6,
+        "fp32_flops": 1e9, "shared_store_wavefronts": None,
+    }  # fmt: skip
+    peaks = Peaks(
+        dram_bytes_per_s=1e12, dram_read_bytes_per_s=2e12, l2_bytes_per_s=1e12, l1_bytes_per_s=1e12,
+        fp32_flops_per_s=1e12,
+    )  # fmt: skip
+    found = {bound.limit: bound.time_s for bound in counted_bounds(counters, "h100", peaks, None)}
+    assert found == pytest.approx({"dram": 2e-3, "l2": 2e-3, "l1": 1.128e-3, "compute": 1e-3, "issue": 1e6 / 1980e6})
+    assert counted_bounds({"dram_bytes": None}, "h100", peaks, None) == []

@@ -14,9 +14,11 @@ from click.testing import CliRunner, Result
 
 from opbench import nvtx
 from opbench.cli import cli
+from opbench.insight.levels import unit_bounds
 from opbench.insight.nsight import parse
 from opbench.insight.nsight.source_page import SampledKernel, read_sampled, with_lines
 from opbench.insight.source_profile import source_profile
+from opbench.running.profile import executed_instructions
 
 RECORDED = Path(__file__).parent / "recorded"
 CASES = {
@@ -119,6 +121,21 @@ def test_json_has_lines_instructions_and_mismatches(profiled: Path) -> None:
     assert [sum(one["charged"].values()) > 7000 for one in barriers] == [True, True]
     after = next(one for one in kernel["instructions"] if one["offset"] == barriers[0]["offset"] + 16)
     assert {"reason": "barrier", "rule": "before"}.items() <= after["waits_for"][0].items()
+
+
+def test_limits_are_compared_with_the_profiled_time(profiled: Path) -> None:
+    found = json.loads(run(profiled, "--json").stdout)
+    assert found["time_s"] > 1e-3 and found["gpu"] == "", "the recorded excerpt lacks the name of the GPU"
+    assert found["bounds"] == []
+
+
+def test_instructions_of_a_profile_are_exact() -> None:
+    found = executed_instructions(kernels("matmul_shared_tile"))
+    (totals,) = parse.read_ncu(recorded("matmul_shared_tile", "raw"))
+    assert found.total == totals.get("smsp__inst_executed.sum") and found.source == "counted"
+    bounds = {bound.limit: bound.time_s for bound in unit_bounds(found, "h100")}
+    time_s = totals.get("gpu__time_duration.sum") or 0.0
+    assert 0.7 * time_s < bounds["lsu"] < time_s and bounds["fma"] < bounds["issue"] < 0.5 * time_s
 
 
 def test_source_needs_ncu(profiled: Path) -> None:

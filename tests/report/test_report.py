@@ -162,6 +162,14 @@ def test_the_arrow_belongs_to_the_best_variant_that_is_no_library(tmp_path: Path
     assert "to the fp32 peak" not in at_the_roof
 
 
+def test_profiled_variants_have_a_bar_for_each_limit(tmp_path: Path) -> None:
+    text = page(matmul_run(), tmp_path)
+    assert text.count("Limits of <code>") == text.count('<tr class="first"><th scope="row" class="left">measured') >= 1
+    bars = re.search(r"Limits of <code>.*?</details>", text, re.DOTALL)
+    assert bars and {"measured", "DRAM", "L2"} <= set(re.findall(r'class="left">([\w ]+)</th>', bars[0]))
+    assert "bytes counted; limit measured" in bars[0]
+
+
 def test_counters_come_with_what_they_exceed(tmp_path: Path) -> None:
     found = matmul_run((1024,))
     for values in found.counters.values():

@@ -11,6 +11,8 @@ from typing import TypedDict
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import AbovePeak
+from opbench.gpu.limits.products import product_key
+from opbench.insight.levels import counted_bounds
 from opbench.paths import next_command
 from opbench.records import JSON, to_json
 from opbench.report import own_variants
@@ -24,6 +26,7 @@ from opbench.report.run.evidence import ceilings_table, counters_table, devices_
 from opbench.report.run.listing import Listing
 from opbench.report.run.overview import access_cost, overview, problem_facts
 from opbench.report.run.sections import Section, anchors_of, file_name, same_reason
+from opbench.report.speed_of_light import LimitBar, limit_bars
 from opbench.report.template import render_template
 from opbench.report.terminal import errors
 from opbench.results.files import Run
@@ -39,7 +42,9 @@ NAMES_SHOWN = 40
 """Most cases listed under one reason or warning; for more, only their number is shown."""
 
 
-SectionPart = dict[str, "JSON | list[Listing] | CountedTable"]
+Limits = list[tuple[str, list[LimitBar]]]
+"""The bars of profiled variants by name."""
+SectionPart = dict[str, "JSON | list[Listing] | CountedTable | Limits"]
 """The template's values for one problem."""
 
 
@@ -216,6 +221,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         "chart": chart.drawn(f"{anchor}--chart") if chart else None,
         "undrawn": key in context.undrawn,
         "counters": counters_table(part, context.run.counters),
+        "limits": _limits(part, context),
         "library": any(r.library and r.ranked for r in part.rows),
     }
 
@@ -363,3 +369,18 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
             commands.append(("one case under the profiler", one))
     commands.append(("this page again, from the run's folder", "opbench report ."))
     return commands
+
+
+def _limits(part: Section, context: PageContext) -> Limits:
+    """Return the bars of each profiled variant of a section, by its name; [] for a GPU without known rates."""
+    key = product_key(context.run.header.environment.gpu or (context.measured.gpu if context.measured else ""))
+    peaks = context.measured or context.sheet
+    if not key or peaks is None:
+        return []
+    found = []
+    for row in part.rows:
+        counters = context.run.counters.get(row.case)
+        if counters and (time_s := counters.get("time_s")):
+            bounds = counted_bounds(counters, key, peaks, None)
+            found.append((row.name, limit_bars(bounds, float(time_s), counted=True)))
+    return found
