@@ -78,7 +78,7 @@ PROBLEMS = {
     "scan": "(rows=4,cols=8192)",
     "histogram": "(n=65536)",
     "sort": "(n=16384)",
-    "top_k": "(rows=2,cols=8192,k=16)",
+    "top_k": "(rows=1,cols=32768,k=4)",
     "reduce_backward": "(outer=64,axis=256,op=l2)",
     "softmax_backward": "(rows=64,cols=256)",
     "matmul": "(m=64,n=64,k=64)",

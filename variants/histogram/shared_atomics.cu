@@ -26,8 +26,8 @@
 // args   = ["x", "counts", "n"]
 // ///
 //
-// A multiprocessor adds to its own shared memory, and a block sends each bin to global memory once. Limits: threads of a
-// warp that meet the same bin wait for each other, which is worst if all elements are in one bin; one small load per
+// A multiprocessor adds to its own shared memory, and a block sends each bin to global memory once. Limits: threads of
+// a warp that meet the same bin wait for each other, which is worst if all elements are in one bin; one small load per
 // thread is in flight.
 #if BF16
 #include <cuda_bf16.h>

@@ -4,22 +4,25 @@
 // tune      = { BLOCK = [512, 1024], BLOCKS_PER_SM = [2, 1] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
 // requires  = ["n <= 1073741824"]
+// workspace = { arrived = "1" }
 // supports  = { dtype = ["f32", "i32"] }
 // define    = { INTEGERS = "dtype == 'i32'" }
+//
+// [[launch]]
+// zero = "arrived"
 //
 // [[launch]]
 // kernel      = "sort_bitonic"
 // grid        = ["min(cdiv(n, 2 * BLOCK), BLOCKS_PER_SM * sm_count)"]
 // block       = ["BLOCK"]
+// args        = ["x", "out", "arrived", "n"]
 // cooperative = true
 // ///
 //
 // Runs of sorted elements are merged to runs of twice the length (Batcher, AFIPS 1968). The first step of a merge pairs
-// the elements of two runs in mirrored order, so that the smaller one always goes to the lower index; elements after the
-// end count as infinite and never move. The blocks are resident and wait for each other after each step. Limit: a vector
-// of 2^26 elements is read and written 351 times.
-
-#include <cooperative_groups.h>
+// the elements of two runs in mirrored order, so that the smaller one always goes to the lower index; elements after
+// the end count as infinite and never move. The blocks are resident and wait for each other after each step. Limit: a
+// vector of 2^26 elements is read and written 351 times.
 
 // Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
 __device__ __forceinline__ unsigned code_of(unsigned bits) {
@@ -32,16 +35,28 @@ __device__ __forceinline__ unsigned bits_of(unsigned code) {
     return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
 }
 
+// Wait until all blocks of the grid have arrived `turn` times; the launch is cooperative, so all of them are running.
+__device__ __forceinline__ void wait_for_grid(unsigned* arrived, unsigned turn) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(arrived, 1u);
+        while (*static_cast<volatile unsigned*>(arrived) < turn * gridDim.x) continue;
+        __threadfence();
+    }
+    __syncthreads();
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
-    sort_bitonic(const unsigned* __restrict__ x, unsigned* out, int n) {
-    // x, out [n]
+    sort_bitonic(const unsigned* __restrict__ x, unsigned* out, unsigned* arrived, int n) {
+    // x, out [n]; arrived [1], zero at the start
     const unsigned length = n, threads = gridDim.x * BLOCK, thread = blockIdx.x * BLOCK + threadIdx.x;
-    unsigned pairs = 1;
+    unsigned pairs = 1, turn = 0;
     while (2 * pairs < length) pairs *= 2;
     for (unsigned i = thread; i < length; i += threads) out[i] = x[i];
     for (unsigned run = 2; run / 2 < length; run *= 2)
         for (unsigned step = run / 2; step > 0; step /= 2) {
-            cooperative_groups::this_grid().sync();
+            wait_for_grid(arrived, ++turn);
             for (unsigned pair = thread; pair < pairs; pair += threads) {
                 const unsigned offset = pair & (step - 1), low = 2 * (pair - offset) + offset;
                 const unsigned high = step == run / 2 ? 2 * (pair - offset) + run - 1 - offset : low + step;

@@ -5,21 +5,24 @@
 // tune      = { BLOCK = [512, 1024], BLOCKS_PER_SM = [2, 1], TILE = [4096, 2048] }
 // where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
 // requires  = ["n <= 1073741824"]
+// workspace = { arrived = "1" }
 // supports  = { dtype = ["f32", "i32"] }
 // define    = { INTEGERS = "dtype == 'i32'" }
+//
+// [[launch]]
+// zero = "arrived"
 //
 // [[launch]]
 // kernel      = "sort_bitonic_shared"
 // grid        = ["min(cdiv(n, TILE), BLOCKS_PER_SM * sm_count)"]
 // block       = ["BLOCK"]
+// args        = ["x", "out", "arrived", "n"]
 // cooperative = true
 // ///
 //
-// A tile in shared memory is sorted at once. A merge of longer runs has steps in global memory until the elements of all
-// pairs lie in the same tile. With tiles of 4096, a vector of 2^26 elements is read and written 120 times instead of 351
-// times. Limit: the global steps.
-
-#include <cooperative_groups.h>
+// A tile in shared memory is sorted at once. A merge of longer runs has steps in global memory until the elements of
+// all pairs lie in the same tile. With tiles of 4096, a vector of 2^26 elements is read and written 120 times instead
+// of 351 times. Limit: the global steps.
 
 // Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
 __device__ __forceinline__ unsigned code_of(unsigned bits) {
@@ -54,12 +57,24 @@ __device__ __forceinline__ void merge_tile(unsigned* keys, unsigned step, bool m
     }
 }
 
+// Wait until all blocks of the grid have arrived `turn` times; the launch is cooperative, so all of them are running.
+__device__ __forceinline__ void wait_for_grid(unsigned* arrived, unsigned turn) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(arrived, 1u);
+        while (*static_cast<volatile unsigned*>(arrived) < turn * gridDim.x) continue;
+        __threadfence();
+    }
+    __syncthreads();
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
-    sort_bitonic_shared(const unsigned* __restrict__ x, unsigned* out, int n) {
-    // x, out [n]
+    sort_bitonic_shared(const unsigned* __restrict__ x, unsigned* out, unsigned* arrived, int n) {
+    // x, out [n]; arrived [1], zero at the start
     __shared__ unsigned keys[TILE];
     const unsigned length = n;
-    unsigned pairs = 1;
+    unsigned pairs = 1, turn = 0;
     while (2 * pairs < length) pairs *= 2;
     for (unsigned run = TILE; run == TILE || run / 2 < length; run *= 2) {
         for (unsigned step = run / 2; step >= TILE; step /= 2) {
@@ -69,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
                           const unsigned a = out[low], b = out[high];
                           if (code_of(a) > code_of(b)) out[low] = b, out[high] = a;
                       });
-            cooperative_groups::this_grid().sync();
+            wait_for_grid(arrived, ++turn);
         }
         const unsigned* source = run == TILE ? x : out;
         for (unsigned tile = blockIdx.x * TILE; tile < length; tile += gridDim.x * TILE) {
@@ -84,6 +99,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_PER_SM)
                 if (tile + i < length) out[tile + i] = bits_of(keys[i]);
             __syncthreads();  // before the next tile overwrites the keys
         }
-        cooperative_groups::this_grid().sync();
+        wait_for_grid(arrived, ++turn);
     }
 }

@@ -5,8 +5,7 @@
 //     "coalesced", "coalesced_stores", "fewer_passes", "fewer_operations", "warp_shuffle", "unrolled",
 //     "shared_memory_tile", "split_k", "vectorised_access",
 // ]
-// tune      = { BLOCK = [384, 256, 512], ITEMS = [16, 12, 20] }
-// where     = ["BLOCK * (ITEMS + 8) <= 11776"]
+// tune      = { BLOCK = [512, 256, 384], ITEMS = [12, 16, 20], AHEAD = [16, 32, 8] }
 // requires  = ["n < 268435456"]
 // supports  = { dtype = ["f32", "i32"] }
 // workspace = { keys = "n", sums = "4 * 256 + 4 + 256 * TILES" }
@@ -29,33 +28,37 @@
 // kernel = "sort_sweep"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
+// shared = "4 * (TILE + 8 * BLOCK)"
 // args   = ["x", "keys", "sums", "n", "0"]
 //
 // [[launch]]
 // kernel = "sort_sweep"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
+// shared = "4 * (TILE + 8 * BLOCK)"
 // args   = ["keys", "out", "sums", "n", "1"]
 //
 // [[launch]]
 // kernel = "sort_sweep"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
+// shared = "4 * (TILE + 8 * BLOCK)"
 // args   = ["out", "keys", "sums", "n", "2"]
 //
 // [[launch]]
 // kernel = "sort_sweep"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
+// shared = "4 * (TILE + 8 * BLOCK)"
 // args   = ["keys", "out", "sums", "n", "3"]
 // ///
 //
 // How often a digit occurs does not depend on the order of the keys, so one kernel counts for all passes (Adinets and
-// Merrill, Onesweep, arXiv 2206.01784). A block has one tile. For each digit it publishes how many keys the tile has, and
-// adds up the numbers of the tiles before, from the nearest one on, until it meets a sum over all tiles up to there. State
-// and number are one word, whose upper four bits are 2 * pass + 1 for a tile's own number and 2 * pass + 2 for a sum, so
-// that one array serves all passes. A block takes its tile when it starts: the blocks that it waits for are running.
-// Limit: HBM, 36 bytes per key, and the votes that rank the keys of a warp.
+// Merrill, Onesweep, arXiv 2206.01784). A block has one tile. For each digit it publishes how many keys the tile has,
+// and adds up the numbers of the tiles before, AHEAD loads at a time from the nearest tile on, until it meets a sum
+// over all tiles up to there. State and number are one word, whose upper four bits are 2 * pass + 1 for a tile's own
+// number and 2 * pass + 2 for a sum, so that one array serves all passes. A block takes its tile when it starts: the
+// blocks that it waits for are running. Limit: HBM, 36 bytes per key, and the votes that rank the keys of a warp.
 
 constexpr int DIGITS = 256, WARPS = BLOCK / 32;
 constexpr int COUNTING = 512, COPIES = 8;  // threads, and copies of each counter, of the kernel that counts
@@ -93,16 +96,27 @@ __device__ __forceinline__ unsigned lanes_with(unsigned digit) {
     return lanes;
 }
 
-// Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's own.
-__device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
-    const unsigned lanes = lanes_with(digit), lower = lanes & ((1u << threadIdx.x % 32) - 1);
-    int before = 0;
-    if (lower == 0) {  // the first lane of each digit counts for all
-        before = counts[digit];
-        counts[digit] = before + __popc(lanes);
+// Set `ranks` to the number of keys with the same digit before each key in the warp's part of the tile; `counts` is the
+// warp's own. Several additions are on their way before the first result is needed.
+__device__ __forceinline__ void rank_in_warp(const unsigned (&keys)[ITEMS], int (&ranks)[ITEMS], int* counts,
+                                             int shift) {
+    constexpr int GROUP = 4;
+    const unsigned below = (1u << threadIdx.x % 32) - 1;
+#pragma unroll
+    for (int first = 0; first < ITEMS; first += GROUP) {
+        unsigned lanes[GROUP];
+#pragma unroll
+        for (int k = 0; k < GROUP; ++k) {
+            const unsigned digit = keys[first + k] >> shift & 255;
+            lanes[k] = lanes_with(digit);
+            ranks[first + k] = 0;
+            if ((lanes[k] & below) == 0) ranks[first + k] = atomicAdd(counts + digit, __popc(lanes[k]));
+        }
+#pragma unroll
+        for (int k = 0; k < GROUP; ++k)
+            ranks[first + k] =
+                __shfl_sync(0xffffffffu, ranks[first + k], __ffs(lanes[k]) - 1) + __popc(lanes[k] & below);
     }
-    __syncwarp();
-    return __shfl_sync(0xffffffffu, before, __ffs(lanes) - 1) + __popc(lower);
 }
 
 // Return the sum of the values of the threads before this one, of the first 256 of a block; all threads take part.
@@ -162,7 +176,6 @@ extern "C" __global__ void __launch_bounds__(COUNTING)
 
 // Return how many keys of a digit the tiles before this one have; `words` are those of the digit's first tile.
 __device__ __forceinline__ unsigned look_back(const unsigned* words, int tile, int pass) {
-    constexpr int AHEAD = 4;  // loads in flight
     unsigned sum = 0;
     for (int nearest = tile - 1; nearest >= 0; nearest -= AHEAD) {
         unsigned loaded[AHEAD];
@@ -185,14 +198,15 @@ __device__ __forceinline__ unsigned look_back(const unsigned* words, int tile, i
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sort_sweep(const Bits* __restrict__ source, Bits* __restrict__ target, unsigned* sums, int n, int pass) {
     // source, target [n]; sums: see above
-    __shared__ int counts[WARPS][DIGITS];  // then the place of each warp's first key of a digit
-    __shared__ unsigned tile_keys[TILE];
-    __shared__ int shifts[DIGITS];  // from a place in the tile to one in the target
+    extern __shared__ unsigned memory[];
+    unsigned* tile_keys = memory;                         // [TILE]
+    int* counts = reinterpret_cast<int*>(memory + TILE);  // [WARPS][DIGITS], then the place of each first key
+    __shared__ int shifts[DIGITS];                        // from a place in the tile to one in the target
     __shared__ int warp_sums[DIGITS / 32];
     __shared__ int number;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, shift = 8 * pass;
     if (threadIdx.x == 0) number = atomicAdd(next_tile(sums, pass), 1u);
-    for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) counts[0][i] = 0;
+    for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) counts[i] = 0;
     __syncthreads();
     const int tile = number;
     const unsigned base = (unsigned)tile * TILE;
@@ -204,39 +218,35 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         keys[k] = 0xffffffffu;  // after all keys with this digit
         if (i < n) keys[k] = pass == 0 ? code_of(__ldcs(source + i)) : __ldcs(source + i);
     }
-#pragma unroll
-    for (int k = 0; k < ITEMS; ++k) ranks[k] = rank_in_warp(counts[warp], keys[k] >> shift & 255);
+    rank_in_warp(keys, ranks, counts + warp * DIGITS, shift);
     __syncthreads();
     const bool has_digit = threadIdx.x < DIGITS;
-    int total = 0, everywhere = 0;
+    int total = 0, before = 0, everywhere = 0;
     if (has_digit) {
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) total += counts[w][threadIdx.x];
-        const unsigned state = tile == 0 ? 2 * pass + 2 : 2 * pass + 1;
-        atomicExch(words_of(sums, tile) + threadIdx.x, state << 28 | (unsigned)total);
+        for (int w = 0; w < WARPS; ++w) total += counts[w * DIGITS + threadIdx.x];
+        unsigned* word = words_of(sums, tile) + threadIdx.x;
+        const unsigned own = 2 * pass + 1, sum = 2 * pass + 2;
+        atomicExch(word, (tile == 0 ? sum : own) << 28 | (unsigned)total);
         everywhere = counts_of(sums, pass)[threadIdx.x];
+        // At once, because tiles that come later walk over this one until its sum is there.
+        before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
+        if (tile != 0) atomicExch(word, sum << 28 | (unsigned)(before + total));
     }
     const int first = sum_before(total, warp_sums);
     if (has_digit) {
         int place = first;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
-            const int own = counts[w][threadIdx.x];
-            counts[w][threadIdx.x] = place;
+            const int own = counts[w * DIGITS + threadIdx.x];
+            counts[w * DIGITS + threadIdx.x] = place;
             place += own;
         }
     }
     const int start = sum_before(everywhere, warp_sums);
 #pragma unroll
-    for (int k = 0; k < ITEMS; ++k) tile_keys[counts[warp][keys[k] >> shift & 255] + ranks[k]] = keys[k];
-    if (has_digit) {
-        const unsigned before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
-        if (tile != 0) {
-            const unsigned state = 2 * pass + 2;
-            atomicExch(words_of(sums, tile) + threadIdx.x, state << 28 | (before + total));
-        }
-        shifts[threadIdx.x] = start + before - first;
-    }
+    for (int k = 0; k < ITEMS; ++k) tile_keys[counts[warp * DIGITS + (keys[k] >> shift & 255)] + ranks[k]] = keys[k];
+    if (has_digit) shifts[threadIdx.x] = start + before - first;
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {

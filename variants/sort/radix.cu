@@ -94,9 +94,9 @@
 // define    = { REORDER = "1" }
 // ///
 //
-// Four passes from the lowest to the highest digit, each of which keeps the order of equal digits. A pass reads the keys
-// twice and writes them once. The lanes of a warp that have the same digit learn about each other by eight votes. In
-// `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
+// Four passes from the lowest to the highest digit, each of which keeps the order of equal digits. A pass reads the
+// keys twice and writes them once. The lanes of a warp that have the same digit learn about each other by eight votes.
+// In `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
 // `radix_reordered` stores the keys of a digit together. Limit: HBM, 12 bytes per key and pass.
 
 constexpr int BLOCK = 256, DIGITS = 256, WARPS = BLOCK / 32;
@@ -125,7 +125,8 @@ __device__ __forceinline__ unsigned lanes_with(unsigned digit) {
     return lanes;
 }
 
-// Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's own.
+// Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's
+// own.
 __device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
     const unsigned lanes = lanes_with(digit), lower = lanes & ((1u << threadIdx.x % 32) - 1);
     int before = 0;

@@ -12,8 +12,8 @@
 // args   = ["x", "values", "indices", "cols", "k"]
 // ///
 //
-// Each pass reduces the keys that are smaller than the last result to their maximum. Limits: the row is read k times, by
-// one block.
+// Each pass reduces the keys that are smaller than the last result to their maximum. Limits: the row is read k times,
+// by one block.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

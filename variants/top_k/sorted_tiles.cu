@@ -14,8 +14,9 @@
 // args   = ["x", "values", "indices", "cols", "k"]
 // ///
 //
-// The row is read once. A bitonic network (Batcher, AFIPS 1968) sorts 2 * BLOCK keys, after which the first half has the
-// best so far. Limit: log2(2 * BLOCK) * (log2(2 * BLOCK) + 1) / 2 steps with a barrier each for every BLOCK elements.
+// The row is read once. A bitonic network (Batcher, AFIPS 1968) sorts 2 * BLOCK keys, after which the first half has
+// the best so far. Limit: log2(2 * BLOCK) * (log2(2 * BLOCK) + 1) / 2 steps with a barrier each for every BLOCK
+// elements.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;

@@ -5,7 +5,7 @@
 //     "coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled",
 //     "vectorised_access", "split_k", "compile_time_sizes",
 // ]
-// tune      = { BLOCK = [512, 256], ITEMS = [4, 2], SORT = [1024, 512], PARTS = [16, 8, 32, 1] }
+// tune      = { BLOCK = [512, 256, 128], SORT = [1024, 512, 256], PARTS = [16, 8, 32, 1] }
 // where     = ["SORT <= 4 * BLOCK", "SORT >= BLOCK"]
 // requires  = ["2 * k <= SORT"]
 // supports  = { dtype = ["f32", "bf16"] }
@@ -36,6 +36,7 @@ typedef Vector<T, LANES> Lanes;
 typedef Packed<T, LANES> Pack;
 typedef unsigned long long Key;
 constexpr int PLACES = SORT - K;  // for candidates
+constexpr int ITEMS = 4;          // loads in flight
 constexpr int CHUNK = (VECTORS + PARTS - 1) / PARTS;
 static_assert(ITEMS * LANES <= 32, "one bit per element of a thread");
 
@@ -71,12 +72,16 @@ __device__ __forceinline__ void sort_keys(Key* keys) {
 struct Best {
     Key* keys;
     int* count;
-    Key threshold = 0;
+    Key threshold;
 
-    __device__ __forceinline__ Best(Key* keys_, int* count_) : keys(keys_), count(count_) {
-        for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
+    // Begin with the first SORT keys, so that few of the others are candidates; `key(i)` is 0 after the last one.
+    template <class KeyOf>
+    __device__ __forceinline__ Best(Key* keys_, int* count_, const KeyOf& key) : keys(keys_), count(count_) {
+        for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = key(i);
         if (threadIdx.x == 0) *count = 0;
         __syncthreads();
+        sort_keys(keys);
+        threshold = keys[K - 1];
     }
 
     // Add those of each thread's elements that are among the best; `key(item)` is 0 for one that is not.
@@ -112,10 +117,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_parts(const T* __re
     // x [rows][VECTORS * LANES]; best [rows][PARTS][K], 0 where a part has fewer elements
     __shared__ Key keys[SORT];
     __shared__ int count;
-    Best own(keys, &count);
-    const Pack* row = reinterpret_cast<const Pack*>(x) + (size_t)blockIdx.y * VECTORS;
+    const T* elements = x + (size_t)blockIdx.y * VECTORS * LANES;
+    const Pack* row = reinterpret_cast<const Pack*>(elements);
     const int start = min(blockIdx.x * CHUNK, VECTORS), end = min(start + CHUNK, VECTORS);
-    for (int first = start; first < end; first += BLOCK * ITEMS) {
+    Best own(keys, &count, [&](int i) -> Key {
+        const int index = start * LANES + i;
+        return index < end * LANES ? key_of((float)elements[index], index) : 0;
+    });
+    for (int first = start + SORT / LANES; first < end; first += BLOCK * ITEMS) {
         Lanes loaded[ITEMS];
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
@@ -141,9 +150,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_best(const T* __res
     // x [rows][VECTORS * LANES]; best [rows][PARTS][K]; values, indices [rows][K]
     __shared__ Key keys[SORT];
     __shared__ int count;
-    Best own(keys, &count);
     const Key* source = best + (size_t)blockIdx.x * PARTS * K;
-    for (int first = 0; first < PARTS * K; first += BLOCK * ITEMS)
+    Best own(keys, &count, [&](int i) -> Key { return i < PARTS * K ? source[i] : 0; });
+    for (int first = SORT; first < PARTS * K; first += BLOCK * ITEMS)
         own.add<ITEMS>(
             [&](int item) -> Key {
                 const int i = first + item * BLOCK + threadIdx.x;

@@ -16,9 +16,9 @@
 // ///
 //
 // After n elements in random order, the next one is among the k best with a chance of k / n. Such candidates go to a
-// buffer in shared memory, which is sorted together with the best when it is half full. A candidate for which the buffer
-// has no place waits in its thread until after the sort. Limit: one block per row, so few rows leave most of the GPU
-// idle. Rows in ascending order are the slowest: all elements are candidates.
+// buffer in shared memory, which is sorted together with the best when it is half full. A candidate for which the
+// buffer has no place waits in its thread until after the sort. Limit: one block per row, so few rows leave most of the
+// GPU idle. Rows in ascending order are the slowest: all elements are candidates.
 #if BF16
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 T;
