@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError, matrix_product
+from opbench import Arrays, Operator, Tolerance, UsageError, matrix_product
 from opbench.kernels.tensors import Tensor
 
 MOST_K = 2**17 - 1
@@ -62,6 +62,10 @@ class Int8Matmul(Operator):
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The product by NumPy in float64, which represents all sums."""
         return matrix_product(a, b.T)
+
+    def tolerance(self, precision: str) -> Tolerance:
+        """Exact: sums of whole numbers are not rounded."""
+        return Tolerance(0.0, 0.0)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded numbers: all of 8 bits, or -8 to 8."""

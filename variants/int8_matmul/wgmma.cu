@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters that share copies of b"
+// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters may share copies of b"
 // builds_on = "mma"
 // mechanism = [
 //     "shared_memory_tile", "register_tile", "bank_conflict_free", "double_buffer", "tma", "tensor_core",
@@ -7,7 +7,8 @@
 // ]
 // product   = "s8"
 // tile      = { m = 128, n = "BN", k = 128 }
-// tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [2, 1] }
+// tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [1, 2] }
+// where     = ["BN == 256 or (GROUP, CLUSTER) == (8, 1)"]
 // requires  = ["k % 16 == 0 and n % 2 == 0"]
 // define.STAGES = "196608 // ((128 + BN) * 128)"
 // compute_capability = "9.0a"
@@ -26,9 +27,9 @@
 // ///
 //
 // One thread copies 128 numbers along k of both operands a stage; two warpgroups multiply 64 rows each, 32 numbers along
-// k in an instruction. A step needs its bytes in half the time of one in bf16, which L2 could not deliver: the two blocks
-// of a cluster each fetch half of b for both. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write
-// a sector. Limit: these stores, while which the tensor cores wait, and power. After CUTLASS's persistent schedules.
+// k in an instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A cluster of
+// two blocks may share the copies of b: a gain only for tiles of 128 columns, which need more bytes per product. Limit:
+// the stores, while which the tensor cores wait, and power. After CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/tma.cuh>

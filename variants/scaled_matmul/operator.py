@@ -110,6 +110,7 @@ class ScaledMatmul(Operator):
         pairs = [(a, b) for a in modes["a_dtype"] for b in modes["b_dtype"] if (a, b) != ("e4m3", "e4m3")]
         return [
             *(cls(m=m, n=n, k=k, scaling=scaling) for scaling in modes["scaling"] for m, n, k in sizes),
+            cls(m=64, n=136, k=1168, scaling="block"),
             *(
                 cls(m=m, n=n, k=k, scaling=scaling, a_dtype=a, b_dtype=b)
                 for scaling in modes["scaling"]

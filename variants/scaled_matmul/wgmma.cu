@@ -29,25 +29,27 @@
 // args    = ["map_a", "map_b", "map_out", "scale_a", "scale_b", "m", "n", "k"]
 //
 // [variant.wgmma]
-// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters that share copies of b"
+// title     = "wgmma on 8 bits, fed by TMA: a ring of stages, persistent blocks, clusters may share copies of b"
 // builds_on = "mma"
 // supports  = { scaling = ["tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
-// tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [2, 1] }
+// tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [1, 2] }
+// where     = ["BN == 256 or (GROUP, CLUSTER) == (8, 1)"]
 //
 // [variant.wgmma_promoted]
 // title     = "the same with sums of 128 k, which are scaled and added in float32 while the other warpgroup multiplies"
 // builds_on = "wgmma"
 // supports  = { scaling = ["block", "tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // define    = { PROMOTED = "1" }
-// tune      = { BN = [128], GROUP = [8, 16], CLUSTER = [2, 1] }
+// tune      = { BN = [128], GROUP = [8], CLUSTER = [1, 2], TURNS = [4, 8, 1] }
 // ///
 //
 // One thread copies 128 bytes of k of both operands a stage; two warpgroups multiply 64 rows each, with 32 k in an
-// instruction, twice what bf16 has in the same time. A step thus needs its bytes in half the time, which L2 could not
-// deliver: the two blocks of a cluster each fetch half of b for both. Scales are applied to the sums as they are stored,
-// by slabs of each warp and TMA. Hopper keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums
-// of 128 k in float32 registers, which is as precise as float32 sums in practice and what scales of blocks need anyway;
-// both sums must fit the registers, so its tiles have 128 columns. Limit: power, and the stores at the end of a tile.
+// instruction, twice what bf16 has in the same time. Scales are applied to the sums as they are stored, by slabs of each
+// warp and TMA. (A cluster of two blocks that share the copies of b gained nothing on an H100: L2 is not the limit.)
+// Hopper keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums of 128 k in float32 registers:
+// the error is that of 128 additions, whatever k is, and scales of blocks need it anyway. One set of sums is added while
+// the next is in flight; three sets must fit the registers, so that tiles have 128 columns. Scales are loaded as the
+// products are issued and used after them. Limit: the stores at the end of a tile; the additions of wgmma_promoted.
 // After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
@@ -91,34 +93,36 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         registers_up<consumer_registers>();
         const int first = (threadIdx.x / 128 - 1) * 64, lane = threadIdx.x % 32;
         const int line = first + threadIdx.x / 32 % 4 * 16;  // of the warp in its tile
-        float sum[1][BN / 2];
+        float sum[PROMOTED + 1][1][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
         walk.for_each_tile([&](TilePlace tile) {
             const int row = tile.row + line;
             const int top = min(row + lane / 4, m - 1), bottom = min(row + lane / 4 + 8, m - 1);
-            const auto multiply = [&](int step, unsigned a, int add) {
-                multiply_bytes<types>(sum, a + first * 128, a + 128 * 128, add);
+            const auto multiply = [&](auto& to, unsigned a, int add) {
+                multiply_bytes<types>(to, a + first * 128, a + 128 * 128, add);
             };
 #if PROMOTED
-            float total[BN / 2] = {}, of_top = 1.0f, of_bottom = 1.0f;
-            drain_promoted(
+            float total[BN / 2] = {}, of_a[2][2], of_b[2];
+            drain_promoted_in_turns<TURNS>(
                 ring, steps,
-                [&](int step, unsigned a) {
-                    if (BY_BLOCK) {  // fetched while the products run
-                        const float of_b = scale_b[tile.column / 128 * steps + step];
-                        of_top = scale_a[(size_t)step * m + top] * of_b;
-                        of_bottom = scale_a[(size_t)step * m + bottom] * of_b;
+                [&](auto set, int step, unsigned a) {
+                    if (BY_BLOCK) {  // arrive while the products run
+                        of_b[set.value] = scale_b[tile.column / 128 * steps + step];
+                        of_a[set.value][0] = scale_a[(size_t)step * m + top];
+                        of_a[set.value][1] = scale_a[(size_t)step * m + bottom];
                     }
-                    multiply(step, a, 0);
+                    multiply(sum[set.value], a, 0);
                 },
-                [&](int) {
+                [&](auto set, int) {
+                    const float above = BY_BLOCK ? of_a[set.value][0] * of_b[set.value] : 1.0f;
+                    const float below = BY_BLOCK ? of_a[set.value][1] * of_b[set.value] : 1.0f;
 #pragma unroll
-                    for (int i = 0; i < BN / 2; ++i) total[i] += sum[0][i] * (i / 2 % 2 ? of_bottom : of_top);
+                    for (int i = 0; i < BN / 2; ++i) total[i] += sum[set.value][0][i] * (i / 2 % 2 ? below : above);
                 });
             auto& result = total;
 #else
-            ring.drain(steps, [&](int step, unsigned a) { multiply(step, a, step > 0); });
-            auto& result = sum[0];
+            ring.drain(steps, [&](int step, unsigned a) { multiply(sum[0], a, step > 0); });
+            auto& result = sum[0][0];
 #endif
             if (!BY_BLOCK) {
                 const float above = scale_a[BY_ROW ? top : 0], below = scale_a[BY_ROW ? bottom : 0];

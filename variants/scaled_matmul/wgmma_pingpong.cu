@@ -6,38 +6,38 @@
 //     "warp_specialised", "persistent", "cluster",
 // ]
 // product   = "fp8"
-// tile      = { m = "BM", n = "BN", k = 128 }
+// tile      = { m = 128, n = 128, k = 128 }
 // supports  = { scaling = ["tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // requires  = ["k % 16 == 0 and n % 8 == 0"]
-// tune      = { BM = [128, 64], BN = [128, 256], GROUP = [8, 16], CLUSTER = [2, 1, 4] }
-// where     = ["BM * BN == 16384", "CLUSTER < 4 or BM == 64"]
+// tune      = { CLUSTER = [1, 2] }
 // compute_capability = "9.0a"
 //
 // [define]
 // A_E5M2 = "a_dtype == 'e5m2'"
 // B_E5M2 = "b_dtype == 'e5m2'"
 // BY_ROW = "scaling == 'row'"
-// STAGES = "196608 // ((BM + BN) * 128)"
+// GROUP  = "8"
+// STAGES = "6"
 //
 // [tensor_maps]
-// map_a   = { tensor = "a", box = [128, "BM"] }
-// map_b   = { tensor = "b", box = [128, "BN // CLUSTER"] }
+// map_a   = { tensor = "a", box = [128, 128] }
+// map_b   = { tensor = "b", box = [128, "128 // CLUSTER"] }
 // map_out = { tensor = "out", box = [64, 16] }
 //
 // [[launch]]
 // kernel  = "scaled_matmul_pingpong"
-// grid    = ["min(sm_count // CLUSTER, cdiv(m, BM * CLUSTER) * cdiv(n, BN)) * CLUSTER"]
+// grid    = ["min(sm_count // CLUSTER, cdiv(m, 128 * CLUSTER) * cdiv(n, 128)) * CLUSTER"]
 // block   = [384]
 // cluster = ["CLUSTER"]
-// shared  = "STAGES * ((BM + BN) * 128 + 16) + 32768 + 16"
+// shared  = "STAGES * (256 * 128 + 16) + 32768 + 16"
 // args    = ["map_a", "map_b", "map_out", "scale_a", "scale_b", "m", "n", "k"]
 // ///
 //
 // In wgmma both warpgroups share a tile, and the tensor cores wait while it is scaled and stored. Products of 8 bits take
 // half the time of those of 16, so this share is twice as large. Here a tile belongs to one warpgroup, and the other one
-// multiplies meanwhile. A tile is half as large, as its sums must fit the registers of one warpgroup, so that L2 delivers
-// more bytes per product, which the blocks of a cluster make up for by sharing copies of b. Limit: power. Idea: CUTLASS's
-// ping-pong schedule.
+// multiplies meanwhile. A tile has half the columns, as its sums must fit the registers of one warpgroup, so that L2
+// delivers a third more bytes per product. (Tiles of 64 x 256 and clusters of two and four blocks were slower on an
+// H100.) Limit: power. Idea: CUTLASS's ping-pong schedule.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>
@@ -45,8 +45,8 @@
 using namespace opbench;
 
 constexpr Bytes types = float_bytes(A_E5M2, B_E5M2);
-typedef Ring<STAGES, (BM + BN) * 128, CLUSTER, 1> Stages;
-typedef Tiles<BM, BN, GROUP, CLUSTER> Walk;
+typedef Ring<STAGES, 256 * 128, CLUSTER, 1> Stages;
+typedef Tiles<128, 128, GROUP, CLUSTER> Walk;
 
 // a [m][k], b [n][k], out [m][n]; scales: see operator.py
 extern "C" __global__ void __launch_bounds__(ring_threads, 1)
@@ -71,29 +71,29 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         if (threadIdx.x == 0)
             walk.for_each_tile([&](TilePlace tile) {
                 ring.fill(steps, [&](int step, unsigned a, unsigned full) {
-                    constexpr int share = BN / CLUSTER;  // each block fetches this part of b for all
+                    constexpr int share = 128 / CLUSTER;  // each block fetches this part of b for all
                     const int own = walk.rank * share;
                     load(a, &map_a, full, step * 128, tile.row);
-                    load_for_all<CLUSTER>(a + (BM + own) * 128, &map_b, full, step * 128, tile.column + own);
+                    load_for_all<CLUSTER>(a + (128 + own) * 128, &map_b, full, step * 128, tile.column + own);
                 });
             });
     } else {
         registers_up<consumer_registers>();
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-        float sum[BM / 64][BN / 2];
+        float sum[2][64];
         EpilogueSmem<> out_slabs(slabs);
         turns.for_each_tile(walk, ring, steps, [&](TilePlace tile) {
             ring.drain(steps, [&](int step, unsigned a) {
-                multiply_bytes<types>(sum, a, a + BM * 128, step > 0);
+                multiply_bytes<types>(sum, a, a + 128 * 128, step > 0);
                 if (step == steps - 1) turns.end();
             });
 #pragma unroll
-            for (int i = 0; i < BM / 64; ++i) {
+            for (int i = 0; i < 2; ++i) {
                 const int row = tile.row + i * 64 + warp * 16;
                 const int top = min(row + lane / 4, m - 1), bottom = min(row + lane / 4 + 8, m - 1);
                 const float above = scale_a[BY_ROW ? top : 0], below = scale_a[BY_ROW ? bottom : 0];
 #pragma unroll
-                for (int j = 0; j < BN / 2; ++j) {
+                for (int j = 0; j < 64; ++j) {
                     const int at = BY_ROW ? min(tile.column + j / 4 * 8 + lane % 4 * 2 + j % 2, n - 1) : 0;
                     sum[i][j] *= (j / 2 % 2 ? below : above) * scale_b[at];
                 }

@@ -73,4 +73,46 @@ __device__ __forceinline__ void drain_promoted(Ring<stages, stage_bytes, blocks,
     }
 }
 
+// The same with two sets of sums: one is promoted while the other one is in flight. multiply and promote take the set,
+// a Choice. After `turns` steps, an even number, none is in flight, as ptxas serialises wgmma whose sums are read in the
+// next turn of a loop. With one turn, the second set is not used.
+template <int turns, int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
+__device__ __forceinline__ void drain_promoted_in_turns(Ring<stages, stage_bytes, blocks, readers, copied>& ring,
+                                                        int steps, const Multiply& multiply, const Promote& promote) {
+    const auto issue = [&](auto set, int step) {
+        wait_for(ring.full + 8 * ring.stage, ring.phase);
+        wgmma_fence();
+        multiply(set, step, ring.memory + ring.stage * stage_bytes);
+        wgmma_commit();
+        const unsigned stage = ring.stage;
+        ring.advance();
+        return stage;
+    };
+    static_assert(turns == 1 || turns % 2 == 0, "the last step of all turns has the second set");
+    int step = 0;
+    for (; turns > 1 && step + turns <= steps; step += turns) {
+        unsigned before = issue(Choice<false>(), step);
+#pragma unroll
+        for (int turn = 1; turn < turns; ++turn) {
+            const unsigned now = turn % 2 ? issue(Choice<true>(), step + turn) : issue(Choice<false>(), step + turn);
+            wgmma_wait<1>();
+            ring.give_back(before);
+            if (turn % 2)
+                promote(Choice<false>(), step + turn - 1);
+            else
+                promote(Choice<true>(), step + turn - 1);
+            before = now;
+        }
+        wgmma_wait<0>();
+        ring.give_back(before);
+        promote(Choice<true>(), step + turns - 1);
+    }
+    for (; step < steps; ++step) {
+        const unsigned now = issue(Choice<false>(), step);
+        wgmma_wait<0>();
+        ring.give_back(now);
+        promote(Choice<false>(), step);
+    }
+}
+
 }  // namespace opbench
