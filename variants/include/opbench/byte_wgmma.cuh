@@ -74,8 +74,8 @@ __device__ __forceinline__ void drain_promoted(Ring<stages, stage_bytes, blocks,
 }
 
 // The same with two sets of sums: one is promoted while the other one is in flight. multiply and promote take the set,
-// a Choice. After `turns` steps, an even number, none is in flight, as ptxas serialises wgmma whose sums are read in the
-// next turn of a loop. With one turn, the second set is not used.
+// a Choice. After `turns` steps, an even number, none is in flight, as ptxas serialises wgmma whose sums are read in
+// the next turn of a loop. With one turn, the second set is not used.
 template <int turns, int stages, int stage_bytes, int blocks, int readers, int copied, class Multiply, class Promote>
 __device__ __forceinline__ void drain_promoted_in_turns(Ring<stages, stage_bytes, blocks, readers, copied>& ring,
                                                         int steps, const Multiply& multiply, const Promote& promote) {
