@@ -17,6 +17,7 @@ from opbench.networks.records.training import read_training
 from opbench.records import to_json
 from opbench.report.selftest import read_selftest
 from opbench.results.book import read_book
+from opbench.results.experiment import read_experiments
 from opbench.results.files import FILE, read_lines, read_run, run_files
 from opbench.results.tuning import FILE as SEARCH
 from opbench.results.tuning import read_tuning
@@ -65,6 +66,12 @@ def test_a_run_keeps_its_header_and_its_ceilings(path: Path) -> None:
         assert run.ceilings
         assert missing({key: of for key, of in line.items() if key != "type"}, run.ceilings.to_json()) == []
     assert len(run.results) == len({line["case"] for line in lines if line["type"] == "result"})
+
+
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("experiments.jsonl")), ids=named)
+def test_experiments(path: Path) -> None:
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert missing(written, json.loads(json.dumps([one.to_json() for one in read_experiments(path)]))) == []
 
 
 @pytest.mark.parametrize("path", sorted(REPORTS.rglob("selftest.json")), ids=named)

@@ -17,16 +17,17 @@ NAMES = {
     "matrix": "matrix instructions",
     "atomics": "atomics",
 }
+NO_CONFLICTS = "no-conflicts"
 REASONS = {
     "feeds-address": "other addresses depend on them",
     "feeds-branch": "branches depend on them",
-    "stored-address": "a kernel reads what they store as addresses",
+    "stored-address": "their values reach memory that a kernel reads as addresses",
     "waits": "they wait for other threads",
     "another-thread-waits": "another thread waits for them",
     "mbarrier": "an mbarrier counts or needs them",
     "unknown-space": "their address may lie in any memory",
     "not-understood": "opbench does not know how to replace them",
-    "no-conflicts": "the emulator counts no bank conflicts of theirs",
+    NO_CONFLICTS: "the emulator counts no bank conflicts of theirs",
     "joined": "the assembler joins or repeats accesses, and cannot at other addresses",
     "too-small": "shared memory has no room for 32 lanes side by side",
     "not-assembled": "ptxas rejects the kernel without them",
@@ -75,7 +76,8 @@ def _row(cost: ClassCost, total_s: float | None) -> list[str]:
     lines = ", ".join(f"{line} ({count})" for line, count in list(cost.lines.items())[:MOST_LINES])
     counts = [str(cost.instructions), lines]
     if cost.exposed_s is None or total_s is None or cost.without_s is None:
-        return [NAMES[cost.name], "not measurable" if cost.reason else "–", "–", "–", "–", *counts]
+        why = "none" if cost.reason == NO_CONFLICTS else "not measurable" if cost.reason else "–"
+        return [NAMES[cost.name], why, "–", "–", "–", *counts]
     bound = "≤ " if cost.upper_bound else "≥ " if cost.lower_bound else ""
     interval = f"{_signed(cost.low_s)} to {_signed(cost.high_s)}"
     share = units.percent(cost.exposed_s / total_s).replace("-", "−")
@@ -118,14 +120,13 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
     if cost.reason == "joined":
         yield f"not measurable: {REASONS[cost.reason]}"
     if cost.high_s is not None and cost.high_s < 0:
-        yield "nothing is exposed: the instructions in their place take longer"
+        yield "nothing is exposed: what takes their place costs more time"
+    total = cost.instructions + sum(one.instructions for one in cost.kept)
     for reason in dict.fromkeys(one.reason for one in cost.kept):
         kept = [one for one in cost.kept if one.reason == reason]
         count, lines = sum(one.instructions for one in kept), ", ".join(one.line for one in kept[:MOST_LINES])
-        kind = (
-            "not measurable" if cost.reason == reason else f"{count} of {count + cost.instructions} instructions stay"
-        )
-        yield f"{kind}: {REASONS[reason]} (line {lines})"
+        kind = "all" if count == total else f"{count} of {total}"
+        yield f"{kind} instructions stay: {REASONS[reason]} ({'lines' if kept[1:] else 'line'} {lines})"
     if cost.upper_bound:
         yield f"an upper bound: the assembler also removed {', '.join(cost.upper_bound)}"
     elif cost.rolled:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
-from opbench.records import JSON
+from opbench.errors import UsageError
+from opbench.records import JSON, from_json
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
@@ -142,14 +145,36 @@ ORIGINAL = "original"
 
 def with_times(cost: ClassCost, original: Measurement, without: Measurement) -> ClassCost:
     """Return a class with the time that it exposes."""
-    exposed, interval = stats.median_sum([(1, original.samples_s), (-1, without.samples_s)])
-    return replace(cost, without_s=without.median_s, exposed_s=exposed, low_s=interval.low, high_s=interval.high)
+    exposed, low, high = _sum([(1, original.samples_s), (-1, without.samples_s)])
+    return replace(cost, without_s=without.median_s, exposed_s=exposed, low_s=low, high_s=high)
 
 
 def pair_cost(names: tuple[str, str], times: Mapping[str, Sequence[float]]) -> PairCost:
     """Return two classes removed together, from the samples by name; the pair's are named "one+two"."""
     one, two = names
     both = times[f"{one}+{two}"]
-    exposed, _ = stats.median_sum([(1, times[ORIGINAL]), (-1, both)])
-    overlap, interval = stats.median_sum([(1, times[one]), (1, times[two]), (-1, both), (-1, times[ORIGINAL])])
-    return PairCost(names, exposed, overlap, interval.low, interval.high)
+    exposed, _, _ = _sum([(1, times[ORIGINAL]), (-1, both)])
+    return PairCost(names, exposed, *_sum([(1, times[one]), (1, times[two]), (-1, both), (-1, times[ORIGINAL])]))
+
+
+def _sum(terms: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, float]:
+    """Return a sum of medians and its interval, to a tenth of a nanosecond, as samples are."""
+    total, interval = stats.median_sum(terms)
+    return round(total, 10), round(interval.low, 10), round(interval.high, 10)
+
+
+def read_experiments(path: Path) -> list[Experiment]:
+    """Return the experiments in a file of JSON lines, such as the output of `--json`.
+
+    Raises UsageError for a file without an experiment.
+    """
+    try:
+        values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+        return [from_json(Experiment, value) for value in values]
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path}: holds no experiments: {error}; opbench explain CASE --experiment --json writes them",
+            kind="no-experiments",
+            subject=path,
+            cause=error,
+        ) from None

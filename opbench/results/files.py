@@ -2,7 +2,8 @@
 
 Format history of results.jsonl (the first line's "format"):
     1   first line {"type": "run"}; then {"type": "result"}, {"type": "ceilings"}, {"type": "counters"}, {"type": "end"}
-        and, since the cpu backend counts, {"type": "traffic"}; in a run on several GPUs a {"type": "device"} for each
+        and, since the cpu backend counts, {"type": "traffic"}; in a run on several GPUs a {"type": "device"} for each;
+        {"type": "experiment"} for knock-outs, which are no results
 """
 
 from __future__ import annotations

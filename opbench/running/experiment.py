@@ -109,7 +109,7 @@ def assemble_knockouts(
             costs[name] = ClassCost(name, len(removal.taken), removal.lines(own), kept, reason=reason)
     found = Assembled(case, knockout, arch, costs)
     try:
-        found.assembler = "ptxas {}.{}".format(*assembler().version)
+        found.assembler = "ptxas {}.{}".format(*assembler(arch).version)
     except EnvironmentFault as error:
         found.missing = str(error)
         return found

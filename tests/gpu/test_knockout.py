@@ -6,6 +6,7 @@ import datetime
 import os
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ from support.needs import needs_nvrtc
 def no_ptxas() -> str:
     """Why nothing can be assembled here, else empty."""
     try:
-        assembler()
+        assembler("sm_90a")
     except EnvironmentFault as error:
         return str(error)
     return ""
@@ -324,14 +325,16 @@ def test_what_the_assembler_rejects_is_a_compile_error() -> None:
         assemble(kernel("ld.global.f32 %nothing, [%rd4];"), "sm_80", "kernel")
 
 
-def test_without_an_assembler_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(assembling, "_asked", lambda path: None)
-    assembler.cache_clear()
-    try:
-        with refuses("missing-extra", "ptxas", error=EnvironmentFault):
-            assembler()
-    finally:
-        assembler.cache_clear()
+def test_without_an_assembler_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembling, "assemblers", lambda: ())
+    with refuses("missing-extra", "ptxas", error=EnvironmentFault):
+        assembler("sm_90")
+
+
+def test_cuda_12_assembles_for_gpus_that_cuda_13_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (assembling.Assembler(Path("ptxas"), version) for version in ((12, 9), (13, 0)))
+    monkeypatch.setattr(assembling, "assemblers", lambda: (old, new))
+    assert (assembler("sm_61"), assembler("sm_75"), assembler("sm_90a")) == (old, new, new)
 
 
 # Shipped kernels --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from opbench.backend.environment import Environment
 from opbench.checking import experiment as timing_room
 from opbench.checking.checking import Session
 from opbench.checking.experiment import KnockOutTimes, time_cubins
+from opbench.cli.explain import explain_command
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
 from opbench.gpu.compile.knockout import GLOBAL_LOADS, GLOBAL_STORES, KnockOut
 from opbench.gpu.driver import CudaBackend
@@ -28,8 +31,9 @@ from opbench.results.experiment import (
     KeptLine,
     MachineCodeChange,
     pair_cost,
+    read_experiments,
 )
-from opbench.results.files import read_run
+from opbench.results.files import RunWriter, read_lines, read_run
 from opbench.running import experiment as room
 from opbench.running.experiment import Assembled, Bench, run_experiments
 from opbench.running.protocol import Open, Started, TimeCubins
@@ -185,7 +189,7 @@ def test_the_table_marks_bounds_and_what_is_not_measurable() -> None:
     found = Experiment("a case", "sm_90", "ptxas 13.0", True, classes, (), "measured", "H100", 10e-6, 9.9e-6, 10.1e-6)
     text = "\n".join(experiment_lines(found))
     assert re.search(r"global loads +4\.00 µs +≤ 6\.00 µs +5\.90 µs to 6\.10 µs +60 % +4  9 \(4\)", text)
-    assert text.count("not measurable") == 4 and "stopped after 20 s" in text and "an upper bound" in text
+    assert text.count("not measurable") == 3 and "stopped after 20 s" in text and "an upper bound" in text
     assert "1 of 5 instructions stay" in text and "20 registers a thread" in text
 
 
@@ -208,7 +212,7 @@ def test_without_a_gpu_the_classes_are_counted_and_the_error_says_what_is_missin
 
 @needs_nvrtc
 def test_a_missing_assembler_leaves_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
+    def missing(arch: str) -> None:
         raise EnvironmentFault("no ptxas")
 
     monkeypatch.setattr(room, "assembler", missing)
@@ -233,6 +237,34 @@ def test_other_cases_are_timed_after_one_that_fails(monkeypatch: pytest.MonkeyPa
     with refuses("not-right"):
         run_experiments(["relu/scalar", "transpose/shared"], "", "h100", CATALOG, shown.append, lambda text: None)
     assert [one.case.partition("[")[0] for one in shown] == ["transpose/shared"] and shown[0].total_s
+
+
+@needs_nvrtc
+def test_the_command_prints_what_it_counts(tmp_path: Path) -> None:
+    done = CliRunner().invoke(explain_command, ["relu/scalar", "--experiment", "--json", "--gpu", "h100"])
+    assert isinstance(done.exception, EnvironmentFault)
+    (tmp_path / "counted.jsonl").write_text(done.stdout)
+    (found,) = read_experiments(tmp_path / "counted.jsonl")
+    assert json.loads(done.stdout) == json.loads(json.dumps(found.to_json())) and found.arch == "sm_90"
+
+
+def test_a_file_without_experiments_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.jsonl").write_text('{"case": 3}\n')
+    with refuses("no-experiments", "other.jsonl"):
+        read_experiments(tmp_path / "other.jsonl")
+
+
+@pytest.mark.parametrize(("source", "stored"), [("measured", True), ("counted", False)])
+def test_experiments_are_stored_in_the_folder_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, stored: bool
+) -> None:
+    found = replace(run(monkeypatch, FakeWorker(), "global-loads", "global-stores"), source=source)
+    monkeypatch.setattr(room, "run_experiments", lambda names, pattern, gpu, catalog, show, note: show(found))
+    done = CliRunner().invoke(explain_command, ["relu/scalar", "--experiment", "--run", str(tmp_path)])
+    assert done.exit_code == 0 and "global loads" in done.stdout
+    lines = [line for _, line in read_lines(tmp_path / "results.jsonl")] if stored else []
+    assert [line["type"] for line in lines] == ["experiment"] * stored
+    assert stored or not (tmp_path / "results.jsonl").exists()
 
 
 # On a driver of host memory ---------------------------------------------------------------------------------------
@@ -275,11 +307,7 @@ def test_the_cpu_backend_has_no_clock() -> None:
 
 
 def test_a_run_keeps_its_results_next_to_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opbench.results.files import RunWriter
-
     source = ROOT / "reports/h100/triton"
-    import gzip
-
     (tmp_path / "results.jsonl").write_bytes(gzip.decompress((source / "results.jsonl.gz").read_bytes()))
     before = read_run(tmp_path)
     writer = RunWriter(tmp_path)

@@ -18,6 +18,8 @@ from opbench.gpu.compile import nvrtc
 from opbench.paths import MissingExtra
 
 LIMIT_S = 300.0
+OLDEST = 75
+"""The oldest compute capability, times ten, for which CUDA 13 assembles; CUDA 12 goes back to 50."""
 _VERSION = re.compile(r"release (\d+)\.(\d+)")
 _NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
 _PTX_VERSION = re.compile(r"^\.version\s+[\d.]+", re.MULTILINE)
@@ -31,17 +33,23 @@ class Assembler:
     version: tuple[int, int]
 
 
+def assembler(arch: str) -> Assembler:
+    """Return the newest ptxas for an architecture such as "sm_90a"; raises EnvironmentFault with the remedy."""
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    able = [one for one in assemblers() if number >= OLDEST or one.version < (13, 0)]
+    if not able:
+        raise not_installed()
+    return max(able, key=lambda one: one.version)
+
+
 @functools.cache
-def assembler() -> Assembler:
-    """Return the newest ptxas; raises EnvironmentFault with the remedy."""
+def assemblers() -> tuple[Assembler, ...]:
+    """Return every ptxas of this machine."""
     places = [path for root in nvrtc.wheel_roots() for path in root.glob("*/bin/ptxas")]
     if on_path := shutil.which("ptxas"):
         places.append(Path(on_path))
     places += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
-    found = [one for path in dict.fromkeys(places) if (one := _asked(path))]
-    if not found:
-        raise not_installed()
-    return max(found, key=lambda one: one.version)
+    return tuple(one for path in dict.fromkeys(places) if (one := _asked(path)))
 
 
 def not_installed() -> MissingExtra:
@@ -66,7 +74,7 @@ def assemble(ptx: str, arch: str, name: str) -> Path:
 
     An assembler that is older than the PTX gets the PTX as its own version, because only few instructions are new.
     """
-    tool = assembler()
+    tool = assembler(arch)
     digest = hashlib.sha256("\0".join((ptx, arch, str(tool.version))).encode()).hexdigest()[:24]
     cubin = paths.cache_folder("cubin") / f"{name}-{arch}-{digest}.ptxas.cubin"
     if cubin.exists():
