@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from evidence import ROOT
+from opbench.networks.records.network import is_network, read_network
 from opbench.networks.records.training import is_training, read_training
 from opbench.results.files import read_run, run_file
 from opbench.results.rows import rows
@@ -98,9 +100,17 @@ def measured(source: Path) -> Measured:
         return _rates_of_run(source.parent) if run_file(source.parent).exists() else measured(source.parent)
     if is_training(source):
         return Measured(frozenset(_times_of_training(source)))
+    if source.suffix == ".jsonl":
+        return Measured(
+            frozenset(time for line in source.read_text().splitlines() for time in _times_in(json.loads(line)))
+        )
+    if is_network(source):
+        return Measured(frozenset(_times_of_network(source)))
     if source.is_file() or run_file(source).exists():
         return Measured()  # tables quote the README of a ladder, and `opbench ladder --check` compares that with runs
-    return _union(map(measured, (path for path in source.iterdir() if path.is_dir() or path.suffix == ".txt")))
+    return _union(
+        map(measured, (path for path in source.iterdir() if path.is_dir() or path.suffix in (".txt", ".jsonl")))
+    )
 
 
 def _union(parts: Iterable[Measured]) -> Measured:
@@ -113,12 +123,30 @@ def _rates_of_run(folder: Path) -> Measured:
     return Measured(frozenset(one.flops_per_s for one in times if one and one.flops_per_s))
 
 
+def _times_in(value: Any) -> Iterable[float]:
+    """Yield the times of a record: numbers under names that end in `_s`."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if name.endswith("_s") and isinstance(inner, int | float):
+            yield inner
+        yield from _times_in(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from _times_in(inner)
+
+
 def _times_of_training(folder: Path) -> Iterable[float]:
     record = read_training(folder)
     if record.times.hot:  # as the table of trainings
         yield record.times.hot.median_s
     if record.exchange:
         yield from (record.exchange.step_s, record.exchange.alone_s)
+
+
+def _times_of_network(folder: Path) -> Iterable[float]:
+    record = read_network(folder)
+    peers = [peer.times.median_s for peer in record.peers.values() if peer.times]
+    choices = record.attribution.alternatives if record.attribution else ()
+    saved = [abs(choice.difference.value) for choice in choices if choice.difference]
+    return [*peers, *saved, *([record.total.median_s] if record.total else [])]
 
 
 SECTIONS = sections()
