@@ -28,9 +28,9 @@
 // wgmma takes 64 rows of its first operand from registers: the weights, in the order in which the instruction wants
 // them. Each lane reads its two rows of a group whole, which the four lanes of a row share as a broadcast, and selects
 // its bytes by a permutation. A warpgroup unpacks a group of 128 along k, multiplies it, and adds the scaled sums in
-// float32; as the warpgroups do not wait for each other, one unpacks and adds while the other one multiplies. The result
-// has the order of its transpose, in which stmatrix writes it to slabs for TMA. Limit: the instructions that unpack and
-// add, beside the tensor cores. Idea: Machete (Neural Magic, 2024).
+// float32; as the warpgroups do not wait for each other, one unpacks and adds while the other one multiplies. The
+// result has the order of its transpose, in which stmatrix writes it to slabs for TMA. Limit: the instructions that
+// unpack and add, beside the tensor cores. Idea: Machete (Neural Magic, 2024).
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/packed_weights.cuh>

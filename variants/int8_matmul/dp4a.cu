@@ -15,8 +15,8 @@
 //
 // dp4a multiplies four bytes by four bytes and adds the products to a sum of 32 bits: a quarter of the instructions and
 // of the loads. Tiles in shared memory hold words of four neighbours along k, stored [k][row], so that a thread's four
-// rows are one vector, and rows are swizzled by k, so that a warp stores to 32 banks. Rows whose length 4 does not divide
-// are loaded byte by byte. Limit: the CUDA cores' rate of dp4a, a fraction of that of the tensor cores.
+// rows are one vector, and rows are swizzled by k, so that a warp stores to 32 banks. Rows whose length 4 does not
+// divide are loaded byte by byte. Limit: the CUDA cores' rate of dp4a, a fraction of that of the tensor cores.
 
 // The place of a row in the line of the tile that has word `word` of each row.
 __device__ __forceinline__ int swizzled(int row, int word) { return row ^ word % 8 * 4; }

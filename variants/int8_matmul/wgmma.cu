@@ -26,10 +26,10 @@
 // args    = ["map_a", "map_b", "out", "m", "n", "k"]
 // ///
 //
-// One thread copies 128 numbers along k of both operands a stage; two warpgroups multiply 64 rows each, 32 numbers along
-// k in an instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A cluster of
-// two blocks may share the copies of b: a gain only for tiles of 128 columns, which need more bytes per product. Limit:
-// the stores, while which the tensor cores wait, and power. After CUTLASS's persistent schedules.
+// One thread copies 128 numbers along k of both operands a stage; two warpgroups multiply 64 rows each, 32 numbers
+// along k in an instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A
+// cluster of two blocks may share the copies of b: a gain only for tiles of 128 columns, which need more bytes per
+// product. Limit: the stores, while which the tensor cores wait, and power. After CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/tma.cuh>

@@ -28,11 +28,11 @@
 // ///
 //
 // The tensor cores multiply the eight bits as they are stored; nothing is converted. A fragment has the layout of a
-// 16-bit one, with two numbers in the place of one, so ldmatrix and the loop of the bf16 variants serve unchanged. Scales
-// of rows are applied to the sums once; scales of blocks change every 128 k, which is one step, after which the sums are
-// scaled and added in float32. Limit: Hopper has these instructions for wgmma only, and runs mma.sync of 8-bit floats by
-// converting them to f16 in registers; the warps' tiles are small to leave room for these. Idea of the promotion:
-// DeepSeek-V3 Technical Report (2024).
+// 16-bit one, with two numbers in the place of one, so ldmatrix and the loop of the bf16 variants serve unchanged.
+// Scales of rows are applied to the sums once; scales of blocks change every 128 k, which is one step, after which the
+// sums are scaled and added in float32. Limit: Hopper has these instructions for wgmma only, and runs mma.sync of 8-bit
+// floats by converting them to f16 in registers; the warps' tiles are small to leave room for these. Idea of the
+// promotion: DeepSeek-V3 Technical Report (2024).
 
 #include <opbench/byte_mma.cuh>
 #include <opbench/epilogue.cuh>
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const int steps = (k + 127) / 128;
     const int row0 = m0 + warp.m + threadIdx.x % 32 / 4, col0 = n0 + warp.n + threadIdx.x % 4 * 2;
     Tile::Sums sum = {};
-    // Call use(sum's place, scale(row, column)) for each sum of the thread; rows and columns beyond the edges are the last.
+    // Call use(sum's place, scale(row, column)) for each sum of the thread; beyond the edges, of the last row or column.
     const auto for_each_sum = [&](const auto& scale, const auto& use) {
 #pragma unroll
         for (int i = 0; i < Tile::tm * Tile::tn * 4; ++i) {

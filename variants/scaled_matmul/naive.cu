@@ -17,9 +17,9 @@
 // block  = [32, "ROWS"]
 // ///
 //
-// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one byte for the warp, and each lane
-// reads another row of b. A sum of 128 numbers is scaled before it is added if blocks have scales of their own; other
-// scales are applied once. Limit: two loads of a byte and two conversions per multiply-add.
+// The first variant. Lanes of a warp are columns of out: stores are coalesced, a is one byte for the warp, and each
+// lane reads another row of b. A sum of 128 numbers is scaled before it is added if blocks have scales of their own;
+// other scales are applied once. Limit: two loads of a byte and two conversions per multiply-add.
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
