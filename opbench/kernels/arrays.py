@@ -63,47 +63,35 @@ def from_bf16(bits: np.ndarray) -> np.ndarray:
 
 
 FLOAT8: Mapping[str, tuple[int, int, int]] = {"e4m3": (3, 7, 0x7E), "e5m2": (2, 15, 0x7B)}
-"""For each float of 8 bits: bits of its fraction, bias of its exponent, and the bits of its largest number."""
+"""For each float of 8 bits: bits of its fraction, bias of its exponent, and the bits of its largest number.
 
-
-@functools.cache
-def float8_numbers(kind: str) -> np.ndarray:
-    """Return the float32 number of each of the 256 patterns of a float of 8 bits.
-
-    e4m3 has no infinity, and NaN as 0x7f and 0xff; e5m2 has both, as IEEE 754 numbers do.
-    """
-    digits, bias, largest = FLOAT8[kind]
-    bits = np.arange(128)
-    exponent, fraction = bits >> digits, bits & ((1 << digits) - 1)
-    whole = np.where(exponent > 0, fraction + (1 << digits), fraction)
-    positive = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - bias - digits)
-    positive[largest + 1 :] = np.nan
-    if kind == "e5m2":
-        positive[largest + 1] = np.inf
-    return np.concatenate([positive, -positive]).astype(np.float32)
-
-
-@functools.cache
-def _float8_limits(kind: str) -> np.ndarray:
-    """Return for each positive pattern but the largest the greatest float64 that rounds to it, ties to even."""
-    positive = float8_numbers(kind)[: FLOAT8[kind][2] + 1].astype(np.float64)
-    middle = (positive[:-1] + positive[1:]) / 2
-    odd = np.arange(middle.size) % 2 == 1
-    return np.where(odd, np.nextafter(middle, 0.0), middle)
+e4m3 has no infinity, and NaN as 0x7f and 0xff; e5m2 has both, as IEEE 754 numbers do.
+"""
 
 
 def to_float8(values: np.ndarray, kind: str) -> np.ndarray:
     """Return the 8 bits of each number in e4m3 or e5m2, rounded to nearest, ties to even, and at most the largest."""
+    digits, bias, most = FLOAT8[kind]
     wide = values.astype(np.float64)
-    bits = np.searchsorted(np.asarray(_float8_limits(kind), like=wide), abs(wide)).astype(np.uint8)
-    bits[np.isnan(wide)] = 0x7F
-    return bits | (np.signbit(wide).astype(np.uint8) << 7)
+    largest = np.ldexp(2.0**digits + most % 2**digits, (most >> digits) - bias - digits)
+    size = np.where(np.isnan(wide), 0.0, np.minimum(abs(wide), largest))
+    exponent = np.frexp(np.maximum(size, 2.0 ** (1 - bias)))[1] - 1
+    # A fraction that is rounded up to the next power of two adds 1 to the exponent, which lies before it.
+    bits = np.rint(np.ldexp(size, digits - exponent)).astype(np.int32) + (exponent + bias - 1) * 2**digits
+    bits = np.where(np.isnan(wide), 0x7F, bits) + np.where(np.signbit(wide), 0x80, 0)
+    return bits.astype(np.uint8)
 
 
 def from_float8(bits: np.ndarray, kind: str) -> np.ndarray:
     """Return the float32 number of each pattern of 8 bits in e4m3 or e5m2."""
-    numbers: np.ndarray = np.asarray(float8_numbers(kind), like=bits)[bits]
-    return numbers
+    digits, bias, most = FLOAT8[kind]
+    size = bits.astype(np.uint32) & 0x7F
+    # In the place of a float32's exponent and fraction they are a number that a power of two makes the right one.
+    numbers = (size << (23 - digits)).view(np.float32) * np.float32(2.0 ** (127 - bias))
+    numbers = np.where(size > most, np.float32(np.nan), numbers)
+    if kind == "e5m2":
+        numbers = np.where(size == most + 1, np.float32(np.inf), numbers)
+    return np.where(bits >= 0x80, -numbers, numbers)
 
 
 MOST_SLICES, WIDE_BITS = 8, 72

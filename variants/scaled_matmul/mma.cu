@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const int steps = (k + 127) / 128;
     const int row0 = m0 + warp.m + threadIdx.x % 32 / 4, col0 = n0 + warp.n + threadIdx.x % 4 * 2;
     Tile::Sums sum = {};
-    // Call use(sum's place, scale(row, column)) for each sum of the thread; beyond the edges, of the last row or column.
+    // Call use(sum's place, scale(row, column)) for each sum of the thread, beyond the edges of the last ones.
     const auto for_each_sum = [&](const auto& scale, const auto& use) {
 #pragma unroll
         for (int i = 0; i < Tile::tm * Tile::tn * 4; ++i) {
