@@ -45,18 +45,20 @@ def read_run(folder: str | Path) -> Run:
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
     """Return the figures of a run's report by name, such as "matmul-1"; the report saves the same figures as PNG.
 
-    For a network they are "timeline" and "memory", read from the folder of the run. `gpu` names the model whose peaks
-    are used if the run has no measured ones.
+    For a network they are "timeline", "memory" and, with `--attribution`, "attribution", read from the run's folder.
+    `gpu` names the model whose peaks are used if the run has no measured ones.
     """
     from opbench import report
 
     if not run.of_network:
         return report.figures(run, gpu)
+    from opbench.networks.report.attribution import waterfall_chart
     from opbench.networks.report.figures import memory_chart, timeline_chart
 
     with report.report_style():
         record = read_network(run.folder)
-        return report.draw_figures({"timeline": timeline_chart(record), "memory": memory_chart(record)})
+        charts = {"timeline": timeline_chart, "memory": memory_chart, "attribution": waterfall_chart}
+        return report.draw_figures({name: draw(record) for name, draw in charts.items()})
 
 
 def train(

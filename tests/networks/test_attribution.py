@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import opbench
 from opbench import units
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import allocate, bind
@@ -211,6 +212,7 @@ def test_a_difference_has_an_interval_that_joins_both() -> None:
     assert interval_difference(7.1, Interval(6.9, 7.3, 0.95), 7.0, second).is_noise
 
 
+ATTRIBUTED = ROOT / "reports/h100/attribution/unet-1-bf16"
 COUNTS = Counts(11, 11, 10**6, 10**7, 10**5, 1e-6)
 
 
@@ -307,3 +309,11 @@ def test_the_table_of_the_guide_has_the_numbers_of_the_committed_runs() -> None:
         for row in attribution_rows(run):
             known.setdefault(f"`{row['choice']}`", ["–"] * len(runs))[runs.index(run)] = str(row["saves"])
     assert {row[0]: row[1:] for row in rows} == known
+
+
+def test_figures_of_a_notebook_have_the_steps() -> None:
+    drawn = [
+        set(opbench.figures(opbench.read_run(folder)))
+        for folder in (ATTRIBUTED, ROOT / "reports/h100/networks/unet-1-bf16")
+    ]
+    assert drawn == [{"timeline", "memory", "attribution"}, {"timeline", "memory"}]
