@@ -8,7 +8,7 @@
 // product   = "s8"
 // tile      = { m = 128, n = "BN", k = 128 }
 // tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [1, 2] }
-// where     = ["BN == 256 or (GROUP, CLUSTER) == (8, 1)"]
+// where     = ["(BN, GROUP, CLUSTER) in ((256, 8, 1), (256, 16, 1), (256, 8, 2), (128, 8, 1))"]
 // requires  = ["k % 16 == 0 and n % 2 == 0"]
 // define.STAGES = "196608 // ((128 + BN) * 128)"
 // compute_capability = "9.0a"
@@ -28,8 +28,8 @@
 //
 // One thread copies 128 numbers along k of both operands a stage; two warpgroups multiply 64 rows each, 32 numbers
 // along k in an instruction. The sums of 32 bits are twice the bytes of a bf16 result; four lanes write a sector. A
-// cluster of two blocks may share the copies of b: a gain only for tiles of 128 columns, which need more bytes per
-// product. Limit: the stores, while which the tensor cores wait, and power. After CUTLASS's persistent schedules.
+// cluster of two blocks may share the copies of b, which pays only where L2 is the limit. Limit: the stores, while
+// which the tensor cores wait, and power. After CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/tma.cuh>

@@ -33,7 +33,7 @@
 // builds_on = "mma"
 // supports  = { scaling = ["tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [1, 2] }
-// where     = ["BN == 256 or (GROUP, CLUSTER) == (8, 1)"]
+// where     = ["(BN, GROUP, CLUSTER) in ((256, 8, 1), (256, 16, 1), (256, 8, 2), (128, 8, 1))"]
 //
 // [variant.wgmma_promoted]
 // title     = "the same with sums of 128 k, which are scaled and added in float32 while the other warpgroup multiplies"
@@ -41,16 +41,17 @@
 // supports  = { scaling = ["block", "tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // define    = { PROMOTED = "1" }
 // tune      = { BN = [128], GROUP = [8], CLUSTER = [1, 2], TURNS = [4, 8, 1] }
+// where     = ["TURNS == 4 or CLUSTER == 1"]
 // ///
 //
 // One thread copies 128 bytes of k of both operands a stage; two warpgroups multiply 64 rows each, with 32 k in an
 // instruction, twice what bf16 has in the same time. Scales are applied to the sums as they are stored, by slabs of
-// each warp and TMA. (A cluster of two blocks that share the copies of b gained nothing on an H100: L2 is not the
-// limit.) Hopper keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums of 128 k in float32
-// registers: the error is that of 128 additions, whatever k is, and scales of blocks need it anyway. One set of sums is
-// added while the next is in flight; three sets must fit the registers, so that tiles have 128 columns. Scales are
-// loaded as the products are issued and used after them. Limit: the stores at the end of a tile; the additions of
-// wgmma_promoted. After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
+// each warp and TMA. A cluster of two blocks may share the copies of b, which pays only where L2 is the limit. Hopper
+// keeps about 14 bits as it adds products of 8 bits. wgmma_promoted adds the sums of 128 k in float32 registers: the
+// error is that of 128 additions, whatever k is, and scales of blocks need it anyway. One set of sums is added while
+// the next is in flight; three sets must fit the registers, so that tiles have 128 columns. Scales are loaded as the
+// products are issued and used after them. Limit: the stores at the end of a tile; the additions of wgmma_promoted.
+// After DeepGEMM (DeepSeek, 2025) and CUTLASS's persistent schedules.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>

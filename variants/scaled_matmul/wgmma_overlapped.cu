@@ -10,7 +10,7 @@
 // supports  = { scaling = ["tensor", "row"], a_dtype = ["e4m3", "e5m2"], b_dtype = ["e4m3", "e5m2"] }
 // requires  = ["k % 16 == 0 and n % 8 == 0 and k > 128 * (BN // 64 - 1)"]
 // tune      = { BN = [256, 128], GROUP = [8, 16], CLUSTER = [1, 2] }
-// where     = ["BN == 256 or (GROUP, CLUSTER) == (8, 1)"]
+// where     = ["(BN, GROUP, CLUSTER) in ((256, 8, 1), (256, 16, 1), (256, 8, 2), (128, 8, 1))"]
 // compute_capability = "9.0a"
 //
 // [define]

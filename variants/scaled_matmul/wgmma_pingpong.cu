@@ -36,8 +36,7 @@
 // In wgmma both warpgroups share a tile, and the tensor cores wait while it is scaled and stored. Products of 8 bits
 // take half the time of those of 16, so this share is twice as large. Here a tile belongs to one warpgroup, and the
 // other one multiplies meanwhile. A tile has half the columns, as its sums must fit the registers of one warpgroup, so
-// that L2 delivers a third more bytes per product. (Tiles of 64 x 256 and clusters of two and four blocks were slower
-// on an H100.) Limit: power. Idea: CUTLASS's ping-pong schedule.
+// that L2 delivers a third more bytes per product. Limit: power. Idea: CUTLASS's ping-pong schedule.
 
 #include <opbench/byte_wgmma.cuh>
 #include <opbench/sums.cuh>
