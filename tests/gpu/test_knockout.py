@@ -294,6 +294,18 @@ def test_accumulators_of_wgmma_get_values_of_their_own() -> None:
     assert not any(one.base == "wgmma" for one in new)
 
 
+def test_fragments_that_arithmetic_reads_have_values_of_their_own() -> None:
+    loads = tuple(
+        f"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%r{at}, %r{at + 1}}}, [%r4+{at}];" for at in range(10, 30, 2)
+    )
+    product = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r10, %r11, %r12, %r13}, "
+    product += "{%r14, %r15}, {%f1, %f2, %f3, %f4};"
+    assert "%kofragment0;" in knockout(*loads, product).without([SHARED]), "neighbours, without a move for each"
+    converted = knockout(*loads, product, "add.f32 %f5, %r10, %f1;").without([SHARED])
+    values = [one.operands for one in _statements(converted) if one.opcode == "mov.b32" and one.operands[0] == "%r10"]
+    assert values == [("%r10", "%kox")], "made of the address"
+
+
 def test_bank_conflicts_need_room_for_the_lanes_of_a_warp() -> None:
     line = "ld.shared.v4.f32 {%f1, %f2, %f3, %f4}, [%r4];"
     assert reasons(knockout(line, kernel=512), BANK_CONFLICTS) == {"too-small"}
@@ -346,7 +358,7 @@ def sample() -> list[Variant]:
     chosen = sorted(files.values(), key=lambda variant: variant.id)
     if os.environ.get("OPBENCH_LONG"):
         return chosen
-    return random.Random(datetime.date.today().isoformat()).sample(chosen, 3)
+    return random.Random(datetime.date.today().isoformat()).sample(chosen, 6)
 
 
 @needs_nvrtc

@@ -20,6 +20,7 @@ from opbench.gpu.compile.ptx_flow import (
     addresses,
     follow,
     is_store,
+    operands,
     parameters,
     results,
 )
@@ -382,10 +383,10 @@ class _Editor:
             code = self._without_conflicts(one)
         elif name == MATRIX:
             code = self._sink_descriptors(one) if one.base == "wgmma" else self._sink_operands(one)
-        elif one.base == "ldmatrix":
+        elif one.base == "ldmatrix" and self._is_fragment(one):
             code = self._fragment(one)
-        elif one.base in ("ld", "ldu"):
-            code = self._load(one, pooled="shared" in one.modifiers)
+        elif one.base in ("ld", "ldu", "ldmatrix"):
+            code = self._load(one, pooled="shared" in one.modifiers and one.base != "ldmatrix")
         else:
             code = self._sink(one)
         if one.base == "cp" and "complete_tx" in one.modifiers:
@@ -410,8 +411,8 @@ class _Editor:
                     test = f"setp.eq.b32 %kop, %kosink, {SENTINEL};"
                 yield one.start, one.start, f"{test} @%kop st.global.u32 [kosunk], %kosink;\n"
             if self._bulk_removed and _expects_bytes(one):
-                operands = ", ".join((*one.operands[:-1], "0"))
-                yield one.start, one.end, f"{one.predicate}{one.opcode} {operands};"
+                written = ", ".join((*one.operands[:-1], "0"))
+                yield one.start, one.end, f"{one.predicate}{one.opcode} {written};"
             if one.base == "mov" and one.operands[0] in self._accumulators and self._is_constant(one.operands[1]):
                 yield one.start, one.end, ""
         return
@@ -487,6 +488,18 @@ class _Editor:
             yield f"mov.b32 %kow, {hit[1]};"
         else:
             yield f"{{ .reg .b64 %kol; mov.u64 %kol, {hit[1]}; cvt.u32.u64 %kow, %kol; }}"
+
+    def _is_fragment(self, one: Statement) -> bool:
+        """Return whether only matrix instructions use the results, so that equal values save no arithmetic."""
+        return all(self._users.get(register, set()) <= {"mma", "mov"} for register in results(one))
+
+    @cached_property
+    def _users(self) -> dict[str, set[str]]:
+        users: dict[str, set[str]] = {}
+        for one in self.function.statements:
+            for register in operands(one):
+                users.setdefault(register, set()).add(one.base)
+        return users
 
     def _fragment(self, one: Statement) -> Iterator[str]:
         """Yield values for the results of ldmatrix.
@@ -592,5 +605,5 @@ class _Editor:
         self._lanes.add(width)
         yield from self._address_word(one)
         yield f"and.b32 %kow, %kow, %kozero; or.b32 %kow, %kow, %kolanes{width};"
-        operands = ", ".join(f"[%kow+{offset}]" if operand.startswith("[") else operand for operand in one.operands)
-        yield f"{one.predicate}{one.opcode} {operands};"
+        written = ", ".join(f"[%kow+{offset}]" if operand.startswith("[") else operand for operand in one.operands)
+        yield f"{one.predicate}{one.opcode} {written};"
