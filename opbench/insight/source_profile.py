@@ -266,7 +266,11 @@ def source_profile(
 
 def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], several: bool) -> Sequence[KernelCounters]:
     """Return the launches of a kernel; all launches if the range holds only one kernel."""
-    return [one for one in totals if one.name == kernel.name] if several else totals
+    if not several:
+        return totals
+    same = [one for one in totals if one.name == kernel.name]
+    # A release may print the signature on one page only.
+    return same or [one for one in totals if one.name.partition("(")[0] == kernel.name.partition("(")[0]]
 
 
 def _name_unlisted(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> SampledKernel:

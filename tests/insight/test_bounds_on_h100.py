@@ -11,7 +11,7 @@ from opbench.errors import OpbenchError
 from opbench.gpu.compile.resources import resources_of
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.insight.instructions import executed_instructions
-from opbench.insight.levels import Bound, Levels, case_bounds, levels, unit_bounds
+from opbench.insight.levels import Bound, Levels, case_bounds, counted_bounds, levels, unit_bounds
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.results.files import Run, read_run
@@ -59,6 +59,17 @@ def test_memory_levels_and_launches() -> None:
         if bad := too_long(bounds, result.measurement.median_s, ALLOWED):
             wrong[result.case] = bad
     assert compared > 200 and wrong == {}
+
+
+def test_what_the_hardware_counted() -> None:
+    measured = run("counters")
+    assert measured.ceilings is not None and len(measured.counters) > 250
+    shares = []
+    for name, counters in measured.counters.items():
+        bounds = counted_bounds(counters, "h100", measured.ceilings, None)
+        assert too_long(bounds, counters["time_s"], ALLOWED) == [], name
+        shares.append(bounds[0].time_s / counters["time_s"])
+    assert max(shares) > 0.8, "some case comes near to its limit"
 
 
 @pytest.mark.parametrize("name", ["quick", "hopper"])
