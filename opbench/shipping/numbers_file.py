@@ -9,7 +9,10 @@ import numpy as np
 
 from opbench.records import JSON
 
-TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
+TYPES = {
+    "f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "i32": "I32",
+    "i8": "I8", "u8": "U8",
+}  # fmt: skip
 """The format's name of each dtype."""
 ALIGNMENT = 8
 

@@ -11,7 +11,9 @@ import pytest
 
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
+from opbench.kernels.tensors import DTYPES
 from opbench.kernels.variant import Variant
+from opbench.shipping import launching, numbers_file
 from opbench.shipping import library as shipped_library
 from opbench.shipping.choosing import target
 from opbench.shipping.compiling import CompiledText
@@ -80,3 +82,8 @@ def test_a_fill_with_another_number_than_zero_needs_the_driver() -> None:
         Needs.FILL,
         Needs.NOTHING,
     ]
+
+
+def test_tensors_of_every_dtype_can_be_written_and_passed() -> None:
+    assert set(DTYPES) <= set(numbers_file.TYPES)
+    assert set(DTYPES) <= set(launching.C_TYPES)
