@@ -1,7 +1,7 @@
 // /// opbench
 // title     = "one thread per element, which adds 1 to the counter of its bin in global memory"
 // mechanism = ["coalesced"]
-// tune      = { BLOCK = [256, 128, 512] }
+// tune      = { BLOCK = [256, 512] }
 //
 // [supports]
 // low   = ["negated", "zero"]

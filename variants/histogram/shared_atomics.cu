@@ -2,8 +2,8 @@
 // title     = "a histogram per block in shared memory, added to the counters in global memory at the end"
 // builds_on = "global_atomics"
 // mechanism = ["coalesced", "block_reduction", "grid_stride"]
-// tune      = { BLOCK = [256, 512, 1024], BLOCKS_PER_SM = [4, 2, 8] }
-// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4] }
+// where     = ["BLOCK * BLOCKS_PER_SM == 2048"]
 // requires  = ["bins <= 8192"]
 //
 // [supports]

@@ -24,16 +24,15 @@
 // [variant.vectorised]
 // title     = "a histogram per warp, UNROLL loads of 16 bytes in flight per thread"
 // builds_on = "warp_copies"
-// tune      = { BLOCK = [512, 256], BLOCKS_PER_SM = [4, 2, 8], UNROLL = [2, 4, 8] }
-// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [4], UNROLL = [2, 8] }
 // requires  = ["bins * BLOCK // 32 <= 12288"]
 // define    = { COPIES = "BLOCK // 32", BY_LANE = "0" }
 //
 // [variant.lane_copies]
 // title     = "COPIES histograms per block: neighbouring lanes count in different copies, in different banks"
 // builds_on = "vectorised"
-// tune      = { BLOCK = [1024, 512, 256], BLOCKS_PER_SM = [2, 4, 6], UNROLL = [2, 4, 8], COPIES = [8, 32] }
-// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// tune      = { BLOCK = [1024, 512], BLOCKS_PER_SM = [2], UNROLL = [2, 4], COPIES = [8, 32] }
+// where     = ["BLOCK == 1024 or (UNROLL == 2 and COPIES == 8)"]
 // requires  = ["bins * COPIES <= 12288"]
 // define    = { BY_LANE = "1" }
 // ///
@@ -41,7 +40,7 @@
 // `vectorised` reads 16 bytes per load and starts UNROLL loads before it counts. In `lane_copies` the copies of a bin
 // lie next to each other, so that lanes with different copies use different banks; warps share the copies, because
 // their additions pass the memory one after the other anyway (copies per thread: Podlozhnyuk, Histogram calculation in
-// CUDA, NVIDIA 2007). On an H100, 8 copies are as good as 32, where each lane has a bank of its own. They gain 4 % with
+// CUDA, NVIDIA 2007). On an H100, 8 copies are as good as 32, where each lane has a bank of its own. They gain with
 // 1000 bins and nothing with 256 bins or a single one: the hardware adds up equal counters of a warp. Limit: HBM,
 // reading only.
 

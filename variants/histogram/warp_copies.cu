@@ -2,8 +2,8 @@
 // title     = "a histogram per warp in shared memory, so that warps do not wait for each other"
 // builds_on = "shared_atomics"
 // mechanism = ["coalesced", "block_reduction", "grid_stride"]
-// tune      = { BLOCK = [256, 512, 128], BLOCKS_PER_SM = [4, 2, 8] }
-// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// tune      = { BLOCK = [256, 512], BLOCKS_PER_SM = [8, 4] }
+// where     = ["BLOCK * BLOCKS_PER_SM == 2048"]
 // requires  = ["bins * BLOCK // 32 <= 12288"]
 //
 // [supports]

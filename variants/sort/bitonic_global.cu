@@ -1,8 +1,8 @@
 // /// opbench
 // title     = "a bitonic network in global memory: each step compares and exchanges n / 2 pairs"
 // mechanism = ["grid_stride"]
-// tune      = { BLOCK = [512, 1024], BLOCKS_PER_SM = [2, 1] }
-// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// tune      = { BLOCK = [1024, 512], BLOCKS_PER_SM = [2, 4] }
+// where     = ["BLOCK * BLOCKS_PER_SM == 2048"]
 // requires  = ["n <= 1073741824"]
 // workspace = { arrived = "1" }
 // supports  = { dtype = ["f32", "i32"] }

@@ -2,8 +2,7 @@
 // title     = "the steps of a bitonic network that stay within a tile are done in shared memory"
 // builds_on = "bitonic_global"
 // mechanism = ["coalesced", "grid_stride", "shared_memory_tile", "fewer_passes"]
-// tune      = { BLOCK = [512, 1024], BLOCKS_PER_SM = [2, 1], TILE = [4096, 2048] }
-// where     = ["BLOCK * BLOCKS_PER_SM <= 2048"]
+// tune      = { BLOCK = [512], BLOCKS_PER_SM = [4], TILE = [4096, 8192] }
 // requires  = ["n <= 1073741824"]
 // workspace = { arrived = "1" }
 // supports  = { dtype = ["f32", "i32"] }

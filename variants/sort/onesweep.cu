@@ -5,7 +5,8 @@
 //     "coalesced", "coalesced_stores", "fewer_passes", "fewer_operations", "warp_shuffle", "unrolled",
 //     "shared_memory_tile", "split_k", "vectorised_access",
 // ]
-// tune      = { BLOCK = [512, 256, 384], ITEMS = [12, 16, 20], AHEAD = [16, 32, 8] }
+// tune      = { BLOCK = [512, 256], ITEMS = [12, 16], AHEAD = [16, 32, 4] }
+// where     = ["BLOCK == 512 or ITEMS == 12", "AHEAD == 16 or (BLOCK == 512 and ITEMS == 12)"]
 // requires  = ["n < 268435456"]
 // supports  = { dtype = ["f32", "i32"] }
 // workspace = { keys = "n", sums = "4 * 256 + 4 + 256 * TILES" }
@@ -25,32 +26,32 @@
 // args   = ["x", "sums", "n"]
 //
 // [[launch]]
-// kernel = "sort_sweep"
+// kernel = "sort_sweep<0>"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
 // shared = "4 * (TILE + 8 * BLOCK)"
-// args   = ["x", "keys", "sums", "n", "0"]
+// args   = ["x", "keys", "sums", "n"]
 //
 // [[launch]]
-// kernel = "sort_sweep"
+// kernel = "sort_sweep<1>"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
 // shared = "4 * (TILE + 8 * BLOCK)"
-// args   = ["keys", "out", "sums", "n", "1"]
+// args   = ["keys", "out", "sums", "n"]
 //
 // [[launch]]
-// kernel = "sort_sweep"
+// kernel = "sort_sweep<2>"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
 // shared = "4 * (TILE + 8 * BLOCK)"
-// args   = ["out", "keys", "sums", "n", "2"]
+// args   = ["out", "keys", "sums", "n"]
 //
 // [[launch]]
-// kernel = "sort_sweep"
+// kernel = "sort_sweep<3>"
 // grid   = ["TILES"]
 // block  = ["BLOCK"]
 // shared = "4 * (TILE + 8 * BLOCK)"
-// args   = ["keys", "out", "sums", "n", "3"]
+// args   = ["keys", "out", "sums", "n"]
 // ///
 //
 // How often a digit occurs does not depend on the order of the keys, so one kernel counts for all passes (Adinets and
@@ -89,7 +90,7 @@ __device__ __forceinline__ unsigned lanes_with(unsigned digit) {
     unsigned lanes = 0xffffffffu;
 #pragma unroll
     for (int bit = 0; bit < 8; ++bit) {
-        const bool set = (digit >> bit & 1) != 0;
+        const bool set = (digit & 1u << bit) != 0;
         const unsigned others = __ballot_sync(0xffffffffu, set);
         lanes &= set ? others : ~others;
     }
@@ -195,8 +196,9 @@ __device__ __forceinline__ unsigned look_back(const unsigned* words, int tile, i
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-    sort_sweep(const Bits* __restrict__ source, Bits* __restrict__ target, unsigned* sums, int n, int pass) {
+template <int pass>
+__global__ void __launch_bounds__(BLOCK)
+    sort_sweep(const Bits* __restrict__ source, Bits* __restrict__ target, unsigned* sums, int n) {
     // source, target [n]; sums: see above
     extern __shared__ unsigned memory[];
     unsigned* tile_keys = memory;                         // [TILE]
@@ -204,7 +206,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     __shared__ int shifts[DIGITS];                        // from a place in the tile to one in the target
     __shared__ int warp_sums[DIGITS / 32];
     __shared__ int number;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, shift = 8 * pass;
+    constexpr int shift = 8 * pass;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (threadIdx.x == 0) number = atomicAdd(next_tile(sums, pass), 1u);
     for (int i = threadIdx.x; i < WARPS * DIGITS; i += BLOCK) counts[i] = 0;
     __syncthreads();

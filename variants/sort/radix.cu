@@ -1,6 +1,7 @@
 // /// opbench
 // mechanism = ["fewer_passes", "fewer_operations", "warp_shuffle", "unrolled", "persistent"]
-// tune      = { ITEMS = [16, 8], BLOCKS_PER_SM = [4, 2, 8] }
+// tune      = { ITEMS = [16, 8], BLOCKS_PER_SM = [4, 8] }
+// where     = ["ITEMS == 16 or BLOCKS_PER_SM == 8"]
 // requires  = ["n <= 1073741824"]
 // supports  = { dtype = ["f32", "i32"] }
 // workspace = { keys = "n", counts = "256 * min(TILES, BLOCKS_PER_SM * sm_count)" }

@@ -1,7 +1,7 @@
 // /// opbench
 // title = "one block per row, which looks k times for the largest element after the last one"
 // mechanism = ["coalesced"]
-// tune  = { BLOCK = [512, 256, 1024] }
+// tune  = { BLOCK = [512, 1024] }
 // supports = { dtype = ["f32", "bf16"] }
 // define = { BF16 = "dtype == 'bf16'" }
 //

@@ -2,7 +2,7 @@
 // title     = "one block per row: the k best and a tile of new elements are sorted in shared memory, tile by tile"
 // builds_on = "maximum_passes"
 // mechanism = ["coalesced", "fewer_passes", "shared_memory_tile"]
-// tune      = { BLOCK = [512, 256, 1024] }
+// tune      = { BLOCK = [512, 256] }
 // requires  = ["k <= BLOCK"]
 // supports  = { dtype = ["f32", "bf16"] }
 // define    = { BF16 = "dtype == 'bf16'", SORT = "2 * BLOCK" }

@@ -5,8 +5,8 @@
 //     "coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled",
 //     "vectorised_access", "split_k", "compile_time_sizes",
 // ]
-// tune      = { BLOCK = [512, 256, 128], SORT = [1024, 512, 256], PARTS = [16, 8, 32, 1] }
-// where     = ["SORT <= 4 * BLOCK", "SORT >= BLOCK"]
+// tune      = { BLOCK = [256], SORT = [512, 256, 1024], PARTS = [8, 16, 1] }
+// where     = ["SORT == 512 or PARTS == 8 or (SORT == 256 and PARTS == 1)"]
 // requires  = ["2 * k <= SORT"]
 // supports  = { dtype = ["f32", "bf16"] }
 // define    = { BF16 = "dtype == 'bf16'", K = "k", LANES = "lanes", VECTORS = "cols // lanes" }

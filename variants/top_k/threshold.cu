@@ -2,7 +2,7 @@
 // title     = "one block per row: only elements larger than the k-th best so far are kept for the next sort"
 // builds_on = "sorted_tiles"
 // mechanism = ["coalesced", "fewer_passes", "shared_memory_tile", "fewer_operations", "fewer_barriers", "unrolled"]
-// tune      = { BLOCK = [512, 256, 1024], ITEMS = [8, 4], SORT = [1024, 2048] }
+// tune      = { BLOCK = [512, 1024], ITEMS = [8, 4], SORT = [1024] }
 // where     = ["SORT <= 4 * BLOCK"]
 // requires  = ["2 * k <= SORT"]
 // supports  = { dtype = ["f32", "bf16"] }
