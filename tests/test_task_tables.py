@@ -1,4 +1,4 @@
-"""The table of KernelBench's tasks in the guide: each task once, each problem one that a shipped variant computes."""
+"""The tables of other suites in the guide: each task once, each problem one that a shipped variant computes."""
 
 from __future__ import annotations
 
@@ -36,3 +36,14 @@ def test_a_shipped_variant_computes_each_problem() -> None:
         problem = catalog.operator(name).parse(sizes)
         own = [variant for variant in catalog.variants(name) if not variant.is_library]
         assert any(variant.unmet(problem, config) is None for variant in own for config in variant.configs), name
+
+
+def test_as_many_operators_of_tritonbench_are_claimed_as_are_listed() -> None:
+    section = PAGE.read_text().partition("## Operators of tritonbench")[2]
+    names = [
+        name
+        for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", cell.partition("(")[0])
+    ]
+    (claimed,) = re.findall(r"(\d+) have a ladder", section)
+    assert int(claimed) == len(set(names)) == len(names)
