@@ -29,7 +29,7 @@ BRIEF_HEAD = (
 
 
 TRAININGS_HEAD = (
-    "| network, batch, precision, GPU | one step | fastest PyTorch | speedup | images per second "
+    "| network, batch, precision, GPU | one step | fastest PyTorch | speedup | images or sequences per second "
     "| peak memory, % of PyTorch's |\n"
     "|---|--:|--:|--:|--:|--:|\n"
 )
