@@ -34,8 +34,8 @@ REWRITES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
 }
 """For each operator a naive kernel, and the kernel that applies a mechanism."""
-LONGEST = 8000
-"""Most characters of an answer."""
+LONGEST = 9000
+"""Most characters of an answer; the list of all operators is the longest one."""
 
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
