@@ -130,4 +130,4 @@ Argument = str | int | float | Scalar | Struct
 def element(dtype: np.dtype, value: float) -> bytes:
     """Return a number as the bytes of a buffer's element; raise UsageError if its type cannot represent the number."""
     kind = STORED[dtype.name]
-    return Scalar(kind, int(value) if kind in ("i32", "u8") and math.isfinite(value) else value).packed()
+    return Scalar(kind, int(value) if kind in ("i32", "i8", "u8") and math.isfinite(value) else value).packed()

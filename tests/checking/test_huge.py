@@ -111,3 +111,10 @@ def test_an_element_that_a_number_singles_out_makes_slices_depend() -> None:
     """Of a few draws of the step most are beyond the slices, and would not show it."""
     problem = CATALOG.operator("record").parse("(steps=2147483640)")
     assert huge_values._independent_slices(problem, "steps") is None
+
+
+def test_a_number_for_many_slices_makes_them_depend_on_each_other() -> None:
+    """A small problem has one scale for all columns, and thus does not show it."""
+    problem = CATALOG.operator("scaled_matmul").from_axes({"m": 8, "n": 1 << 20, "k": 16, "scaling": "block"})
+    assert huge_values._independent_slices(problem, "n") is None
+    assert huge_values._independent_slices(problem.from_axes({**problem.axes, "scaling": "row"}), "n") is not None

@@ -16,7 +16,7 @@ from opbench.errors import LaunchError, UsageError
 from opbench.gpu.driver.memory import DeviceArray, MovableArray
 from opbench.gpu.driver.program import _value
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.scalar import Scalar, Struct
+from opbench.kernels.scalar import Scalar, Struct, element
 from opbench.shipping.launching import _argument
 from support.checks.errors import refuses
 
@@ -129,3 +129,8 @@ def test_one_with_fields_of_one_type_is_shipped() -> None:
 def test_another_is_not_shipped(fields: tuple[Any, ...]) -> None:
     with refuses("structure"):
         _argument(Struct(fields), 16)
+
+
+def test_an_element_of_8_bits_takes_a_whole_number_that_is_given_as_a_float() -> None:
+    assert element(np.dtype(np.int8), -3.0) == b"\xfd"
+    assert element(np.dtype(np.uint8), 3.0) == b"\x03"
