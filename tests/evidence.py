@@ -25,6 +25,7 @@ PAGES = (
     "h100/selftest-clock/selftest.html",
     "h100/networks/unet-1-bf16/network.html",
     "h100/trainings/lenet-128-f32/train.html",
+    "h100/stalls/matmul-shared_tile.html",
 )
 """One page of each kind, for readers without opbench."""
 
