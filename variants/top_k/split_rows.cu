@@ -38,6 +38,9 @@ typedef unsigned long long Key;
 constexpr int PLACES = SORT - K;  // for candidates
 constexpr int ITEMS = 4;          // loads in flight
 constexpr int CHUNK = (VECTORS + PARTS - 1) / PARTS;
+// Whether the first elements of a part are sorted before the others are read: in short parts this saves candidates; in
+// parts of 131072 elements it takes longer than it saves.
+constexpr bool SORTED_START = CHUNK * LANES < 65536;
 static_assert(ITEMS * LANES <= 32, "one bit per element of a thread");
 
 // A key is larger if its element comes first: the value in the upper half, ordered as an unsigned number, with one code
@@ -72,8 +75,13 @@ __device__ __forceinline__ void sort_keys(Key* keys) {
 struct Best {
     Key* keys;
     int* count;
-    Key threshold;
+    Key threshold = 0;
 
+    __device__ __forceinline__ Best(Key* keys_, int* count_) : keys(keys_), count(count_) {
+        for (int i = threadIdx.x; i < SORT; i += BLOCK) keys[i] = 0;
+        if (threadIdx.x == 0) *count = 0;
+        __syncthreads();
+    }
     // Begin with the first SORT keys, so that few of the others are candidates; `key(i)` is 0 after the last one.
     template <class KeyOf>
     __device__ __forceinline__ Best(Key* keys_, int* count_, const KeyOf& key) : keys(keys_), count(count_) {
@@ -113,6 +121,14 @@ struct Best {
     }
 };
 
+template <class KeyOf>
+__device__ __forceinline__ Best begin(Key* keys, int* count, const KeyOf& key) {
+    if constexpr (SORTED_START)
+        return Best(keys, count, key);
+    else
+        return Best(keys, count);
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_parts(const T* __restrict__ x, Key* __restrict__ best) {
     // x [rows][VECTORS * LANES]; best [rows][PARTS][K], 0 where a part has fewer elements
     __shared__ Key keys[SORT];
@@ -120,11 +136,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK) top_k_of_parts(const T* __re
     const T* elements = x + (size_t)blockIdx.y * VECTORS * LANES;
     const Pack* row = reinterpret_cast<const Pack*>(elements);
     const int start = min(blockIdx.x * CHUNK, VECTORS), end = min(start + CHUNK, VECTORS);
-    Best own(keys, &count, [&](int i) -> Key {
+    Best own = begin(keys, &count, [&](int i) -> Key {
         const int index = start * LANES + i;
         return index < end * LANES ? key_of((float)elements[index], index) : 0;
     });
-    for (int first = start + SORT / LANES; first < end; first += BLOCK * ITEMS) {
+    for (int first = start + (SORTED_START ? SORT / LANES : 0); first < end; first += BLOCK * ITEMS) {
         Lanes loaded[ITEMS];
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
