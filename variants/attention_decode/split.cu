@@ -5,7 +5,8 @@
 //     "coalesced", "vectorised_access", "warp_shuffle", "unrolled", "fewer_passes", "register_tile", "split_k",
 //     "compile_time_sizes",
 // ]
-// tune      = { WARPS = [4, 8], PER_SM = [2, 4, 1] }
+// tune      = { WARPS = [4, 8], PER_SM = [2, 1] }
+// where     = ["WARPS * PER_SM == 8"]
 // supports.ragged = ["no", "yes"]
 // supports.dtype  = ["f32", "bf16"]
 // requires  = ["depth <= 512", "sequences <= 65535", "kv_heads * HEAD_PARTS <= 65535"]

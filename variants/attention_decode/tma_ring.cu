@@ -6,8 +6,7 @@
 //     "split_k", "sliced_k", "compile_time_sizes", "double_buffer", "tma", "warp_specialised", "persistent",
 //     "overlapped_launch",
 // ]
-// tune      = { TILE = [16, 8], TAIL = [4, 2, 6, 0], UNITS = [2, 4] }
-// where     = ["TAIL > 0 or UNITS == 2"]
+// tune      = { TILE = [16, 8], TAIL = [4, 0] }
 // supports.ragged = ["no", "yes"]
 // supports.dtype  = ["f32", "bf16"]
 // requires  = [
@@ -28,6 +27,7 @@
 // KV_HEADS   = "MOST_HEADS if kv_heads % MOST_HEADS == 0 else LESS_HEADS"
 // LESS_HEADS = "4 if MOST_HEADS > 4 and kv_heads % 4 == 0 else 2 if MOST_HEADS > 2 and kv_heads % 2 == 0 else 1"
 // GROUPS     = "kv_heads // KV_HEADS"
+// UNITS      = "2"
 // SHARES     = "1 + UNITS if TAIL > 0 else 1"
 // SLICES     = "max(1, 8 // (KV_HEADS * HEAD_PARTS))"
 // WARPS      = "KV_HEADS * HEAD_PARTS * SLICES"
@@ -78,7 +78,7 @@
 // warps that copy to those that compute. CUDA cores suffice: with 4 query heads for each key head in bf16, their
 // instructions need about a third of the time of the copies. The tiles of all sequences form one line, which is cut
 // into shares, so that ragged lengths leave no multiprocessor idle. Multiprocessors copy at different rates: with equal
-// shares alone, the average one was idle for 12 % of the time. TAIL sixteenths of the line are therefore UNITS small
+// shares alone, the fast ones are idle at the end. TAIL sixteenths of the line are therefore UNITS small
 // shares for each multiprocessor, which start as the large ones end. A block that reaches the next sequence writes its
 // part and goes on. The second kernel starts early and merges the parts of each sequence. The slots of the parts need
 // no counter: from one part to the next along the line, either the block or the sequence is the next one, so
