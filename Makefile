@@ -66,7 +66,7 @@ torch-tests: $(VENV)/.torch  ## Install PyTorch for the CPU and run the tests th
 KERNELS = find variants opbench/gpu/driver -name '*.cu' -o -name '*.cuh'
 
 # Where two runs measured one problem, the table takes the first.
-LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention reductions language products quick ceilings networks trainings)
+LADDERS := $(addprefix reports/h100/,full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts quick ceilings networks trainings)
 
 check: lint docs  ## Everything that must hold before a change lands: format, lint, types, docs in step, every test
 	$(OPBENCH) ladder --check $(LADDERS)
