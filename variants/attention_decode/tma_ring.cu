@@ -1,12 +1,12 @@
 // /// opbench
-// title     = "TMA fills a ring of stages; blocks share the tokens of all sequences, small shares last"
+// title     = "TMA fills a ring of stages; blocks share the tokens of all sequences evenly"
 // builds_on = "split"
 // mechanism = [
 //     "coalesced", "vectorised_access", "warp_shuffle", "fewer_passes", "register_tile", "shared_memory_tile",
 //     "split_k", "sliced_k", "compile_time_sizes", "double_buffer", "tma", "warp_specialised", "persistent",
 //     "overlapped_launch",
 // ]
-// tune      = { TILE = [16, 8], TAIL = [4, 0] }
+// tune      = { TILE = [16, 8] }
 // supports.ragged = ["no", "yes"]
 // supports.dtype  = ["f32", "bf16"]
 // requires  = [
@@ -27,8 +27,6 @@
 // KV_HEADS   = "MOST_HEADS if kv_heads % MOST_HEADS == 0 else LESS_HEADS"
 // LESS_HEADS = "4 if MOST_HEADS > 4 and kv_heads % 4 == 0 else 2 if MOST_HEADS > 2 and kv_heads % 2 == 0 else 1"
 // GROUPS     = "kv_heads // KV_HEADS"
-// UNITS      = "2"
-// SHARES     = "1 + UNITS if TAIL > 0 else 1"
 // SLICES     = "max(1, 8 // (KV_HEADS * HEAD_PARTS))"
 // WARPS      = "KV_HEADS * HEAD_PARTS * SLICES"
 // TOKENS     = "TILE * SLICES"
@@ -50,12 +48,12 @@
 // swizzle = "none"
 //
 // [workspace]
-// averages   = "(max(1, sm_count // GROUPS) * SHARES + sequences) * SLICES * heads * depth"
-// statistics = "(max(1, sm_count // GROUPS) * SHARES + sequences) * SLICES * heads * 2"
+// averages   = "(max(1, sm_count // GROUPS) + sequences) * SLICES * heads * depth"
+// statistics = "(max(1, sm_count // GROUPS) + sequences) * SLICES * heads * 2"
 //
 // [[launch]]
 // kernel = "decode_tma_ring"
-// grid   = ["max(1, sm_count // GROUPS) * SHARES * GROUPS"]
+// grid   = ["max(1, sm_count // GROUPS) * GROUPS"]
 // block  = [32, 12]
 // shared = "STAGES * STAGE + 16 * STAGES"
 // args   = [
@@ -77,13 +75,12 @@
 // warps compute from shared memory, each for one key head and up to QUERIES of its query heads. Registers move from the
 // warps that copy to those that compute. CUDA cores suffice: with 4 query heads for each key head in bf16, their
 // instructions need about a third of the time of the copies. The tiles of all sequences form one line, which is cut
-// into shares, so that ragged lengths leave no multiprocessor idle. Multiprocessors copy at different rates: with equal
-// shares alone, the fast ones are idle at the end. TAIL sixteenths of the line are therefore UNITS small
-// shares for each multiprocessor, which start as the large ones end. A block that reaches the next sequence writes its
-// part and goes on. The second kernel starts early and merges the parts of each sequence. The slots of the parts need
-// no counter: from one part to the next along the line, either the block or the sequence is the next one, so
-// block + sequence numbers them. Ideas: Dao et al., "Flash-Decoding for long-context inference" (2023); Osama et al.,
-// "Stream-K" (2023).
+// into equal shares, so that ragged lengths leave no multiprocessor idle. (Multiprocessors copy at different rates; a
+// quarter of the line in small shares that start last was up to 18 % slower on an H100.) A block that reaches the next
+// sequence writes its part and goes on. The second kernel starts early and merges the parts of each sequence. The slots
+// of the parts need no counter: from one part to the next along the line, either the block or the sequence is the next
+// one, so block + sequence numbers them. Ideas: Dao et al., "Flash-Decoding for long-context inference" (2023); Osama
+// et al., "Stream-K" (2023).
 
 #include <opbench/activations.cuh>
 #include <opbench/barrier.cuh>
@@ -108,27 +105,18 @@ __device__ __forceinline__ int tiles_before(const int* lengths, int end) {
     return tiles;
 }
 
-// The line of all tiles, cut into large shares for the first blocks and small ones for the others. No share before the
-// last one is empty.
+// The line of all tiles, cut into equal shares. No share before the last one is empty.
 struct Line {
-    int total, split, large, small;  // tiles, those in large shares; numbers of shares
+    int total, shares;  // `shares`: those that are not empty
 
-    // `blocks` may be large.
-    __device__ __forceinline__ Line(int tiles, int blocks)
-        : total(tiles),
-          split(tiles - (int)((long long)tiles * TAIL / 16)),
-          large(max(1, min(blocks, split))),
-          small(min(blocks * UNITS, total - split)) {}
+    __device__ __forceinline__ Line(int tiles, int blocks) : total(tiles), shares(max(1, min(blocks, tiles))) {}
     // The first tile of a block's share.
     __device__ __forceinline__ int first_tile(int block) const {
-        if (block <= large) return (int)((long long)split * block / large);
-        if (block >= large + small) return total;
-        return split + (int)((long long)(total - split) * (block - large) / small);
+        return block < shares ? (int)((long long)total * block / shares) : total;
     }
     // The block in whose share a tile is.
     __device__ __forceinline__ int block_of(int tile) const {
-        if (tile < split) return (int)((((long long)tile + 1) * large - 1) / split);
-        return large + (int)((((long long)tile - split + 1) * small - 1) / (total - split));
+        return (int)((((long long)tile + 1) * shares - 1) / total);
     }
 };
 
@@ -137,8 +125,8 @@ struct Share {
     int sequence = 0, before = 0, tile, end;  // `before`: tiles of the sequences before this one
 
     // All lanes of a warp call it.
-    __device__ __forceinline__ Share(const int* lengths, int sequences, int block, int large_blocks) {
-        const Line line(tiles_before(lengths, sequences), large_blocks);
+    __device__ __forceinline__ Share(const int* lengths, int sequences, int block, int blocks) {
+        const Line line(tiles_before(lengths, sequences), blocks);
         tile = line.first_tile(block);
         end = line.first_tile(block + 1);
         if (tile == end) return;
@@ -332,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     }
     let_next_launch_start();
     const int block = blockIdx.x / GROUPS;  // neighbours have other heads of the same tokens
-    Share share(lengths, sequences, block, gridDim.x / (GROUPS * SHARES));
+    Share share(lengths, sequences, block, gridDim.x / GROUPS);
     __syncthreads();
     if (threadIdx.y >= MOST_WARPS) {
         registers_down<40>();
@@ -375,17 +363,17 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 }
 
 // A block merges the parts of one sequence and head: MERGERS rows of threads take every MERGERS-th part, BATCH of them
-// at a time, and a thread has four columns. `large_blocks` of the other launch have large shares.
+// at a time, and a thread has four columns. The other launch has `blocks` shares.
 // out [sequences][heads][DEPTH]
 extern "C" __global__ void __launch_bounds__(4 * DEPTH)
     decode_tma_merge(const int* __restrict__ lengths, const float* averages, const float2* statistics,
-                     T* __restrict__ out, int sequences, int large_blocks) {
+                     T* __restrict__ out, int sequences, int blocks) {
     constexpr int BATCH = 8;
     __shared__ float4 parts[MERGERS][DEPTH / 4];
     __shared__ float sums[MERGERS];
     const int head = blockIdx.x, heads = gridDim.x, sequence = blockIdx.y, lane = threadIdx.x % 32;
     const int before = tiles_before(lengths, sequence), tiles = tiles_of(lengths[sequence]);
-    const Line line(tiles_before(lengths, sequences), large_blocks);
+    const Line line(tiles_before(lengths, sequences), blocks);
     const int first = tiles > 0 ? line.block_of(before) : 0;
     const int count = tiles > 0 ? (line.block_of(before + tiles - 1) - first + 1) * SLICES : 0;
     averages += ((size_t)(first + sequence) * SLICES * heads + head) * DEPTH;
