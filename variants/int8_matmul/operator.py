@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, matrix_product
-from opbench.kernels.tensors import Tensor
+from opbench import Arrays, Operator, Tensor, Tolerance, UsageError, matrix_product
 
 MOST_K = 2**17 - 1
 """The largest k whose sums fit 32 bits for all inputs: a product is at most 2**14."""
