@@ -13,11 +13,11 @@ from support.common import Cli
 
 ADOPTED = Path(__file__).parents[1] / "adopting" / "adopted"
 SQUARES = """\
-__global__ void histogram(const float* x, float* out, int n) {
+__global__ void squares(const float* x, float* out, int n) {
     int i = blockIdx.x * 64 + threadIdx.x;
     if (i < n) out[i] = x[i] * x[i];
 }
-void run(float* x, float* out, int n) { histogram<<<(n + 63) / 64, 64>>>(x, out, n); }
+void run(float* x, float* out, int n) { squares<<<(n + 63) / 64, 64>>>(x, out, n); }
 """
 
 
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_next_command_knows_the_operators_that_adopt_knew(cli: Cli, here: Path) -> None:
-    assert cli("new", "operator", "histogram", "--in", "mine").returncode == 0
+    assert cli("new", "operator", "squares", "--in", "mine").returncode == 0
     (here / "my squares.cu").write_text(SQUARES)
     done = cli("adopt", "my squares.cu", "--variants", "mine", "--write")
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def test_the_next_command_knows_the_operators_that_adopt_knew(cli: Cli, here: Pa
     assert words == ["check", "my squares.cu", "--variants", "mine"]
     done = cli(*words, "--cpu-only", "--random", "0")
     assert done.returncode == 0, done.stderr
-    assert re.match(r"histogram/my squares +\d+ right", done.stdout)
+    assert re.match(r"squares/my squares +\d+ right", done.stdout)
 
 
 def test_a_header_that_contradicts_the_file_is_not_written(cli: Cli, here: Path) -> None:
@@ -57,7 +57,7 @@ def test_without_an_operator_the_nearest_and_the_ways_on_are_named(cli: Cli, her
     (here / "k.cu").write_text(SQUARES)
     done = cli("adopt", "k.cu")
     assert done.returncode == 0 and '// operator = "none"' in done.stdout
-    for command in ("adopt k.cu --operator", "new operator histogram", "check k.cu"):
+    for command in ("adopt k.cu --operator", "new operator squares", "check k.cu"):
         assert f"opbench {command}" in done.stderr
     assert "guess: n is taken to be 1000" in done.stderr
     listed = re.search(r"Nearest: ([\w, ]+);", done.stderr)
