@@ -63,13 +63,21 @@ constexpr int TOKENS = 32 / LANES, STEP = TOKENS * UNROLL, ITEMS = CHUNKS * VECT
 template <int bytes>
 struct Raw;
 template <>
-struct Raw<16> { typedef uint4 type; };
+struct Raw<16> {
+    typedef uint4 type;
+};
 template <>
-struct Raw<8> { typedef uint2 type; };
+struct Raw<8> {
+    typedef uint2 type;
+};
 template <>
-struct Raw<4> { typedef unsigned type; };
+struct Raw<4> {
+    typedef unsigned type;
+};
 template <>
-struct Raw<2> { typedef unsigned short type; };
+struct Raw<2> {
+    typedef unsigned short type;
+};
 typedef Raw<VECTOR * sizeof(T)>::type Pack;
 
 __device__ __forceinline__ float element(const Pack& pack, int i) {
