@@ -62,7 +62,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Remedy:
-    """What shortens the waits of one reason."""
+    """A cure for the waits of one reason."""
 
     reason: str
     samples: int

@@ -34,7 +34,7 @@ REASONS = {
     "faults": "the kernel faults without them",
     "hangs": "the kernel does not end without them",
 }
-"""What the codes of `opbench.results.experiment` mean."""
+"""The meaning of each code of `opbench.results.experiment`."""
 COLUMNS = ("without", "the kernel takes", "exposed", "95 % interval", "share", "instructions", "most on lines")
 COUNTED = ("class of work", "instructions", "most on lines")
 MOST_LINES = 3

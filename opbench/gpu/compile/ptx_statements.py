@@ -12,7 +12,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"[ \t]*\.loc\s+(\d+)\s+(\d+)\s+\d+(?:,[^\n]*inlined_at\s+(\d+)\s+(\d+))?")
 _LEAD = re.compile(r"(?:\s+|[{}]|\$?[\w$]+:(?!:))*")
-"""What may stand before an instruction: braces of a scope and labels."""
+"""Braces of a scope and labels, which may precede an instruction on its line."""
 _INSTRUCTION = re.compile(r"(?:@(!?)([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _WORD = re.compile(r"[%A-Za-z_$][\w$.]*")
 _REGISTERS = re.compile(r"\.reg\s+\.([a-z]+)(\d*)\s+([^;]*);")

@@ -22,7 +22,7 @@ from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, constants
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan was made of and for."""
+    """A plan with the graph, the results and the options from which it was made."""
 
     original: Graph
     """The network before any pass."""
@@ -125,7 +125,7 @@ PLAIN_PASSES = {
     "fuse_upsample_concat": "upsampling and concatenation are two nodes",
     "fuse_upsample_concat_conv": "the enlarged image is stored before the convolution",
 }
-"""What runs without a pass."""
+"""The form of the graph without a pass, in words."""
 
 
 # Graphs -----------------------------------------------------------------------------------------------------------

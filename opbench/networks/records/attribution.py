@@ -11,7 +11,7 @@ from opbench.timing.stats import Difference, Interval, interval_difference
 
 @dataclass(frozen=True)
 class Counts:
-    """What one run of a network consists of; equal for every device."""
+    """The nodes, launches, bytes and FLOPs of one run of a network; equal for every device."""
 
     nodes: int
     launches: int
@@ -31,7 +31,7 @@ class AlternativeRecord:
     choice: str
     """The choice that is undone, such as "fuse_relu"."""
     instead: str
-    """What runs instead."""
+    """The form of the network that runs instead, in words."""
     additive: bool = True
     """Whether its difference is a step between PyTorch's time and opbench's; not for variants that PyTorch would not
     use either."""

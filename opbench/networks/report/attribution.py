@@ -1,4 +1,4 @@
-"""What each choice of a network saves: the steps from PyTorch's time to opbench's as picture, sentences and rows."""
+"""The time that each choice of a network saves, from PyTorch's time to opbench's: as picture, sentences and rows."""
 
 from __future__ import annotations
 
