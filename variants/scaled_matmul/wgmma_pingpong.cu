@@ -67,15 +67,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
-        if (threadIdx.x == 0)
-            walk.for_each_tile([&](TilePlace tile) {
-                ring.fill(steps, [&](int step, unsigned a, unsigned full) {
-                    constexpr int share = 128 / CLUSTER;  // each block fetches this part of b for all
-                    const int own = walk.rank * share;
-                    load(a, &map_a, full, step * 128, tile.row);
-                    load_for_all<CLUSTER>(a + (128 + own) * 128, &map_b, full, step * 128, tile.column + own);
-                });
-            });
+        if (threadIdx.x == 0) fill_tiles<128, CLUSTER>(ring, walk, steps, &map_a, &map_b);
     } else {
         registers_up<consumer_registers>();
         const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;

@@ -5,6 +5,7 @@
 #pragma once
 #include <opbench/bytes.cuh>
 #include <opbench/ring.cuh>
+#include <opbench/tma.cuh>
 
 namespace opbench {
 
@@ -54,6 +55,21 @@ __device__ __forceinline__ void multiply_bytes(Sum (&sum)[tiles][count], unsigne
 #pragma unroll
         for (int i = 0; i < tiles; ++i)
             wgmma_bytes<types>(sum[i], rows + i * (64 * 128 / 16) + slice * 2, columns + slice * 2, add || slice > 0);
+}
+
+// The producer thread: fill the stages of all tiles, 128 rows of a and `columns` of b by 128 bytes of k. Each block of
+// a cluster fetches its part of b for all blocks.
+template <int columns, int blocks, class Ring, class Walk>
+__device__ __forceinline__ void fill_tiles(Ring& ring, const Walk& walk, int steps, const TensorMap* map_a,
+                                           const TensorMap* map_b) {
+    walk.for_each_tile([&](TilePlace tile) {
+        ring.fill(steps, [&](int step, unsigned a, unsigned full) {
+            constexpr int share = columns / blocks;
+            const int own = walk.rank * share;
+            load(a, map_a, full, step * 128, tile.row);
+            load_for_all<blocks>(a + (128 + own) * 128, map_b, full, step * 128, tile.column + own);
+        });
+    });
 }
 
 // Like Ring::drain, but promote(step) may read the sums of each stage: they are complete, and the stage is released.
