@@ -115,8 +115,8 @@
 #include <opbench/ring.cuh>
 using namespace opbench;
 
-// piece: bytes of 64 rows of 64 columns; part: of its planes; promoted: steps between additions in float
-constexpr int piece = 64 * 128, part = PLANES * piece, promoted = 8;
+// piece: bytes of 64 rows of 64 columns; part: of its planes
+constexpr int piece = 64 * 128, part = PLANES * piece;
 typedef Ring<STAGES, 4 * part> Stages;
 typedef Tiles<128, 128, GROUP> Walk;
 #if ROUNDED
@@ -199,34 +199,19 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int group = warp / 4 - 1;
-        float total[64], sum[64], small[64];  // the last of planes
-        float bias_total[4], bias_sum[4];     // of 8 equal columns
+        float total[64], bias_total[4];  // of 8 equal columns
         const auto multiply_tile = [&](TilePlace tile, auto with_ones) {
             constexpr bool multiplies_ones = decltype(with_ones)::value;
+#if PLANES == 2
+            float sum[64], small[64];
 #pragma unroll
             for (int i = 0; i < 64; ++i) total[i] = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) bias_total[i] = 0.0f;
-            const auto add = [&] {
-#pragma unroll
-                for (int i = 0; i < 64; ++i) total[i] += sum[i];
-                if constexpr (multiplies_ones) {
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) bias_total[i] += bias_sum[i];
-                }
-            };
             const auto multiply = [&](int step, unsigned stage) {
                 const unsigned long long a = descriptor(stage + group * part), low = piece / 16;
                 const unsigned long long b = descriptor(stage + 2 * part, 1024, part);
 #pragma unroll
                 for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
-                    wgmma<operand, true, true>(sum, a + i, b + i, PLANES == 1 && step > 0 || i > 0);
-                if constexpr (multiplies_ones) {
-#pragma unroll
-                    for (int i = 0; i < 4 * 128; i += 128)
-                        wgmma<operand, true>(bias_sum, a + i, descriptor(ones), step > 0 || i > 0);
-                }
-                if constexpr (PLANES == 1) return;
+                    wgmma<operand, true, true>(sum, a + i, b + i, i > 0);
                 wgmma_commit();
 #pragma unroll
                 for (int i = 0; i < 4 * 128; i += 128) {
@@ -234,15 +219,14 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
                     wgmma<operand, true, true>(small, a + i, b + low + i, 1);
                 }
             };
-#if PLANES == 2
-            ring.drain(steps, multiply, add);
+            ring.drain(steps, multiply, [&] {
+#pragma unroll
+                for (int i = 0; i < 64; ++i) total[i] += sum[i];
+            });
 #pragma unroll
             for (int i = 0; i < 64; ++i) total[i] += small[i];
 #else
-            for (int done = 0; done < steps; done += promoted) {
-                ring.drain(min(promoted, steps - done), multiply);
-                add();
-            }
+            drain_by_depth<operand, multiplies_ones>(ring, steps, group, ones, total, bias_total);
 #endif
             const int row = tile.row + group * 64 + warp % 4 * 16;
 #if ROUNDED

@@ -60,8 +60,8 @@
 #include <opbench/tma.cuh>
 using namespace opbench;
 
-// piece: bytes of 64 rows of 64 columns; promoted: steps between additions in float, as the matrix unit truncates
-constexpr int piece = 64 * 128, promoted = 8, ones_bytes = 1024, tile_sums = 128 * 128, whole = TILES - LEFT;
+// piece: bytes of 64 rows of 64 columns
+constexpr int piece = 64 * 128, ones_bytes = 1024, tile_sums = 128 * 128, whole = TILES - LEFT;
 typedef Ring<STAGES, 4 * piece> Stages;
 typedef Tiles<128, 128, GROUP> Walk;
 
@@ -117,33 +117,10 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     } else {
         registers_up<consumer_registers>();
         const int group = threadIdx.x / 128 - 1, row = group * 64 + threadIdx.x / 32 % 4 * 16, lane = threadIdx.x % 32;
-        float total[64], sum[64], bias_total[4], bias_sum[4];  // sums of the bias: 8 equal columns
+        float total[64], bias_total[4];  // sums of the bias: 8 equal columns
         const auto multiply_unit = [&](const Unit& unit, auto with_ones) {
             constexpr bool multiplies_ones = decltype(with_ones)::value;
-#pragma unroll
-            for (int i = 0; i < 64; ++i) total[i] = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) bias_total[i] = 0.0f;
-            for (int done = 0; done < unit.steps; done += promoted) {
-                ring.drain(min(promoted, unit.steps - done), [&](int step, unsigned stage) {
-                    const unsigned long long a = descriptor(stage + group * piece);
-                    const unsigned long long b = descriptor(stage + 2 * piece, 1024, piece);
-#pragma unroll
-                    for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
-                        wgmma<Format::bf16, true, true>(sum, a + i, b + i, step > 0 || i > 0);
-                    if constexpr (multiplies_ones) {
-#pragma unroll
-                        for (int i = 0; i < 4 * 128; i += 128)
-                            wgmma<Format::bf16, true>(bias_sum, a + i, descriptor(ones), step > 0 || i > 0);
-                    }
-                });
-#pragma unroll
-                for (int i = 0; i < 64; ++i) total[i] += sum[i];
-                if constexpr (multiplies_ones) {
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) bias_total[i] += bias_sum[i];
-                }
-            }
+            drain_by_depth<Format::bf16, multiplies_ones>(ring, unit.steps, group, ones, total, bias_total);
             if (unit.part < 0)
                 store_pairs(total, dweight, unit.tile.row + row, unit.tile.column, n, k);
             else

@@ -158,6 +158,40 @@ __device__ __forceinline__ void drain_planes(Ring& ring, int steps, int first, f
     for (int i = 0; i < count; ++i) total[i] += small[0][i];
 }
 
+// total = a * b for 64 rows of the warpgroup `group` and 128 columns, both operands stored by the depth, in pieces of
+// 64 rows of the depth by 64 columns: two of a, then two of b. The matrix unit truncates as it adds, so its sums are
+// added in float every 8 stages. With `with_ones`, ones_total = a * the 8 columns of ones at `ones`.
+template <Format operand, bool with_ones, class Ring>
+__device__ __forceinline__ void drain_by_depth(Ring& ring, int steps, int group, unsigned ones, float (&total)[64],
+                                               float (&ones_total)[4]) {
+    constexpr int piece = 64 * 128, promoted = 8;
+    float sum[64], ones_sum[4];
+#pragma unroll
+    for (int i = 0; i < 64; ++i) total[i] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) ones_total[i] = 0.0f;
+    for (int done = 0; done < steps; done += promoted) {
+        ring.drain(min(promoted, steps - done), [&](int step, unsigned stage) {
+            const unsigned long long a = descriptor(stage + group * piece);
+            const unsigned long long b = descriptor(stage + 2 * piece, 1024, piece);
+#pragma unroll
+            for (int i = 0; i < 4 * 128; i += 128)  // 16 rows
+                wgmma<operand, true, true>(sum, a + i, b + i, step > 0 || i > 0);
+            if constexpr (with_ones) {
+#pragma unroll
+                for (int i = 0; i < 4 * 128; i += 128)
+                    wgmma<operand, true>(ones_sum, a + i, descriptor(ones), step > 0 || i > 0);
+            }
+        });
+#pragma unroll
+        for (int i = 0; i < 64; ++i) total[i] += sum[i];
+        if constexpr (with_ones) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) ones_total[i] += ones_sum[i];
+        }
+    }
+}
+
 // Tiles of bm x bn of a result, which persistent blocks take in turn. Blocks of a cluster have neighbouring rows. Of
 // `group` rows of tiles, all columns are walked one by one, so that concurrent blocks read parts of a and b in L2.
 struct TilePlace {
