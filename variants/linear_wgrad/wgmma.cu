@@ -108,8 +108,8 @@
 // stay multiply the next. Floats become one f16 plane, or two, in a pass over x and dout, which are small beside the
 // weights. The matrix unit truncates as it adds: its sums are added in float every 512 rows; with planes, of high
 // parts, every 64. The bias's gradient is a product by ones, in bf16 by wgmma with the tiles of the first columns; of
-// floats, warps that do not copy add it up from dout itself, a column a lane. Limit: writing dweight; with large batches
-// the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
+// floats, warps that do not copy add it up from dout itself, a column a lane. Limit: writing dweight; with large
+// batches the matrix units. Idea: conv2d_wgrad/nhwc_wgmma_split and matmul/wgmma_planes.
 
 #include <opbench/hi_lo_split.cuh>
 #include <opbench/ring.cuh>

@@ -47,10 +47,10 @@
 //
 // In training a layer of a transformer has few weights and a deep batch: 3072 x 768 weights are 144 tiles, so that 12
 // of them take as long as the other 132 together, and 768 x 768 are 36 tiles for all multiprocessors. Here PARTS blocks
-// share each tile that no whole wave takes; a second kernel adds the parts in the order of the batch. Blocks that run at
-// once are at the same place of the batch, so that L2 serves most of what they read. (With Stream-K each block has a
-// place of its own and DRAM delivers all: 211 us for 3072 x 768 weights on an H100, wgmma_bf16 200, this 141.) The number
-// of blocks is that of an H100 on every GPU, and so are the bits of the result. With 108 tiles or with thousands
+// share each tile that no whole wave takes; a second kernel adds the parts in the order of the batch. Blocks that run
+// at once are at the same place of the batch, so that L2 serves most of what they read. (With Stream-K each block has a
+// place of its own and DRAM delivers all: 211 us for 3072 x 768 weights on an H100, wgmma_bf16 200, this 141.) The
+// number of blocks is that of an H100 on every GPU, and so are the bits of the result. With 108 tiles or with thousands
 // wgmma_bf16 is faster: one wave is then nearly full. Limit: parts are written and read, and the last wave reads from
 // DRAM.
 
