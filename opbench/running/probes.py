@@ -117,11 +117,11 @@ DRAM_TRAFFIC = 1 << 30
 
 @dataclass(frozen=True)
 class Probe:
-    """How to find one peak: the highest rate of `work` among right cases of these operators in this precision."""
+    """How to find one peak: the highest rate of `work` among right cases of these operators on this arithmetic unit."""
 
     operators: tuple[str, ...]
     work: Literal["compulsory_bytes", "flops"]
-    precision: str = "f32"
+    unit: str = "f32"
 
 
 PROBES: Mapping[str, Probe] = {
@@ -134,13 +134,15 @@ PROBES: Mapping[str, Probe] = {
     "tf32": Probe(("mma", "matmul"), "flops", "tf32"),
     "bf16": Probe(("mma", "linear"), "flops", "bf16"),
     "f16": Probe(("mma", "linear"), "flops", "f16"),
+    "fp8": Probe(("mma", "scaled_matmul"), "flops", "fp8"),
+    "s8": Probe(("mma",), "flops", "s8"),
 }
 """The probe of each peak. `mma` multiplies from registers and shared memory; the library's matrix product is measured,
 too, and is the only probe for tensor cores that no variant of `mma` supports."""
 
 
-MATRIX = ("tf32", "bf16", "f16")
-"""Keys of `PROBES` that are precision classes of the tensor cores."""
+MATRIX = ("tf32", "bf16", "f16", "fp8", "s8")
+"""Keys of `PROBES` that are types of factors on the tensor cores."""
 
 
 def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
@@ -163,7 +165,7 @@ def from_probes(results: Iterable[Result]) -> Peaks:
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     best = {}
     for name, probe in PROBES.items():
-        chosen = [r for r in measured if r.operator in probe.operators and r.precision == probe.precision]
+        chosen = [r for r in measured if r.operator in probe.operators and (r.unit or r.precision) == probe.unit]
         if name.startswith("dram"):
             chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
         best[name] = _fastest(chosen, probe.work)

@@ -233,8 +233,8 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
 @pytest.mark.parametrize("suite", ["ceilings", "sustained"])
 def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
     cases = read_suite(Path(suite), CATALOG, "cuda").cases
-    probed = {(case.variant.operator, case.precision) for case in cases}
-    assert probed >= {(operator, PROBES[name].precision) for name in MATRIX for operator in PROBES[name].operators}
+    probed = {(case.variant.operator, case.unit) for case in cases}
+    assert probed >= {(operator, PROBES[name].unit) for name in MATRIX for operator in PROBES[name].operators}
 
 
 def test_the_fastest_of_own_probe_and_library_is_the_peak_of_the_tensor_cores() -> None:

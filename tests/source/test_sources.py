@@ -285,6 +285,9 @@ def test_every_roof_of_the_catalog_is_that_of_what_is_multiplied() -> None:
         if variant.operator in of_bytes:
             assert variant.unit == (of_bytes[variant.operator] if "mma.sync" in text or "wgmma" in text else "")
             continue
+        if variant.operator == "mma" and (kind := variant.name.rpartition("_")[2]) in of_bytes.values():
+            assert variant.unit == kind, variant.id
+            continue
         if "wgmma.mma_async" in text:  # one function for all types
             kinds = {"tf32": "tf32", "planes": "f16/3", "floats": "f16/3", "halves": "f16", "f16": "f16"}
             kind = next((kinds[name] for name in kinds if name in variant.name.replace("bf16", "")), "bf16")

@@ -27,6 +27,19 @@
 // supports = { dtype = ["f32"] }
 // define  = { FROM_SHARED = "0" }
 //
+// [variant.registers_fp8]
+// title   = "mma.sync on e4m3 fragments that stay in registers"
+// product = "fp8"
+// supports = { operands = ["e4m3"], dtype = ["f32"] }
+// define  = { FROM_SHARED = "0" }
+// compute_capability = "8.9"
+//
+// [variant.registers_s8]
+// title   = "mma.sync on fragments of 8-bit whole numbers that stay in registers"
+// product = "s8"
+// supports = { operands = ["i8"], dtype = ["i32"] }
+// define  = { FROM_SHARED = "0" }
+//
 // [variant.shared_bf16]
 // title   = "mma.sync on bf16 fragments that ldmatrix reads from shared memory in every round"
 // product = "bf16"
@@ -44,68 +57,114 @@
 // product = "tf32"
 // supports = { dtype = ["f32"] }
 // define  = { FROM_SHARED = "1" }
+//
+// [variant.shared_fp8]
+// title   = "mma.sync on e4m3 fragments that ldmatrix reads from shared memory in every round"
+// product = "fp8"
+// supports = { operands = ["e4m3"], dtype = ["f32"] }
+// define  = { FROM_SHARED = "1" }
+// compute_capability = "8.9"
+//
+// [variant.shared_s8]
+// title   = "mma.sync on fragments of 8-bit whole numbers that ldmatrix reads from shared memory in every round"
+// product = "s8"
+// supports = { operands = ["i8"], dtype = ["i32"] }
+// define  = { FROM_SHARED = "1" }
 // ///
 //
 // The probe of mma.sync: eight warps with 32 x 64 outputs each, so that a scheduler has two warps with sixteen
 // independent sums each. With fragments in registers nothing but the matrix instructions is issued; from shared memory
 // a warp needs 6 ldmatrix for 16 matrix instructions, as a matrix product would. Limit: the issue rate of mma.sync, the
-// full rate of the tensor cores on Ampere and Ada, about 62 % of it on Hopper (wgmma_* reach the rest).
+// full rate of the tensor cores on Ampere and Ada, about 62 % of it on Hopper (wgmma_* reach the rest). Each round of
+// registers_fp8 and shared_fp8 starts its sums at 0, because tensor cores keep 13 digits of a sum of 8-bit floats.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <opbench/byte_mma.cuh>
 #include <opbench/epilogue.cuh>
 #include <opbench/mma.cuh>
 #include <opbench/tile.cuh>
 using namespace opbench;
 
-template <Format>
-struct Stored {
-    typedef float T;
+enum class Factors { bf16, f16, tf32, fp8, s8 };  // as the header names its product
+constexpr Factors factors = Factors::PRODUCT;
+constexpr bool restarts = factors == Factors::fp8;  // tensor cores keep too few digits of a long sum
+
+template <Factors>
+struct Tensors {
+    typedef float T, Sum, Out;
 };
 template <>
-struct Stored<Format::bf16> {
-    typedef __nv_bfloat16 T;
+struct Tensors<Factors::bf16> {
+    typedef __nv_bfloat16 T, Out;
+    typedef float Sum;
 };
 template <>
-struct Stored<Format::f16> {
-    typedef __half T;
+struct Tensors<Factors::f16> {
+    typedef __half T, Out;
+    typedef float Sum;
 };
-typedef Stored<Format::PRODUCT>::T T;
+template <>
+struct Tensors<Factors::fp8> {
+    typedef unsigned char T;
+    typedef float Sum, Out;
+};
+template <>
+struct Tensors<Factors::s8> {
+    typedef signed char T;
+    typedef int Sum, Out;
+};
+typedef Tensors<factors>::T T;
+typedef Tensors<factors>::Sum Sum;
+typedef Tensors<factors>::Out Out;
 
 constexpr int words = 32, slices = 4, warp_m = 32, warp_n = 64;  // 32-bit words of a row, instructions deep
 
-// The nearest TF32 of a float, by one addition; 16-bit operands are taken as they are.
-__device__ __forceinline__ unsigned rounded(unsigned word) {
-    return Format::PRODUCT == Format::tf32 ? word + 0x1000u : word;
+// The nearest TF32 of a float, by one addition; narrower operands are taken as they are.
+__device__ __forceinline__ unsigned rounded(unsigned word) { return factors == Factors::tf32 ? word + 0x1000u : word; }
+
+template <class Sum>
+__device__ __forceinline__ void multiply(Sum (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    if constexpr (factors == Factors::bf16) mma_bf16(sum, a, b0, b1);
+    if constexpr (factors == Factors::f16) mma_f16(sum, a, b0, b1);
+    if constexpr (factors == Factors::tf32) mma_tf32(sum, a, b0, b1);
+    if constexpr (factors == Factors::fp8) mma_bytes<Bytes::e4m3>(sum, a, b0, b1);
+    if constexpr (factors == Factors::s8) mma_bytes<Bytes::s8>(sum, a, b0, b1);
 }
 
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    if constexpr (Format::PRODUCT == Format::bf16) mma_bf16(sum, a, b0, b1);
-    if constexpr (Format::PRODUCT == Format::f16) mma_f16(sum, a, b0, b1);
-    if constexpr (Format::PRODUCT == Format::tf32) mma_tf32(sum, a, b0, b1);
+template <class Out, class Sum>
+__device__ __forceinline__ void store_sums(Out* to, Sum x, Sum y) {
+    if constexpr (factors == Factors::s8)
+        *reinterpret_cast<int2*>(to) = make_int2(x, y);
+    else
+        store_pair(to, restarts ? x : x / 1024, restarts ? y : y / 1024);
 }
 
 struct Fragments {
     unsigned a[warp_m / 16][4], b[warp_n / 16][4];  // b: words t and t + 4 of row g, then of row g + 8
 };
 
-__device__ __forceinline__ void multiply_slice(float (&sum)[warp_m / 16][warp_n / 8][4], const Fragments& from) {
+// Multiply slice number `slice` of a round.
+__device__ __forceinline__ void multiply_slice(Sum (&sum)[warp_m / 16][warp_n / 8][4], const Fragments& from,
+                                               int slice) {
 #pragma unroll
     for (int mi = 0; mi < warp_m / 16; ++mi)
 #pragma unroll
-        for (int ni = 0; ni < warp_n / 8; ++ni)
+        for (int ni = 0; ni < warp_n / 8; ++ni) {
+            if (restarts && slice == 0) sum[mi][ni][0] = sum[mi][ni][1] = sum[mi][ni][2] = sum[mi][ni][3] = 0;
             multiply(sum[mi][ni], from.a[mi], from.b[ni / 2][ni % 2 * 2], from.b[ni / 2][ni % 2 * 2 + 1]);
+        }
 }
 
 // a [tiles][64][depth], b [tiles][256][depth], out [tiles][64][256]
 extern "C" __global__ void __launch_bounds__(256)
-    mma_warp(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int tiles, int rounds) {
+    mma_warp(const T* __restrict__ a, const T* __restrict__ b, Out* __restrict__ out, int tiles, int rounds) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int m0 = warp / 4 * warp_m, n0 = warp % 4 * warp_n;
     const unsigned* rows = reinterpret_cast<const unsigned*>(a) + (size_t)blockIdx.x * 64 * words;
     const unsigned* columns = reinterpret_cast<const unsigned*>(b) + (size_t)blockIdx.x * 256 * words;
-    float sum[warp_m / 16][warp_n / 8][4] = {};
+    Sum sum[warp_m / 16][warp_n / 8][4] = {};
 #if FROM_SHARED
     extern __shared__ __align__(128) unsigned char shared[];
     for (int i = threadIdx.x; i < (64 + 256) * words; i += 256) {
@@ -128,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int ni = 0; ni < warp_n / 16; ++ni)
                 load_matrices(from.b[ni], memory + swizzled_offset(b_row + ni * 16, slice * 2 + lane / 8 % 2));
-            multiply_slice(sum, from);
+            multiply_slice(sum, from, slice);
         }
     };
 #else
@@ -150,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     const auto round_of = [&] {
 #pragma unroll
-        for (int slice = 0; slice < slices; ++slice) multiply_slice(sum, from[slice]);
+        for (int slice = 0; slice < slices; ++slice) multiply_slice(sum, from[slice], slice);
     };
 #endif
     int round = 0;
@@ -161,13 +220,13 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 #pragma unroll 1
     for (; round < rounds; ++round) round_of();
-    T* to = out + (size_t)blockIdx.x * 64 * 256;
+    Out* to = out + (size_t)blockIdx.x * 64 * 256;
 #pragma unroll
     for (int mi = 0; mi < warp_m / 16; ++mi)
 #pragma unroll
         for (int ni = 0; ni < warp_n / 8; ++ni)
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-                store_pair(to + (m0 + mi * 16 + g + half * 8) * 256 + n0 + ni * 8 + t * 2, sum[mi][ni][half * 2] / 1024,
-                           sum[mi][ni][half * 2 + 1] / 1024);
+                store_sums(to + (m0 + mi * 16 + g + half * 8) * 256 + n0 + ni * 8 + t * 2, sum[mi][ni][half * 2],
+                           sum[mi][ni][half * 2 + 1]);
 }

@@ -30,6 +30,20 @@
 // supports  = { dtype = ["f32"] }
 // define    = { FROM_SHARED = "1" }
 //
+// [variant.wgmma_shared_fp8]
+// title     = "wgmma on e4m3 operands that both lie in shared memory"
+// builds_on = "shared_fp8"
+// product   = "fp8"
+// supports  = { operands = ["e4m3"], dtype = ["f32"] }
+// define    = { FROM_SHARED = "1" }
+//
+// [variant.wgmma_shared_s8]
+// title     = "wgmma on 8-bit whole numbers that both lie in shared memory"
+// builds_on = "shared_s8"
+// product   = "s8"
+// supports  = { operands = ["i8"], dtype = ["i32"] }
+// define    = { FROM_SHARED = "1" }
+//
 // [variant.wgmma_registers_bf16]
 // title     = "wgmma on bf16 operands, a in registers and b in shared memory"
 // builds_on = "registers_bf16"
@@ -50,34 +64,73 @@
 // product   = "tf32"
 // supports  = { dtype = ["f32"] }
 // define    = { FROM_SHARED = "0" }
+//
+// [variant.wgmma_registers_fp8]
+// title     = "wgmma on e4m3 operands, a in registers and b in shared memory"
+// builds_on = "registers_fp8"
+// product   = "fp8"
+// supports  = { operands = ["e4m3"], dtype = ["f32"] }
+// define    = { FROM_SHARED = "0" }
+//
+// [variant.wgmma_registers_s8]
+// title     = "wgmma on 8-bit whole numbers, a in registers and b in shared memory"
+// builds_on = "registers_s8"
+// product   = "s8"
+// supports  = { operands = ["i8"], dtype = ["i32"] }
+// define    = { FROM_SHARED = "0" }
 // ///
 //
 // The probe of Hopper's tensor cores: a warpgroup multiplies 64 x 256 outputs by the largest instruction, UNROLL rounds
 // to a commit group. Two blocks share a multiprocessor, so that one issues while the other waits for its group. An
 // instruction takes 128 clocks and reads at most 10 KB of shared memory, which delivers 16 KB in that time. Limit: the
-// tensor cores at the clock that power allows.
+// tensor cores at the clock that power allows. Each round of e4m3 starts its sums at 0, because tensor cores keep 13
+// digits of a sum of 8-bit floats.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <opbench/byte_wgmma.cuh>
 #include <opbench/epilogue.cuh>
 #include <opbench/tile.cuh>
 #include <opbench/wgmma.cuh>
 using namespace opbench;
 
-template <Format>
-struct Element {
-    typedef float T;
+enum class Factors { bf16, f16, tf32, fp8, s8 };  // as the header names its product
+constexpr Factors factors = Factors::PRODUCT;
+constexpr bool restarts = factors == Factors::fp8;  // tensor cores keep too few digits of a long sum
+
+template <Factors>
+struct Tensors {
+    typedef float T, Sum, Out;
+    static constexpr Format format = Format::tf32;
 };
 template <>
-struct Element<Format::bf16> {
-    typedef __nv_bfloat16 T;
+struct Tensors<Factors::bf16> {
+    typedef __nv_bfloat16 T, Out;
+    typedef float Sum;
+    static constexpr Format format = Format::bf16;
 };
 template <>
-struct Element<Format::f16> {
-    typedef __half T;
+struct Tensors<Factors::f16> {
+    typedef __half T, Out;
+    typedef float Sum;
+    static constexpr Format format = Format::f16;
 };
-typedef Element<Format::PRODUCT>::T T;
+template <>
+struct Tensors<Factors::fp8> {
+    typedef unsigned char T;
+    typedef float Sum, Out;
+    static constexpr Bytes format = Bytes::e4m3;
+};
+template <>
+struct Tensors<Factors::s8> {
+    typedef signed char T;
+    typedef int Sum, Out;
+    static constexpr Bytes format = Bytes::s8;
+};
+typedef Tensors<factors>::T T;
+typedef Tensors<factors>::Sum Sum;
+typedef Tensors<factors>::Out Out;
 
 constexpr int words = 32, slices = 4;  // 32-bit words of a row, instructions deep
 
@@ -86,26 +139,44 @@ struct Rounds {
     static constexpr int value = rounds;
 };
 
-// The nearest TF32 of a float, by one addition; 16-bit operands are taken as they are.
-__device__ __forceinline__ unsigned rounded(unsigned word) {
-    return Format::PRODUCT == Format::tf32 ? word + 0x1000u : word;
+// The nearest TF32 of a float, by one addition; narrower operands are taken as they are.
+__device__ __forceinline__ unsigned rounded(unsigned word) { return factors == Factors::tf32 ? word + 0x1000u : word; }
+
+// d = a * b, or d += a * b if `add` is not 0, on 64 x 256 x 32 bytes, with both operands in shared memory.
+template <class Sum>
+__device__ __forceinline__ void multiply(Sum (&d)[128], unsigned long long a, unsigned long long b, int add) {
+    if constexpr (factors == Factors::fp8 || factors == Factors::s8)
+        wgmma_bytes<Tensors<factors>::format>(d, a, b, add);
+    else
+        wgmma<Tensors<factors>::format>(d, a, b, add);
 }
 
-// sum += a * b on 64 x 256 x 32 bytes, with a in registers as mma.sync has it.
-__device__ __forceinline__ void multiply(float (&d)[128], const unsigned (&a)[4], unsigned long long b) {
-#define MULTIPLY(SHAPE_AND_TYPES, TRANSPOSE)                                                   \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256" SHAPE_AND_TYPES " {" OPBENCH_NAMES_128 \
-                 "}, {%128, %129, %130, %131}, %132, 1, 1, 1" TRANSPOSE ";"                    \
-                 : OPBENCH_SUMS_128(0)                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-    if constexpr (Format::PRODUCT == Format::bf16) MULTIPLY("k16.f32.bf16.bf16", ", 0");
-    if constexpr (Format::PRODUCT == Format::f16) MULTIPLY("k16.f32.f16.f16", ", 0");
-    if constexpr (Format::PRODUCT == Format::tf32) MULTIPLY("k8.f32.tf32.tf32", "");
+// The same with a in registers as mma.sync has it.
+template <class Sum>
+__device__ __forceinline__ void multiply(Sum (&d)[128], const unsigned (&a)[4], unsigned long long b, int add) {
+#define MULTIPLY(SHAPE_AND_TYPES, SUMS, REST)                                                                   \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %133, 0; wgmma.mma_async.sync.aligned.m64n256" SHAPE_AND_TYPES \
+                 " {" OPBENCH_NAMES_128 "}, {%128, %129, %130, %131}, %132, p" REST "; }"                       \
+                 : SUMS(0)                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+    if constexpr (factors == Factors::bf16) MULTIPLY("k16.f32.bf16.bf16", OPBENCH_SUMS_128, ", 1, 1, 0");
+    if constexpr (factors == Factors::f16) MULTIPLY("k16.f32.f16.f16", OPBENCH_SUMS_128, ", 1, 1, 0");
+    if constexpr (factors == Factors::tf32) MULTIPLY("k8.f32.tf32.tf32", OPBENCH_SUMS_128, ", 1, 1");
+    if constexpr (factors == Factors::fp8) MULTIPLY("k32.f32.e4m3.e4m3", OPBENCH_SUMS_128, ", 1, 1");
+    if constexpr (factors == Factors::s8) MULTIPLY("k32.s32.s8.s8", OPBENCH_WHOLE_128, "");
+}
+
+template <class Out, class Sum>
+__device__ __forceinline__ void store_sums(Out* to, Sum x, Sum y) {
+    if constexpr (factors == Factors::s8)
+        *reinterpret_cast<int2*>(to) = make_int2(x, y);
+    else
+        store_pair(to, restarts ? x : x / 1024, restarts ? y : y / 1024);
 }
 
 // a [tiles][64][depth], b [tiles][256][depth], out [tiles][64][256]
 extern "C" __global__ void __launch_bounds__(128)
-    mma_warpgroup(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int tiles, int rounds) {
+    mma_warpgroup(const T* __restrict__ a, const T* __restrict__ b, Out* __restrict__ out, int tiles, int rounds) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const unsigned* rows = reinterpret_cast<const unsigned*>(a) + (size_t)blockIdx.x * 64 * words;
@@ -125,17 +196,18 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
             own[slice][e] = rounded(rows[(warp * 16 + g + e % 2 * 8) * words + slice * 8 + t + e / 2 * 4]);
-    float sum[128] = {};
+    Sum sum[128] = {};
     const auto group_of = [&](auto unroll) {
         wgmma_fence();
 #pragma unroll
         for (int u = 0; u < decltype(unroll)::value; ++u)
 #pragma unroll
             for (int slice = 0; slice < slices; ++slice) {
+                const int add = !restarts || slice > 0;
                 if constexpr (FROM_SHARED)
-                    wgmma<Format::PRODUCT>(sum, left + slice * 2, right + slice * 2, 1);
+                    multiply(sum, left + slice * 2, right + slice * 2, add);
                 else
-                    multiply(sum, own[slice], right + slice * 2);
+                    multiply(sum, own[slice], right + slice * 2, add);
             }
         wgmma_commit();
         wgmma_wait<0>();
@@ -145,11 +217,11 @@ extern "C" __global__ void __launch_bounds__(128)
     for (; round + UNROLL <= rounds; round += UNROLL) group_of(Rounds<UNROLL>());
 #pragma unroll 1
     for (; round < rounds; ++round) group_of(Rounds<1>());
-    T* to = out + (size_t)blockIdx.x * 64 * 256;
+    Out* to = out + (size_t)blockIdx.x * 64 * 256;
 #pragma unroll
     for (int j = 0; j < 32; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-            store_pair(to + (warp * 16 + g + half * 8) * 256 + j * 8 + t * 2, sum[j * 4 + half * 2] / 1024,
-                       sum[j * 4 + half * 2 + 1] / 1024);
+            store_sums(to + (warp * 16 + g + half * 8) * 256 + j * 8 + t * 2, sum[j * 4 + half * 2],
+                       sum[j * 4 + half * 2 + 1]);
 }
