@@ -18,6 +18,7 @@ COMPUTED: dict[str, tuple[str, Callable]] = {
     "15": ("triangular_matmul(n=9,triangle=lower)", lambda a, b: torch.tril(a @ b)),
     "16": ("batched_matmul(batch=1,m=5,n=7,k=6,a_order=col)", lambda a, b: a[0].T @ b[0]),
     "18": ("batched_matmul(batch=1,m=5,n=7,k=6,a_order=col,b_order=col)", lambda a, b: a[0].T @ b[0].T),
+    "24": ("softmax(rows=5,cols=33,log=yes)", lambda x: torch.log_softmax(x, 1)),
     "36": ("normalize(outer=3,axis=4,inner=30,norm=rms)", lambda x: x / (x.square().mean(1, True) + 1e-5).sqrt()),
     "37": ("normalize(outer=1,axis=120)", lambda x: x / torch.norm(x, p="fro")),
     "38": ("normalize(outer=5,axis=33,norm=mean_abs)", lambda x: x / x.abs().mean(1, True)),
@@ -71,6 +72,7 @@ COMPUTED: dict[str, tuple[str, Callable]] = {
         "conv3d(n=2,c=3,d=1,h=11,w=30,k=4,t=1,r=5,s=9,padding_h=2,padding_w=4,dilation_h=2,dilation_w=3)",
         lambda x, weight: functional.conv2d(x[:, :, 0], weight[:, :, 0], padding=(2, 4), dilation=(2, 3)),
     ),
+    "93": ("scan(rows=5,cols=33,mask=given)", lambda x, mask: torch.cumsum(x * mask, 1)),
     "96": ("huber_loss(n=100)", functional.smooth_l1_loss),
     "98": (
         "kl_div_loss(rows=4,cols=9,x_scale=linear)",

@@ -8,6 +8,7 @@
 // op        = ["sum", "prod"]
 // kind      = ["inclusive", "exclusive"]
 // direction = ["forward", "reverse"]
+// mask      = ["none", "given"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
@@ -15,6 +16,7 @@
 // PRODUCTS  = "op == 'prod'"
 // EXCLUSIVE = "kind == 'exclusive'"
 // REVERSE   = "direction == 'reverse'"
+// MASKED    = "mask == 'given'"
 //
 // [[launch]]
 // kernel = "scan_block_per_row"
@@ -31,20 +33,27 @@ typedef __nv_bfloat16 T;
 #else
 typedef float T;
 #endif
+#if MASKED
+#define MASK_ARGUMENT const unsigned char* __restrict__ mask,
+#define COUNTS(place) (mask[place] != 0)
+#else
+#define MASK_ARGUMENT
+#define COUNTS(place) true
+#endif
 constexpr float nothing = PRODUCTS ? 1.0f : 0.0f;
 
 __device__ __forceinline__ float combine(float a, float b) { return PRODUCTS ? a * b : a + b; }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
-    scan_block_per_row(const T* __restrict__ x, T* __restrict__ out, int rows, int cols) {
-    // x, out [rows][cols]
+    scan_block_per_row(const T* __restrict__ x, MASK_ARGUMENT T* __restrict__ out, int rows, int cols) {
+    // x, mask, out [rows][cols]
     __shared__ float results[BLOCK];
     const size_t base = (size_t)blockIdx.x * cols;
     float carry = nothing;
     for (int first = 0; first < cols; first += BLOCK) {
         const int i = first + threadIdx.x;
         const size_t place = base + (REVERSE ? cols - 1 - i : i);
-        float running = i < cols ? (float)x[place] : nothing;
+        float running = i < cols && COUNTS(place) ? (float)x[place] : nothing;
         results[threadIdx.x] = running;
         __syncthreads();
         for (int distance = 1; distance < BLOCK; distance *= 2) {

@@ -16,7 +16,8 @@ class Scan(Operator):
     """out[r,c] = x[r,0] op ... op x[r,c], where op is a sum or a product (cumsum, cumprod).
 
     With kind="exclusive", the element x[r,c] itself does not count, and out[r,0] is 0 or 1. With direction="reverse",
-    the elements from the end of the row back to x[r,c] are combined. `dtype` stores x and out, arithmetic is float32.
+    the elements from the end of the row back to x[r,c] are combined. With mask="given", elements whose `mask` is 0 do
+    not count. `dtype` stores x and out, arithmetic is float32; `mask` has bytes of 0 and 1.
     """
 
     rows: int
@@ -24,6 +25,7 @@ class Scan(Operator):
     op: str = "sum"
     kind: str = "inclusive"
     direction: str = "forward"
+    mask: str = "none"
     dtype: str = "f32"
 
     most_spread: ClassVar[float] = 16.0
@@ -32,11 +34,20 @@ class Scan(Operator):
         "op": ("sum", "prod"),
         "kind": ("inclusive", "exclusive"),
         "direction": ("forward", "reverse"),
+        "mask": ("none", "given"),
         "dtype": ("f32", "bf16"),
     }
-    inputs = {"x": "rows cols"}
     outputs = {"out": "rows cols"}
     library = "torch"
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """Tensor names to axes."""
+        return {"x": "rows cols", "mask": "rows cols"} if self.mask == "given" else {"x": "rows cols"}
+
+    def tensor_dtype(self, name: str) -> str:
+        """The dtype of each tensor."""
+        return "u8" if name == "mask" else self.dtype
 
     @property
     def lanes(self) -> int:
@@ -75,23 +86,31 @@ class Scan(Operator):
         return self.cols
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
-        """Return the gradient of a sum, a scan in the other direction; None for a product."""
-        if self.op != "sum":
+        """Return the gradient of a sum, a scan in the other direction; None for a product or a masked sum."""
+        if self.op != "sum" or self.mask == "given":
             return None
         other = {**self.axes, "direction": "forward" if self.direction == "reverse" else "reverse"}
         return [Gradient(self.name, other, {"x": "d.out"}, {"out": "d.x"})] if wanted else []
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """Return seeded normals; for a product, numbers of both signs and of sizes near 1, so that it stays finite."""
+        """Return seeded normals; for a product, numbers of both signs and of sizes near 1, so that it stays finite.
+
+        Half of a mask is 1.
+        """
         arrays = super().make_inputs(seed, integers)
         if self.op == "prod" and not integers:
             x, root = from_storage(arrays["x"], self.dtype), self.cols**0.5
             spread = min(max(1.0, root / 128), self.most_spread) / root  # bf16 has steps of 1/128 and less near 1
             arrays["x"] = to_storage(np.copysign(np.exp(x * np.float32(spread)), np.sin(1000 * x)), self.dtype)
+        if self.mask == "given":
+            rng = np.random.default_rng([seed, self.rows, self.cols])
+            arrays["mask"] = rng.integers(0, 2, (self.rows, self.cols), np.uint8)
         return arrays
 
-    def reference(self, x: np.ndarray) -> np.ndarray:
+    def reference(self, x: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Scan by NumPy, over the reversed row for the other direction."""
+        if mask is not None:
+            x = np.where(mask != 0, x, float(self.op == "prod"))
         ordered = x[:, ::-1] if self.direction == "reverse" else x
         if self.kind == "exclusive":
             first = np.zeros_like(ordered[:, :1]) + (self.op == "prod")
@@ -101,10 +120,10 @@ class Scan(Operator):
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Return scans of the sizes of all elements; for bf16, scaled to float32's error, and the result's own size."""
-        x = self.widened(inputs)["x"]
-        size = self.reference(abs(x))
+        wide = self.widened(inputs)
+        size = self.reference(**{**wide, "x": abs(wide["x"])})
         if self.dtype == "bf16":  # the error of float32's arithmetic, and one rounding of the result
-            size = abs(self.reference(x)) + self._accumulated() / self.tolerance("f32").elementwise * size
+            size = abs(self.reference(**wide)) + self._accumulated() / self.tolerance("f32").elementwise * size
         return {"out": size}
 
     def _accumulated(self) -> float:
@@ -135,4 +154,12 @@ class Scan(Operator):
             for i, (rows, cols) in enumerate(shapes)
             for j, (op, kind, direction) in enumerate(modes)
             if cols > 5000 or (i + j) % 3 == 0
-        ] + [cls(rows=64, cols=32, dtype="bf16"), cls(rows=1, cols=16384, dtype="bf16")]
+        ] + [
+            cls(rows=64, cols=32, dtype="bf16"),
+            cls(rows=1, cols=16384, dtype="bf16"),
+            cls(rows=3, cols=33, op="prod", mask="given", dtype="bf16"),
+            cls(rows=64, cols=32, kind="exclusive", direction="reverse", mask="given"),
+            cls(rows=2, cols=1031, direction="reverse", mask="given"),
+            cls(rows=1, cols=8192, op="prod", kind="exclusive", mask="given"),
+            cls(rows=1, cols=12296, mask="given", dtype="bf16"),
+        ]

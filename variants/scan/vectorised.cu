@@ -8,6 +8,7 @@
 // op        = ["sum", "prod"]
 // kind      = ["inclusive", "exclusive"]
 // direction = ["forward", "reverse"]
+// mask      = ["none", "given"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
@@ -15,6 +16,7 @@
 // PRODUCTS  = "op == 'prod'"
 // EXCLUSIVE = "kind == 'exclusive'"
 // REVERSE   = "direction == 'reverse'"
+// MASKED    = "mask == 'given'"
 // LANES     = "lanes"
 // VECTORS   = "cols // lanes"
 // CHUNKS    = "cdiv(VECTORS, BLOCK * ITEMS)"
@@ -29,7 +31,7 @@
 // kernel = "scan_chunks"
 // grid   = ["rows"]
 // block  = ["BLOCK"]
-// args   = ["x", "out"]
+// args   = ["x", "mask?", "out"]
 //
 // [variant.look_back]
 // title     = "one block per chunk, which takes the result of the chunks before it from their blocks: one pass"
@@ -48,7 +50,7 @@
 // kernel = "scan_chunks"
 // grid   = ["rows * CHUNKS"]
 // block  = ["BLOCK"]
-// args   = ["x", "out", "chunks"]
+// args   = ["x", "mask?", "out", "chunks"]
 // ///
 //
 // A chunk has ITEMS lines of BLOCK vectors. A warp combines its part of a line by shuffles; one warp combines the
@@ -113,14 +115,19 @@ __device__ __forceinline__ float look_back(const Word* row, int chunk) {
     }
 }
 
-#if LOOK_BACK
-#define ARRAYS const T* __restrict__ x, T* __restrict__ out, Word* chunks
+#if MASKED
+#define MASK_ARGUMENT const unsigned char* __restrict__ mask,
 #else
-#define ARRAYS const T* __restrict__ x, T* __restrict__ out
+#define MASK_ARGUMENT
+#endif
+#if LOOK_BACK
+#define ARRAYS const T* __restrict__ x, MASK_ARGUMENT T* __restrict__ out, Word* chunks
+#else
+#define ARRAYS const T* __restrict__ x, MASK_ARGUMENT T* __restrict__ out
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK) scan_chunks(ARRAYS) {
-    // x, out [rows][VECTORS * LANES]; chunks [rows * CHUNKS + 1], zero at the start: the last one counts blocks
+    // x, mask, out [rows][VECTORS * LANES]; chunks [rows * CHUNKS + 1], zero at the start: the last one counts blocks
     __shared__ float pieces[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #if LOOK_BACK
@@ -143,7 +150,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK) scan_chunks(ARRAYS) {
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {
             const unsigned vector = (chunk * ITEMS + k) * BLOCK + threadIdx.x;
-            if (vector < VECTORS) own[k].raw = __ldcs(source + (REVERSE ? VECTORS - 1 - vector : vector));
+            if (vector >= VECTORS) continue;
+            own[k].raw = __ldcs(source + (REVERSE ? VECTORS - 1 - vector : vector));
+#if MASKED
+            Vector<unsigned char, LANES> counts;
+            counts.raw = __ldcs(reinterpret_cast<const Packed<unsigned char, LANES>*>(mask) + (size_t)row * VECTORS +
+                                (REVERSE ? VECTORS - 1 - vector : vector));
+#pragma unroll
+            for (int i = 0; i < LANES; ++i)
+                if (counts.lane(i) == 0) own[k].lane(i) = (T)nothing;
+#endif
         }
 #pragma unroll
         for (int k = 0; k < ITEMS; ++k) {

@@ -3,8 +3,8 @@
 // builds_on = "thread_per_row"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// define    = { BF16 = "dtype == 'bf16'" }
-// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", LOG = "log == 'yes'" }
+// supports  = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 //
 // [[launch]]
 // kernel = "softmax_block_per_row"
@@ -48,6 +48,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     for (int c = threadIdx.x; c < cols; c += BLOCK) largest = fmaxf(largest, (float)source[c]);
     largest = over_block<true>(largest, shared);
     for (int c = threadIdx.x; c < cols; c += BLOCK) sum += __expf((float)source[c] - largest);
-    const float factor = 1.0f / over_block<false>(sum, shared);
-    for (int c = threadIdx.x; c < cols; c += BLOCK) target[c] = (T)(__expf((float)source[c] - largest) * factor);
+    const float total = over_block<false>(sum, shared), last = LOG ? logf(total) : 1.0f / total;
+    for (int c = threadIdx.x; c < cols; c += BLOCK) {
+        const float below = (float)source[c] - largest;
+        target[c] = (T)(LOG ? below - last : __expf(below) * last);
+    }
 }

@@ -3,8 +3,8 @@
 // builds_on = "block_per_row"
 // mechanism = ["coalesced", "block_reduction", "warp_shuffle", "fewer_passes"]
 // tune      = { BLOCK = [256, 128, 512, 1024] }
-// define    = { BF16 = "dtype == 'bf16'" }
-// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", LOG = "log == 'yes'" }
+// supports  = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 //
 // [[launch]]
 // kernel = "softmax_online"
@@ -57,6 +57,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
     const float largest = over_block<true>(own, shared);
     if (own > lowest) sum *= __expf(own - largest);
-    const float factor = 1.0f / over_block<false>(sum, shared);
-    for (int c = threadIdx.x; c < cols; c += BLOCK) target[c] = (T)(__expf((float)source[c] - largest) * factor);
+    const float total = over_block<false>(sum, shared), last = LOG ? logf(total) : 1.0f / total;
+    for (int c = threadIdx.x; c < cols; c += BLOCK) {
+        const float below = (float)source[c] - largest;
+        target[c] = (T)(LOG ? below - last : __expf(below) * last);
+    }
 }

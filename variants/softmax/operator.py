@@ -1,4 +1,4 @@
-"""softmax: the exponentials of each row, divided by their sum."""
+"""softmax: the exponentials of each row, divided by their sum, or the logarithms of these."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ DEPTH = {"f64": 800.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Operator):
-    """out[r,c] = exp(x[r,c] - m) / sum over k of exp(x[r,k] - m), where m is the row's maximum; `dtype` stores both."""
+    """out[r,c] = exp(x[r,c] - m) / sum over k of exp(x[r,k] - m), where m is the row's maximum; `dtype` stores both.
+
+    With log="yes", out is the logarithm of that: x[r,c] - m - log(sum over k of exp(x[r,k] - m)).
+    """
 
     rows: int
     cols: int
+    log: str = "no"
     dtype: str = "f32"
 
     special_inputs = {"x": ("ties", "level", "far", "masked")}
-    choices = {"dtype": ("f32", "bf16", "f64")}
+    choices = {"log": ("no", "yes"), "dtype": ("f32", "bf16", "f64")}
     inputs = {"x": "rows cols"}
     outputs = {"out": "rows cols"}
     integers_exact = False  # exponentials are not whole
@@ -44,8 +48,10 @@ class Softmax(Operator):
         """Return the exponentials that are added up for a row."""
         return self.cols
 
-    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
-        """From the probabilities alone: x is not needed again."""
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
+        """Return the gradient from the probabilities alone, as x is not needed again; None for their logarithms."""
+        if self.log == "yes":
+            return None
         tensors = {"out": "out", "dout": "d.out"}
         return [Gradient("softmax_backward", self.axes, tensors, {"dx": "d.x"})] if wanted else []
 
@@ -58,17 +64,29 @@ class Softmax(Operator):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """With the maximum subtracted."""
-        out = np.exp(x - x.max(axis=1, keepdims=True))
-        out /= out.sum(axis=1, keepdims=True)
+        below = x - x.max(axis=1, keepdims=True)
+        out = np.exp(below)
+        total = out.sum(axis=1, keepdims=True)
+        if self.log == "yes":
+            return below - np.log(total)
+        out /= total
         return out
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """The result times 1 + its exponent's size: an error of the exponent is a relative error of the result."""
+        """Return the result times 1 + its exponent's size, as an error of the exponent is a relative one of the result.
+
+        The error of a logarithm is that of the exponent, and that of the sum's logarithm.
+        """
         x = self.widened(inputs)["x"]
+        if self.log == "yes":
+            return {"out": 1 - self.reference(x)}
         return {"out": self.reference(x) * (1 + x.max(axis=1, keepdims=True) - x)}
 
     @classmethod
     def examples(cls) -> Sequence[Softmax]:
         """Rows of one element, shorter and longer than a warp and a block, divided by vectors and not."""
         shapes = [(1, 1), (5, 3), (7, 10), (3, 31), (2, 32), (13, 64), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
-        return [cls(rows=rows, cols=cols, dtype=dtype) for dtype in ("f32", "bf16") for rows, cols in shapes]
+        logs = [(5, 3), (2, 32), (4, 257), (2, 1000), (3, 1024), (1, 4099)]
+        return [cls(rows=rows, cols=cols, dtype=dtype) for dtype in ("f32", "bf16") for rows, cols in shapes] + [
+            cls(rows=rows, cols=cols, log="yes", dtype=dtype) for dtype in ("f32", "bf16") for rows, cols in logs
+        ]

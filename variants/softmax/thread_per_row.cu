@@ -1,8 +1,8 @@
 // /// opbench
 // title    = "one thread per row, three passes over it"
 // tune     = { BLOCK = [64, 128, 256] }
-// define   = { BF16 = "dtype == 'bf16'" }
-// supports = { dtype = ["f32", "bf16"] }
+// define   = { BF16 = "dtype == 'bf16'", LOG = "log == 'yes'" }
+// supports = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 //
 // [[launch]]
 // kernel = "softmax_thread_per_row"
@@ -27,6 +27,9 @@ extern "C" __global__ void softmax_thread_per_row(const T* __restrict__ x, T* __
     float largest = __int_as_float(0xff800000), sum = 0.0f;  // -infinity
     for (int c = 0; c < cols; ++c) largest = fmaxf(largest, (float)source[c]);
     for (int c = 0; c < cols; ++c) sum += __expf((float)source[c] - largest);
-    const float factor = 1.0f / sum;
-    for (int c = 0; c < cols; ++c) out[(size_t)row * cols + c] = (T)(__expf((float)source[c] - largest) * factor);
+    const float last = LOG ? logf(sum) : 1.0f / sum;
+    for (int c = 0; c < cols; ++c) {
+        const float below = (float)source[c] - largest;
+        out[(size_t)row * cols + c] = (T)(LOG ? below - last : __expf(below) * last);
+    }
 }

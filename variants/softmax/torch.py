@@ -1,9 +1,9 @@
 """Softmax by PyTorch.
 
 /// opbench
-title    = "torch.softmax(x, 1, out=out)"
+title    = "torch.softmax or log_softmax(x, 1, out=out)"
 modules  = ["cupy", "torch"]
-supports = { dtype = ["f32", "bf16"] }
+supports = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 ///
 
 Rows of up to 1024 elements are kept in a warp's registers, longer ones are read by a block.
@@ -23,8 +23,9 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     x, out = (tensors[name] for name in ("x", "out"))
+    function = torch.log_softmax if problem.log == "yes" else torch.softmax
 
     def run() -> None:
-        torch.softmax(x, 1, out=out)
+        function(x, 1, out=out)
 
     return torch_launch(run)

@@ -6,11 +6,12 @@
 //     "fewer_passes",
 // ]
 // tune      = { THREADS = [32, 16, 64, 128, 256, 512, 1024], STREAM = [0, 1] }
-// supports  = { dtype = ["f32", "bf16"] }
+// supports  = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 // requires  = ["cols <= 32 * THREADS", "THREADS == 16 or cols > THREADS"]
 //
 // [define]
 // BF16  = "dtype == 'bf16'"
+// LOG   = "log == 'yes'"
 // COLS  = "cols"
 // LANES = "lanes"
 //
@@ -69,17 +70,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     for (int k = 0; k < ITEMS; ++k) {
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            value[k][lane] = __expf(value[k][lane] - largest);
-            sum += value[k][lane];
+            value[k][lane] -= largest;
+            const float power = __expf(value[k][lane]);
+            sum += power;
+            if (!LOG) value[k][lane] = power;
         }
     }
-    const float factor = 1.0f / over_row<false, THREADS>(sum, sums);
+    const float total = over_row<false, THREADS>(sum, sums), last = LOG ? logf(total) : 1.0f / total;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
         if (row >= rows || k * THREADS + threadIdx.x >= VECTORS) break;
         Pack result;
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) reinterpret_cast<T*>(&result)[lane] = (T)(value[k][lane] * factor);
+        for (int lane = 0; lane < LANES; ++lane)
+            reinterpret_cast<T*>(&result)[lane] = (T)(LOG ? value[k][lane] - last : value[k][lane] * last);
 #if STREAM
         __stcs(out + base + k * THREADS, result);
 #else

@@ -5,8 +5,8 @@
 //     "coalesced", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes", "fewer_passes",
 // ]
 // tune      = { ROWS_PER_BLOCK = [4, 8, 2] }
-// define    = { BF16 = "dtype == 'bf16'", COLS = "cols" }
-// supports  = { dtype = ["f32", "bf16"] }
+// define    = { BF16 = "dtype == 'bf16'", LOG = "log == 'yes'", COLS = "cols" }
+// supports  = { log = ["no", "yes"], dtype = ["f32", "bf16"] }
 // requires  = ["cols <= 2048"]
 //
 // [[launch]]
@@ -43,14 +43,17 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
     for (int step = 16; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
-        value[k] = __expf(value[k] - largest);
-        sum += value[k];
+        value[k] -= largest;
+        const float power = __expf(value[k]);
+        sum += power;
+        if (!LOG) value[k] = power;
     }
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    const float factor = 1.0f / sum;
+    const float last = LOG ? logf(sum) : 1.0f / sum;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
-        if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS) out[base + k * 32] = (T)(value[k] * factor);
+        if (COLS % 32 == 0 || k * 32 + threadIdx.x < COLS)
+            out[base + k * 32] = (T)(LOG ? value[k] - last : value[k] * last);
     }
 }

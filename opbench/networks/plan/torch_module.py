@@ -162,7 +162,9 @@ def _call(
         "upsample_concat": joined,
         "upsample_concat_conv2d": lambda: conv(joined()),
         "batchnorm2d": norm,
-        "softmax": lambda: call(functional.softmax, inputs["x"], dim=-1),
+        "softmax": lambda: call(
+            functional.log_softmax if axes["log"] == "yes" else functional.softmax, inputs["x"], dim=-1
+        ),
         "elementwise": lambda: (_arithmetic if axes["op"] in ARITHMETIC else _activation)(trace, graph, node, inputs),
         "add": lambda: call(torch.add, *inputs.values()),
         "dropout": lambda: call(functional.dropout, inputs["x"], int(axes["percent"]) / 100, training=training),

@@ -155,7 +155,7 @@ def _batchnorm2d_backward(
 
 
 def _softmax(problem: Operator, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return (torch.softmax(x, 1),)
+    return (torch.log_softmax(x, 1) if problem.axes["log"] == "yes" else torch.softmax(x, 1),)
 
 
 def _softmax_backward(problem: Operator, out: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
