@@ -76,6 +76,7 @@ PROBLEMS = {
     "reduce": "(outer=64,axis=256)",
     "normalize": "(outer=64,axis=1024)",
     "scan": "(rows=4,cols=8192)",
+    "segment_reduce": "(segments=4,rows=1024,cols=256)",
     "histogram": "(n=65536)",
     "sort": "(n=16384)",
     "top_k": "(rows=1,cols=32768,k=4)",
