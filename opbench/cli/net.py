@@ -36,7 +36,7 @@ SIZES = {
     "tokens": "For gpt2: tokens of a sequence.",
     "layers": "For gpt2: number of layers.",
     "heads": "For gpt2: heads of each attention.",
-    "width": "For gpt2: columns of the activations.",
+    "width": "For gpt2: columns of the activations; for mobilenetv3: percent of its channels.",
     "vocabulary": "For gpt2: number of different tokens.",
 }
 """The options for a network's sizes with their help; each network has some of them."""

@@ -96,6 +96,20 @@ class Builder:
             inputs["bias"] = self.weight(f"{name}.bias", (k,), bound)
         return self.node(name, "conv2d", axes, inputs)
 
+    def depthwise_conv2d(
+        self, x: Value, r: int, *, stride: int = 1, padding: int = 0, bias: bool = True, name: str = ""
+    ) -> Value:
+        """Add a convolution of each channel with a filter of r x r of its own."""
+        name = self._name("depthwise", name)
+        n, c, h, w = self._require_image(name, x)
+        axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "r": r, "s": r}
+        axes |= {"stride": stride, "padding": padding}
+        inputs = {"image": x, "weight": self.weight(f"{name}.weight", (c, r, r), 1 / r)}
+        if bias:
+            axes["epilogue"] = "bias"
+            inputs["bias"] = self.weight(f"{name}.bias", (c,), 1 / r)
+        return self.node(name, "depthwise_conv2d", axes, inputs)
+
     def linear(self, x: Value, n: int, *, weight: Value | None = None, name: str = "") -> Value:
         """Add a matrix product with n outputs per row, and a bias; with a given weight [n, k], without a bias."""
         name = self._name("linear", name)

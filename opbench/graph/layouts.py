@@ -17,6 +17,8 @@ from opbench.kernels.operator import Operator
 
 PERMUTATION = (0, 2, 3, 1)
 """From nchw to nhwc, and from a filter's "k c r s" to "k r s c"."""
+DEPTHWISE = (1, 2, 0)
+"""From a depthwise filter's "c r s", the order in nchw, to "r s c", that in nhwc."""
 ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
 """Operators without a layout of their own, which work in either if all their images have the same layout."""
 
@@ -55,7 +57,7 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
         c, h, w = map(int, rest.removeprefix("_").split("x"))
         columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
         return plain, np.ascontiguousarray(columns.reshape(weights[plain].shape))
-    return plain, np.ascontiguousarray(array.transpose(np.argsort(PERMUTATION)))
+    return plain, np.ascontiguousarray(array.transpose(np.argsort(DEPTHWISE if array.ndim == 3 else PERMUTATION)))
 
 
 # What a node allows -----------------------------------------------------------------------------------------------
@@ -99,7 +101,12 @@ def has_image_layouts(problem: Operator) -> bool:
 def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
     """Return both layouts for operators with a layout mode and for element-by-element ones; else only nchw."""
     if "layout" in node.problem.axes:
-        return LAYOUTS if has_image_layouts(node.problem) else LAYOUTS[:1]
+        computed = [
+            name
+            for tensor, name in node.inputs.items()
+            if is_depthwise_filter(node, tensor) and name not in graph.weights
+        ]
+        return LAYOUTS if has_image_layouts(node.problem) and not computed else LAYOUTS[:1]
     if node.operator not in ELEMENT_BY_ELEMENT or not works_on_images(graph, node):
         return LAYOUTS[:1]
     axes, out = node.problem.axes, graph.values[next(iter(node.outputs.values()))]
@@ -109,7 +116,8 @@ def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
         return LAYOUTS[:1]
     if broadcast == "channel":
         n, c, h, w = out.image
-        return LAYOUTS if (axes["outer"], axes["channels"], axes["inner"]) == (n, c, h * w) else LAYOUTS[:1]
+        own = (axes["outer"], axes["channels"], axes["inner"])
+        return LAYOUTS if own in ((n, c, h * w), (1, n * c, h * w)) else LAYOUTS[:1]
     return LAYOUTS if all(value.elements == 1 for value in others) else LAYOUTS[:1]
 
 
@@ -117,8 +125,15 @@ def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
     """Return the node's problem in a layout."""
     if layout == "nhwc" and node.problem.axes.get("broadcast") == "channel":
         n, c, h, w = graph.values[next(iter(node.outputs.values()))].image
+        if node.problem.axes["channels"] != c:  # one number for each channel of each image
+            return with_modes(node.problem, broadcast="outer_inner", outer=n, channels=h * w, inner=c)
         return with_modes(node.problem, outer=n * h * w, channels=c, inner=1)
     return with_modes(node.problem, layout=layout) if has_image_layouts(node.problem) else node.problem
+
+
+def is_depthwise_filter(node: Node, tensor: str) -> bool:
+    """Return whether a tensor of a node is a depthwise filter, which has three axes."""
+    return (node.operator, tensor) == ("depthwise_conv2d", "weight")
 
 
 def same_memory(value: Value) -> bool:
@@ -187,6 +202,8 @@ class _Draft:
             if tensor == "x" and self.in_nhwc(name) and rows_follow(self.graph, node, tensor):
                 inputs[tensor] = self.nhwc_rows(name)
                 inputs["weight"] = self.permuted_columns(node.inputs["weight"], name)
+            elif layout == "nhwc" and is_depthwise_filter(node, tensor):
+                inputs[tensor] = self.permuted_depthwise(name)
             elif tensor not in inputs:
                 inputs[tensor] = self.read(name, layout)
         outputs = {}
@@ -269,6 +286,13 @@ class _Draft:
         columns = self.graph.weights[weight].reshape(-1, c, h, w).transpose(0, 2, 3, 1)
         self.weights[name] = np.ascontiguousarray(columns.reshape(self.graph.values[weight].shape))
         return name
+
+    def permuted_depthwise(self, name: str) -> str:
+        """Return a depthwise filter in the order of nhwc."""
+        value = self.graph.values[name]
+        permuted = self.new(replace(value, name=f"{name}.nhwc", shape=tuple(value.shape[axis] for axis in DEPTHWISE)))
+        self.weights[permuted] = np.ascontiguousarray(self.graph.weights[name].transpose(DEPTHWISE))
+        return permuted
 
     def permuted_weight(self, name: str) -> str:
         """Return a filter, or an image that is a constant, in the order of nhwc."""

@@ -34,7 +34,8 @@ def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
-    """Scale the weights of a convolution and shift its bias by the batch norm that is its only reader.
+    """Scale the weights of a convolution, or a depthwise one, and shift its bias by the batch norm that is its only
+    reader.
 
     The new weights are computed in float64 and stored in float32.
     """
@@ -42,7 +43,7 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
     for norm in graph.nodes:
         if norm.operator != "batchnorm2d":
             continue
-        conv = sole_producer(graph, norm, "x", ("conv2d",))
+        conv = sole_producer(graph, norm, "x", ("conv2d", "depthwise_conv2d"))
         if conv is None or "relu" in str(conv.problem.axes["epilogue"]):
             continue
         parts = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
@@ -51,7 +52,8 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
             continue
         scale, shift, mean, variance = (graph.weights[name].astype(np.float64) for name in parts)
         factor = scale / np.sqrt(variance + EPSILON)
-        weight = graph.weights[conv.inputs["weight"]].astype(np.float64) * factor[:, None, None, None]
+        weight = graph.weights[conv.inputs["weight"]].astype(np.float64)
+        weight *= factor.reshape(-1, *(1,) * (weight.ndim - 1))
         bias = graph.weights[conv.inputs["bias"]].astype(np.float64) if "bias" in conv.inputs else 0.0
         epilogue = "bias_relu" if norm.problem.axes["epilogue"] == "relu" else "bias"
         names = {part: f"{conv.name}.{part}.folded" for part in ("weight", "bias")}
@@ -77,7 +79,8 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
     for relu in graph.nodes:
         if relu.operator != "relu":
             continue
-        before = sole_producer(graph, relu, "x", ("conv2d", "linear", "batchnorm2d", "elementwise"))
+        able = ("conv2d", "depthwise_conv2d", "linear", "batchnorm2d", "elementwise")
+        before = sole_producer(graph, relu, "x", able)
         if before is None:
             continue
         mode = "op" if before.operator == "elementwise" else "epilogue"
@@ -89,10 +92,10 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
         if graph.values[clipped].shape != graph.values[out].shape:
             continue
         inputs, values, weights = dict(before.inputs), [], {}
-        if before.operator == "conv2d" and kind == "none":
+        if before.operator in ("conv2d", "depthwise_conv2d") and kind == "none":
             # There is no ReLU without a bias; one of zeros changes no bit but the sign of a zero.
             inputs["bias"] = f"{before.name}.bias.zero"
-            channels = int(before.problem.scope["k"])
+            channels = int(before.problem.scope["k" if before.operator == "conv2d" else "c"])
             weights[inputs["bias"]] = np.zeros(channels, np.float32)
             values.append(Value(inputs["bias"], (channels,), before.problem.storage))
         fused = {"batchnorm2d": "relu", "elementwise": "add_relu"}.get(before.operator, "bias_relu")

@@ -124,6 +124,92 @@ def _resnet(
     return net.graph(net.linear(x, classes, name="fc"))
 
 
+def mobilenetv3(batch: int = 1, size: int = 224, channels: int = 3, classes: int = 1000, width: int = 100) -> Graph:
+    """MobileNetV3-Large on images of 3 channels, 1000 classes (Howard et al. 2019), as torchvision defines it.
+
+    Each block expands the channels by a 1x1 convolution, filters each channel by a depthwise 3x3 or 5x5 convolution,
+    scales channels by squeeze and excitation in some blocks, and projects to fewer channels. `width` is the number of
+    channels in percent, rounded to multiples of 8. The batch norms add 1e-5 to a variance, torchvision's add 1e-3.
+    """
+    if size % 32:
+        raise UsageError(
+            f"mobilenetv3: size={size} cannot be halved five times; take a multiple of 32",
+            kind="not-allowed",
+            subject="size",
+            value=size,
+            allowed=32,
+        )
+    net = Builder("mobilenetv3")
+
+    def scaled(channels: int) -> int:
+        return _multiple_of_8(channels * width / 100)
+
+    def conv(x: Value, k: int, r: int, stride: int, activation: str, name: str) -> Value:
+        """Add a convolution to k channels, or a depthwise one for k=0, its batch norm and its activation."""
+        if k:
+            x = net.conv2d(x, k, r, stride=stride, padding=r // 2, bias=False, name=name)
+        else:
+            x = net.depthwise_conv2d(x, r, stride=stride, padding=r // 2, bias=False, name=name)
+        x = net.batchnorm2d(x, name=f"{name}.norm")
+        if activation == "relu":
+            return net.relu(x, name=f"{name}.relu")
+        return net.activation(activation, x, name=f"{name}.{activation}") if activation else x
+
+    def squeeze_excite(x: Value, name: str) -> Value:
+        """Scale each channel of each image by a number between 0 and 1 that depends on the means of all channels."""
+        n, c, h, _ = x.shape
+        y = net.flatten(net.avgpool2d(x, h, 1, name=f"{name}.means"), name=f"{name}.rows")
+        y = net.relu(net.linear(y, _multiple_of_8(c / 4), name=f"{name}.fc1"), name=f"{name}.relu")
+        y = net.activation("hardsigmoid", net.linear(y, c, name=f"{name}.fc2"), name=f"{name}.hardsigmoid")
+        return net.elementwise("mul", x, net.view(y, (n, c, 1, 1), name=f"{name}.factors"), name=f"{name}.scale")
+
+    def block(
+        x: Value, r: int, expanded: int, k: int, squeezes: bool, activation: str, stride: int, name: str
+    ) -> Value:
+        y = x
+        if expanded != x.shape[1]:
+            y = conv(y, expanded, 1, 1, activation, f"{name}.expand")
+        y = conv(y, 0, r, stride, activation, f"{name}.depthwise")
+        if squeezes:
+            y = squeeze_excite(y, f"{name}.squeeze")
+        y = conv(y, k, 1, 1, "", f"{name}.project")
+        return net.elementwise("add", y, x, name=f"{name}.sum") if x.shape == y.shape else y
+
+    x = conv(net.input("image", batch, channels, size, size), scaled(16), 3, 2, "hardswish", "conv1")
+    for number, (r, expanded, k, squeezes, activation, stride) in enumerate(MOBILENETV3_LARGE, start=1):
+        x = block(x, r, scaled(expanded), scaled(k), squeezes, activation, stride, f"block{number}")
+    x = conv(x, 6 * scaled(160), 1, 1, "hardswish", "conv2")
+    x = net.flatten(net.avgpool2d(x, size // 32, 1, name="pool"))
+    x = net.activation("hardswish", net.linear(x, scaled(1280), name="fc1"), name="fc1.hardswish")
+    return net.graph(net.linear(net.dropout(x, 20, name="drop"), classes, name="fc2"))
+
+
+MOBILENETV3_LARGE = (
+    (3, 16, 16, False, "relu", 1),
+    (3, 64, 24, False, "relu", 2),
+    (3, 72, 24, False, "relu", 1),
+    (5, 72, 40, True, "relu", 2),
+    (5, 120, 40, True, "relu", 1),
+    (5, 120, 40, True, "relu", 1),
+    (3, 240, 80, False, "hardswish", 2),
+    (3, 200, 80, False, "hardswish", 1),
+    (3, 184, 80, False, "hardswish", 1),
+    (3, 184, 80, False, "hardswish", 1),
+    (3, 480, 112, True, "hardswish", 1),
+    (3, 672, 112, True, "hardswish", 1),
+    (5, 672, 160, True, "hardswish", 2),
+    (5, 960, 160, True, "hardswish", 1),
+    (5, 960, 160, True, "hardswish", 1),
+)
+"""For each block: depthwise filter, expanded channels, output channels, squeeze and excitation, activation, stride."""
+
+
+def _multiple_of_8(channels: float) -> int:
+    """Return the nearest multiple of 8, at least 8, and the next one if that is below 90 % of the channels."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest
+
+
 def gpt2(
     batch: int = 1, tokens: int = 1024, layers: int = 12, heads: int = 12, width: int = 768, vocabulary: int = 50257
 ) -> Graph:
@@ -187,6 +273,7 @@ NETWORKS: dict[str, Callable[..., Graph]] = {
     "unet": unet,
     "resnet18": resnet18,
     "resnet50": resnet50,
+    "mobilenetv3": mobilenetv3,
     "gpt2": gpt2,
 }
 """Keys are the names in commands and suites."""

@@ -116,6 +116,18 @@ def test_folding_gives_the_weights_of_the_textbook() -> None:
     assert sorted(after.weights) == ["conv.bias.folded", "conv.weight.folded"]
 
 
+def test_batch_norm_and_relu_become_part_of_a_depthwise_convolution() -> None:
+    net = Builder("depthwise")
+    x = net.depthwise_conv2d(net.input("image", 2, 3, 5, 5), 3, stride=2, padding=1, bias=False, name="conv")
+    graph = net.graph(net.relu(net.batchnorm2d(x, name="norm"), name="relu"))
+    after, _ = apply_passes(graph)
+    assert operators(after) == ["depthwise_conv2d"] and after.node("conv").problem.axes["epilogue"] == "bias_relu"
+    assert_same_outputs(graph, after, rounding=1e-5)
+    assert_same_outputs(after, with_layouts(after, {"conv": "nhwc"}))
+    clipped, _ = PASSES["fuse_relu"](net.graph(net.relu(x, name="alone")))
+    assert operators(clipped) == ["depthwise_conv2d"], "with a bias of zeros"
+
+
 def test_a_result_that_others_need_is_not_fused_away() -> None:
     net = Builder("shared")
     x = net.input("image", 1, 2, 4, 4)

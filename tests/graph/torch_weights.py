@@ -105,6 +105,38 @@ def resnet50() -> dict[str, nn.Module]:
     return resnet((3, 4, 6, 3), True)
 
 
+MOBILENETV3 = (
+    (3, 16, 16, 0), (3, 64, 24, 0), (3, 72, 24, 0), (5, 72, 40, 24), (5, 120, 40, 32), (5, 120, 40, 32),
+    (3, 240, 80, 0), (3, 200, 80, 0), (3, 184, 80, 0), (3, 184, 80, 0), (3, 480, 112, 120),
+    (3, 672, 112, 168), (5, 672, 160, 168), (5, 960, 160, 240), (5, 960, 160, 240),
+)  # fmt: skip
+"""For each block of torchvision's mobilenet_v3_large: filter, expanded, output and squeezed channels."""
+
+
+def mobilenetv3() -> dict[str, nn.Module]:
+    """Three channels, 1000 classes; squeeze and excitation by linear layers in place of 1x1 convolutions."""
+    layers: dict[str, nn.Module] = {}
+
+    def conv(name: str, c: int, k: int, r: int, groups: int = 1) -> None:
+        layers[name] = nn.Conv2d(c, k, r, padding=r // 2, groups=groups, bias=False)
+        layers[f"{name}.norm"] = drawn_norm(k)
+
+    conv("conv1", 3, 16, 3)
+    c = 16
+    for number, (r, expanded, k, squeezed) in enumerate(MOBILENETV3, start=1):
+        name = f"block{number}"
+        if expanded != c:
+            conv(f"{name}.expand", c, expanded, 1)
+        conv(f"{name}.depthwise", expanded, expanded, r, expanded)
+        if squeezed:
+            layers[f"{name}.squeeze.fc1"] = nn.Linear(expanded, squeezed)
+            layers[f"{name}.squeeze.fc2"] = nn.Linear(squeezed, expanded)
+        conv(f"{name}.project", expanded, k, 1)
+        c = k
+    conv("conv2", 160, 960, 1)
+    return {**layers, "fc1": nn.Linear(960, 1280), "fc2": nn.Linear(1280, 1000)}
+
+
 def drawn(module: nn.Module, bound: float, centre: float = 0.0) -> nn.Module:
     """A module whose parameters are drawn again, uniformly around a centre."""
     for tensor in module.parameters():
@@ -151,7 +183,7 @@ def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
 
 if __name__ == "__main__":
     written = {}
-    for make in (lenet, alexnet, unet, resnet18, resnet50, gpt2):
+    for make in (lenet, alexnet, unet, resnet18, resnet50, mobilenetv3, gpt2):
         torch.manual_seed(0)
         written[make.__name__] = digests(make())
     path = Path(__file__).with_suffix(".json")

@@ -25,6 +25,7 @@ SMALLEST: Mapping[str, Callable[[], Graph]] = {
     "unet": lambda: unet(batch=1, size=16, base=2, levels=1),
     "resnet18": lambda: NETWORKS["resnet18"](size=32, base=2, classes=10),
     "resnet50": lambda: NETWORKS["resnet50"](size=32, base=2, classes=10),
+    "mobilenetv3": lambda: NETWORKS["mobilenetv3"](size=32, width=10, classes=10),
     "gpt2": lambda: gpt2_for_training(tokens=8, layers=1, heads=1, width=4, vocabulary=256),
 }
 FITTING = {
@@ -33,6 +34,7 @@ FITTING = {
     ("unet", "textures"), ("unet", "textures:8"),
     ("resnet18", "digits"), ("resnet18", "digits+1"),
     ("resnet50", "digits"), ("resnet50", "digits+1"),
+    ("mobilenetv3", "digits"), ("mobilenetv3", "digits+1"),
     ("gpt2", "text"),
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ SMALL = {
     "unet": {"batch": 2, "size": 32, "base": 4, "levels": 2},
     "resnet18": {"batch": 2, "size": 32, "base": 4, "classes": 10},
     "resnet50": {"batch": 2, "size": 32, "base": 4, "classes": 10},
+    "mobilenetv3": {"batch": 2, "size": 32, "width": 25, "classes": 10},
     "gpt2": {"batch": 2, "tokens": 16, "layers": 2, "heads": 2, "width": 32, "vocabulary": 50},
 }
 
@@ -55,6 +56,40 @@ def test_a_module_computes_what_the_references_do(name: str) -> None:
     graph = NETWORKS[name](**SMALL[name])
     agrees(graph)
     agrees(apply_passes(graph)[0])
+
+
+def test_mobilenetv3_is_torchvisions_but_for_the_term_added_to_variances() -> None:
+    """With the layers that PyTorch draws from the same seed, put together as torchvision does."""
+    from graph.torch_weights import mobilenetv3 as torch_mobilenetv3
+
+    torch.manual_seed(0)
+    layers = {name: layer.double().eval() for name, layer in torch_mobilenetv3().items()}
+    functional = torch.nn.functional
+    graph = NETWORKS["mobilenetv3"](size=32)
+    inputs = inputs_of(graph)
+
+    def conv(name: str, x: Any, stride: int = 1) -> Any:
+        weight, groups = layers[name].weight, layers[name].groups
+        x = functional.conv2d(x, weight, None, stride, weight.shape[-1] // 2, groups=groups)
+        return layers[f"{name}.norm"](x)
+
+    with torch.no_grad():
+        x = functional.hardswish(conv("conv1", torch.from_numpy(inputs["image"]).double(), 2))
+        for number in range(1, 16):
+            name, before = f"block{number}", x
+            activation = functional.relu if number < 7 else functional.hardswish
+            if f"{name}.expand" in layers:
+                x = activation(conv(f"{name}.expand", x))
+            x = activation(conv(f"{name}.depthwise", x, 2 if number in (2, 4, 7, 13) else 1))
+            if f"{name}.squeeze.fc1" in layers:
+                means = functional.relu(layers[f"{name}.squeeze.fc1"](x.mean((2, 3))))
+                x = x * functional.hardsigmoid(layers[f"{name}.squeeze.fc2"](means))[:, :, None, None]
+            x = conv(f"{name}.project", x)
+            x = x + before if x.shape == before.shape else x
+        x = functional.hardswish(conv("conv2", x)).mean((2, 3))
+        x = layers["fc2"](functional.hardswish(layers["fc1"](x)))
+    (out,) = graph.outputs
+    np.testing.assert_allclose(graph.reference(inputs)[out], x.numpy(), rtol=1e-9, atol=1e-12)
 
 
 def pooled(net: Builder, x: Value) -> Value:

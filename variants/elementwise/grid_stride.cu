@@ -7,13 +7,14 @@
 //
 // [supports]
 // op        = ["add", "sub", "mul", "div", "add_relu"]
-// broadcast = ["none", "channel", "inner", "scalar"]
+// broadcast = ["none", "channel", "inner", "scalar", "outer_inner"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
 // BF16      = "dtype == 'bf16'"
 // OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4 if op == 'div' else 5"
-// BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
+// BROADCAST = """0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' \
+//     else 3 if broadcast == 'scalar' else 4"""
 // CHANNELS  = "channels"
 // INNER     = "inner"
 //
@@ -46,7 +47,7 @@ __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b,
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     elementwise_grid_stride(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
-    // a, out [outer][CHANNELS][INNER], fewer than 2^31 elements; b: the same, CHANNELS, INNER or 1
+    // a, out [outer][CHANNELS][INNER], fewer than 2^31 elements; b: the same, CHANNELS, INNER, 1 or [outer][INNER]
 #pragma unroll 4
     for (unsigned i = blockIdx.x * BLOCK + threadIdx.x; i < elements; i += gridDim.x * BLOCK) {
 #if BROADCAST == 0
@@ -55,6 +56,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         const unsigned j = i / INNER % CHANNELS;
 #elif BROADCAST == 2
         const unsigned j = i % INNER;
+#elif BROADCAST == 4
+        const unsigned j = i / ((unsigned)CHANNELS * INNER) * INNER + i % INNER;
 #else
         const unsigned j = 0;
 #endif

@@ -24,7 +24,7 @@ from opbench import (
 
 DEGREES = {"add": 1, "sub": 1, "mul": 2, "div": 0, "add_relu": 1, "abs": 1, "leaky_relu": 1}
 ARITHMETIC = ("add", "sub", "mul", "div", "add_relu")
-BROADCASTS = ("none", "channel", "inner", "scalar")
+BROADCASTS = ("none", "channel", "inner", "scalar", "outer_inner")
 GATES = {"swiglu": "silu", "geglu": "gelu"}
 """For each gated activation, the function of its first input."""
 BACKWARD = "_backward"
@@ -212,8 +212,9 @@ FORWARD = (*ACTIVATIONS, *GATES)
 
 @dataclass(frozen=True, kw_only=True)
 class Elementwise(Operator):
-    """out[o,c,i] = a[o,c,i] op b, where b is b[o,c,i] ("none"), b[c] ("channel"), b[i] ("inner") or b[0] ("scalar").
+    """out[o,c,i] = a[o,c,i] op b, where `broadcast` gives the axes of b.
 
+    b is b[o,c,i] ("none"), b[c] ("channel"), b[i] ("inner"), b[0] ("scalar") or b[o,i] ("outer_inner").
     "add_relu" is the sum, or 0 where that is below 0, as after a residual connection. An `op` such as "gelu" is a
     function f of a alone, as PyTorch defines it with its default parameters: out = f(a). "gelu_backward" is its
     gradient: out = b f'(a), where b is the gradient of f(a). "swiglu" is silu(a) b, and "geglu" is gelu(a) b.
@@ -243,7 +244,13 @@ class Elementwise(Operator):
             return {"a": full, "b": full, "dout": full}
         if self.function and not self.is_gated and not self.is_backward:
             return {"a": full}
-        return {"a": full, "b": {"none": full, "channel": "channels", "inner": "inner", "scalar": "1"}[self.broadcast]}
+        return {"a": full, "b": self._axes_of_b}
+
+    @property
+    def _axes_of_b(self) -> str:
+        """Return the axes of b."""
+        own = {"channel": "channels", "inner": "inner", "scalar": "1", "outer_inner": "outer inner"}
+        return own.get(self.broadcast, "outer channels inner")
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -333,16 +340,36 @@ class Elementwise(Operator):
                 found += passed_on(passed, "d.a")
             else:  # out = a * b or a / b: the same is done to the gradient
                 found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "b"}, {"out": "d.a"}))
-        if "b" in wanted and self.op == "add" and self.broadcast in ("inner", "scalar"):  # one b for many elements
+        return [*found, *(self._gradient_of_b(passed) if "b" in wanted else ())]
+
+    def _gradient_of_b(self, passed: str) -> Sequence[Gradient]:
+        """Return the gradient of b, from that of the sum if there is one; none for a divisor or a difference."""
+        if self.broadcast == "none" and self.op in ("add", "add_relu"):
+            return passed_on(passed, "d.b")
+        if self.broadcast == "none" and self.op == "mul":
+            return [Gradient(self.name, self.axes, {"a": "d.out", "b": "a"}, {"out": "d.b"})]
+        axes = self._sums_of_b() if self.op in ("add", "mul") else {}
+        if not axes:
+            return []
+        terms, found = "d.out", []
+        if self.op == "mul":
+            terms = "out.product"
+            product = {**self.axes, "broadcast": "none"}
+            found.append(Gradient(self.name, product, {"a": "d.out", "b": "a"}, {"out": terms}))
+        return [*found, Gradient("reduce", {**axes, "dtype": self.dtype}, {"x": terms}, {"out": "d.b"})]
+
+    def _sums_of_b(self) -> dict[str, int]:
+        """Return the axes of the sum, over all elements with one b, that is b's gradient; none for several sums."""
+        if self.broadcast in ("inner", "scalar"):
             inner = self.inner if self.broadcast == "inner" else 1
-            axes = {"outer": 1, "axis": self.elements // inner, "inner": inner, "dtype": self.dtype}
-            found.append(Gradient("reduce", axes, {"x": "d.out"}, {"out": "d.b"}))
-        if "b" in wanted and self.broadcast == "none":
-            if self.op in ("add", "add_relu"):
-                found += passed_on(passed, "d.b")
-            elif self.op == "mul":
-                found.append(Gradient(self.name, self.axes, {"a": "d.out", "b": "a"}, {"out": "d.b"}))
-        return found
+            return {"outer": 1, "axis": self.elements // inner, "inner": inner}
+        if self.broadcast == "channel" and 1 in (self.outer, self.inner):
+            if self.outer == 1:
+                return {"outer": self.channels, "axis": self.inner, "inner": 1}
+            return {"outer": 1, "axis": self.outer, "inner": self.channels}
+        return (
+            {"outer": self.outer, "axis": self.channels, "inner": self.inner} if self.broadcast == "outer_inner" else {}
+        )
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return random inputs; no divisor is nearer to 0 than 1/2, and no whole divisor is 0.
@@ -369,7 +396,10 @@ class Elementwise(Operator):
         return self._calculated(a, **others)
 
     def _calculated(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        b = b.reshape(-1, 1) if self.broadcast == "channel" else b
+        if self.broadcast == "channel":
+            b = b.reshape(-1, 1)
+        elif self.broadcast == "outer_inner":
+            b = b.reshape(self.outer, 1, self.inner)
         if self.op == "add":
             return a + b
         if self.op == "sub":

@@ -6,13 +6,14 @@
 //
 // [supports]
 // op        = ["add", "sub", "mul", "div", "add_relu"]
-// broadcast = ["none", "channel", "inner", "scalar"]
+// broadcast = ["none", "channel", "inner", "scalar", "outer_inner"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
 // BF16      = "dtype == 'bf16'"
 // OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4 if op == 'div' else 5"
-// BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
+// BROADCAST = """0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' \
+//     else 3 if broadcast == 'scalar' else 4"""
 //
 // [[launch]]
 // kernel = "elementwise_scalar"
@@ -43,7 +44,7 @@ __device__ __forceinline__ float combine(float a, float b) { return fmaxf(a + b,
 
 extern "C" __global__ void elementwise_scalar(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out,
                                               unsigned elements, int channels, int inner) {
-    // a, out [outer][channels][inner], fewer than 2^32 elements; b: the same, channels, inner or 1
+    // a, out [outer][channels][inner], fewer than 2^32 elements; b: the same, channels, inner, 1 or [outer][inner]
     const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
     if (i >= elements) return;
 #if BROADCAST == 0
@@ -52,6 +53,8 @@ extern "C" __global__ void elementwise_scalar(const T* __restrict__ a, const T* 
     const unsigned j = i / (unsigned)inner % (unsigned)channels;
 #elif BROADCAST == 2
     const unsigned j = i % (unsigned)inner;
+#elif BROADCAST == 4
+    const unsigned j = i / ((unsigned)channels * inner) * inner + i % (unsigned)inner;
 #else
     const unsigned j = 0;
 #endif

@@ -13,7 +13,7 @@ op = [
     "selu_backward", "softplus_backward", "hardsigmoid_backward", "hardtanh_backward", "exp_backward", "abs_backward",
     "swiglu_backward", "geglu_backward",
 ]
-broadcast = ["none", "channel", "inner", "scalar"]
+broadcast = ["none", "channel", "inner", "scalar", "outer_inner"]
 dtype     = ["f32", "bf16"]
 ///
 
@@ -45,6 +45,8 @@ def _arithmetic(problem: Any, a: Any, b: Any, out: Any) -> Callable[[], object]:
 
     if problem.broadcast == "channel":
         b = b.view(-1, 1)
+    if problem.broadcast == "outer_inner":
+        b = b[:, None]
     if problem.op == "add_relu":
         return lambda: torch.add(a, b, out=out).relu_()
     function = getattr(torch, problem.op)

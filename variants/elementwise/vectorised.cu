@@ -7,13 +7,14 @@
 //
 // [supports]
 // op        = ["add", "sub", "mul", "div", "add_relu"]
-// broadcast = ["none", "channel", "inner", "scalar"]
+// broadcast = ["none", "channel", "inner", "scalar", "outer_inner"]
 // dtype     = ["f32", "bf16"]
 //
 // [define]
 // BF16      = "dtype == 'bf16'"
 // OP        = "1 if op == 'add' else 2 if op == 'sub' else 3 if op == 'mul' else 4 if op == 'div' else 5"
-// BROADCAST = "0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' else 3"
+// BROADCAST = """0 if broadcast == 'none' else 1 if broadcast == 'channel' else 2 if broadcast == 'inner' \
+//     else 3 if broadcast == 'scalar' else 4"""
 // CHANNELS  = "channels"
 // INNER     = "inner"
 // LANES     = "lanes"
@@ -67,7 +68,7 @@ struct Raw<2> {
     typedef unsigned short type;
 };
 typedef Raw<sizeof(T) * LANES>::type Pack;
-constexpr bool B_IS_VECTOR = BROADCAST == 0 || BROADCAST == 2 || (BROADCAST == 1 && INNER == 1);
+constexpr bool B_IS_VECTOR = BROADCAST == 0 || BROADCAST == 2 || BROADCAST == 4 || (BROADCAST == 1 && INNER == 1);
 
 __device__ __forceinline__ unsigned place_in_b(unsigned i) {
 #if BROADCAST == 0
@@ -76,6 +77,8 @@ __device__ __forceinline__ unsigned place_in_b(unsigned i) {
     return i / INNER % CHANNELS;
 #elif BROADCAST == 2
     return i % INNER;
+#elif BROADCAST == 4
+    return i / ((unsigned)CHANNELS * INNER) * INNER + i % INNER;
 #else
     return 0;
 #endif
@@ -83,7 +86,7 @@ __device__ __forceinline__ unsigned place_in_b(unsigned i) {
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     elementwise_vectorised(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, unsigned elements) {
-    // a, out [outer][CHANNELS][INNER]; b: the same, CHANNELS, INNER or 1; all aligned to 16 bytes
+    // a, out [outer][CHANNELS][INNER]; b: the same, CHANNELS, INNER, 1 or [outer][INNER]; all aligned to 16 bytes
     const unsigned first = blockIdx.x * (BLOCK * UNROLL) + threadIdx.x, whole = elements / LANES;
     Pack v[UNROLL], other[UNROLL];
 #pragma unroll

@@ -26,6 +26,7 @@ DATA_OF = {
     "unet": "textures",
     "resnet18": "digits",
     "resnet50": "digits",
+    "mobilenetv3": "digits",
     "gpt2": LIBRARY,
 }
 """The default data set of each shipped network."""
@@ -227,10 +228,10 @@ def _fitting_command(plain: str, images: tuple[int, ...], image: tuple[int, ...]
     if plain not in NETWORK_OF:
         return ""
     if images[1] != image[1]:
+        option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50", "mobilenetv3") else ""
         return (
-            "; named data is grey, and repeated for three channels: give the network one channel or three"
-            f"{' (--channels 1)' if network in ('unet', 'resnet18', 'resnet50') else ''}, or name an .npz or a folder "
-            "of pictures"
+            f"; named data is grey, and repeated for three channels: give the network one channel or three{option}, or "
+            "name an .npz or a folder of pictures"
         )
     if DATA_OF.get(network, plain) != plain:
         return fitting_commands(network, plain)

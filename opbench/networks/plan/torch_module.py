@@ -57,7 +57,9 @@ def to_module(
 
     norms = [node for node in graph.nodes if node.operator == "batchnorm2d"]
     measured = {node.inputs[part] for node in norms for part in STATISTICS}
-    for number, (name, array) in enumerate(graph.weights.items()):
+    depthwise = {node.inputs["weight"] for node in graph.nodes if node.operator == "depthwise_conv2d"}
+    for number, (name, weight) in enumerate(graph.weights.items()):
+        array = weight[:, None] if name in depthwise else weight
         known[name] = place(f"weight{number}", array, learned=training and name not in measured)
     factors = {
         name: place(f"mask{number}", mask, learned=False) for number, (name, mask) in enumerate((masks or {}).items())
@@ -110,6 +112,12 @@ def _call(
     def call(function: Callable[..., object], *args: object, **options: object) -> Call:
         return trace.call_function(function, args, options)
 
+    def depthwise() -> Call:
+        geometry = {name: axes[name] for name in ("stride", "padding", "dilation")}
+        return call(
+            functional.conv2d, inputs["image"], inputs["weight"], inputs.get("bias"), groups=axes["c"], **geometry
+        )
+
     def window(function: Callable[..., object], **options: object) -> Call:
         return call(function, inputs["x"], axes["window"], axes["stride"], axes["padding"], **options)
 
@@ -151,6 +159,7 @@ def _call(
         "attention": attention,
         "gather": rows,
         "conv2d": lambda: conv(inputs["image"]),
+        "depthwise_conv2d": depthwise,
         "linear": lambda: call(functional.linear, inputs["x"], inputs["weight"], inputs.get("bias")),
         "matmul": lambda: call(torch.matmul, inputs["a"], inputs["b"]),
         "relu": lambda: call(functional.relu, inputs["x"]),

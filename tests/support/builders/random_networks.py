@@ -22,7 +22,7 @@ STEPS = (
     "concat",
     "add",
 )
-STEPS += ("upsample_concat", "scale")
+STEPS += ("upsample_concat", "scale", "depthwise_conv2d", "scale_each_image")
 
 
 def step(net: Builder, kind: str, x: Value, images: list[Value], k: int) -> Value | None:
@@ -34,6 +34,9 @@ def step(net: Builder, kind: str, x: Value, images: list[Value], k: int) -> Valu
         case "conv2d" | "conv2d_bias":
             r = min(3, h, w)
             return net.conv2d(x, k, r, padding=r // 2, bias=kind == "conv2d_bias")
+        case "depthwise_conv2d":
+            r = min(3, h, w)
+            return net.depthwise_conv2d(x, r, stride=k % 2 + 1, padding=r // 2, bias=k > 2)
         case "relu":
             return net.relu(x)
         case "batchnorm2d":
@@ -53,6 +56,8 @@ def step(net: Builder, kind: str, x: Value, images: list[Value], k: int) -> Valu
             return net.elementwise("add", x, same[k % len(same)])
         case "scale":
             return net.elementwise("mul", x, net.weight(f"factor of {x.name} {len(images)}", (1, c, 1, 1), 1.0))
+        case "scale_each_image" if h == w:
+            return net.elementwise("mul", x, net.avgpool2d(x, h, 1))
     return None
 
 
