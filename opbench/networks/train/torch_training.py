@@ -110,12 +110,17 @@ class TorchStep:
         )
         if problem.precision == "f64":
             self.module.double()
-        parts = (np.split(array, problem.recipe.accumulate) for array in (problem.images, problem.targets))
-        self.batches = [tuple(self._to_device(part, way) for part in both) for both in zip(*parts, strict=True)]
+        self.way = way
+        self.take_batch(problem.images, problem.targets, problem.recipe.accumulate)
         self.clip = problem.recipe.clip
         self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, way)
         with_loss = _with_loss(torch, self.module, problem.recipe.loss)
         self.loss_of = torch.compile(with_loss, dynamic=False) if way.compiled else with_loss
+
+    def take_batch(self, images: np.ndarray, targets: np.ndarray, count: int = 1) -> None:
+        """Train on these images from the next step on, in `count` micro-batches."""
+        parts = (np.split(array, count) for array in (images, targets))
+        self.batches = [tuple(self._to_device(part, self.way) for part in both) for both in zip(*parts, strict=True)]
 
     def _to_device(self, array: np.ndarray, way: TorchMode) -> Tensor:
         integers = array.dtype.kind in "iu"
