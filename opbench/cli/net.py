@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SIZES = {
     "batch": "Images or sequences per batch.",
     "size": "Height and width of an image.",
-    "base": "For unet and the ResNets: channels of the first level.",
+    "base": "For unet, diffusion and the ResNets: channels of the first level.",
     "levels": "For unet: number of times that the image is halved.",
     "channels": "Channels of the input image.",
     "classes": "Number of classes, which are the channels of the result.",

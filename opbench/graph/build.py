@@ -9,7 +9,7 @@ import numpy as np
 
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.values import Node, Value
+from opbench.graph.values import CONVERSION, Node, Value
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
@@ -209,6 +209,49 @@ class Builder:
         }
         return self.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": x, **parts})
 
+    def groupnorm(self, x: Value, groups: int = 32, activation: str = "none", *, name: str = "") -> Value:
+        """Add a normalisation of groups of channels of each image, scaled and shifted per channel; then maybe SiLU."""
+        name = self._name("groupnorm", name)
+        n, c, h, w = self._require_image(name, x)
+        weight = self.weight(f"{name}.weight", (c,), 0.5, centre=1.0)
+        bias = self.weight(f"{name}.bias", (c,), 0.5)
+        axes = {"batch": n, "channels": c, "pixels": h * w, "groups": groups, "activation": activation}
+        return self._add(name, "groupnorm", axes, {"x": x, "weight": weight, "bias": bias}, x.shape)["out"]
+
+    def pixels(self, x: Value, *, name: str = "") -> Value:
+        """Return the rows of an image, one for each pixel, with a column for each channel.
+
+        The rows are in the order of nhwc: a network that computes the image in nhwc needs no conversion.
+        """
+        name = self._name("pixels", name)
+        n, c, h, w = self._require_image(name, x)
+        self._convert(name, x, "nhwc", (n, h, w, c))
+        return self.view(self._values[name], (n * h * w, c), name=f"{name}.rows")
+
+    def image(self, rows: Value, like: Value, *, name: str = "") -> Value:
+        """Return the image whose pixels are rows of channels, with as many images and pixels as `like`."""
+        name = self._name("image", name)
+        count, c = self._require_rows(name, "layout2d", rows)
+        n, _, h, w = self._require_image(name, like)
+        if count != n * h * w:
+            raise UsageError(
+                f"{name}: '{rows.name}' {rows.shape} has not a row for each pixel of '{like.name}' {like.shape}",
+                kind="other-shape",
+                subject=name,
+                value=rows.shape,
+                allowed=like.shape,
+            )
+        seen = self._value(f"{name}.pixels", (n, h, w, c), of=rows.name, layout="nhwc")
+        return self._convert(name, seen, "nchw", (n, c, h, w))
+
+    def _convert(self, name: str, x: Value, to: str, shape: tuple[int, ...]) -> Value:
+        """Add a conversion of an image to the other layout."""
+        n, c, h, w = x.image
+        problem = self._problem(name, CONVERSION, {"n": n, "c": c, "h": h, "w": w, "to": to})
+        out = self._value(name, shape, layout=to)
+        self._nodes.append(Node(name, CONVERSION, problem, {"x": x.name}, {"out": name}))
+        return out
+
     def upsample2d(self, x: Value, scale: int = 2, mode: str = "nearest", *, name: str = "") -> Value:
         """Add an upsampling to an image `scale` times as high and wide."""
         name = self._name("upsample", name)
@@ -336,12 +379,14 @@ class Builder:
         except UsageError as error:
             raise UsageError(f"{name}: {error}", cause=error, subject=name) from None
 
-    def _value(self, name: str, shape: tuple[int, ...], of: str = "", dtype: str = "f32") -> Value:
+    def _value(
+        self, name: str, shape: tuple[int, ...], of: str = "", dtype: str = "f32", layout: str = "nchw"
+    ) -> Value:
         if name in self._values:
             raise UsageError(
                 f"{self.name}: '{name}' exists already; choose another name", kind="duplicate-name", subject=name
             )
-        self._values[name] = Value(name, tuple(shape), dtype, of=of)
+        self._values[name] = Value(name, tuple(shape), dtype, layout, of)
         return self._values[name]
 
     def _name(self, kind: str, given: str) -> str:

@@ -99,7 +99,12 @@ def has_image_layouts(problem: Operator) -> bool:
 
 
 def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Return both layouts for operators with a layout mode and for element-by-element ones; else only nchw."""
+    """Return both layouts for operators with a layout mode and for element-by-element ones; else only nchw.
+
+    A conversion of a network as built reads, or is, an image in nhwc: then it moves nothing.
+    """
+    if node.operator == CONVERSION:
+        return LAYOUTS[1:]
     if "layout" in node.problem.axes:
         computed = [
             name
@@ -158,9 +163,22 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
     return graph.values[node.inputs[tensor]].shape == (n, math.prod(rest))
 
 
+def pixel_rows(graph: Graph) -> set[str]:
+    """Return the nhwc images of a network as built: those that are read as rows of pixels or made of them."""
+    made = {node.outputs["out"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nhwc")}
+    read = {node.inputs["x"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nchw")}
+    direct = {name for node in graph.nodes for name in node.inputs.values()}
+    return (made - direct) | {name for name in read if graph.values[name].of}
+
+
+def _converts_to(node: Node, layout: str) -> bool:
+    return node.problem.axes["to"] == layout
+
+
 def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
     """Raise UsageError for a network that is not in nchw, unknown nodes, and layouts that a node does not support."""
-    if other := next((v.name for v in graph.values.values() if v.layout != "nchw"), None):
+    built = pixel_rows(graph)
+    if other := next((v.name for v in graph.values.values() if v.layout != "nchw" and v.name not in built), None):
         raise UsageError(
             f"{graph.name}: '{other}' is in nhwc already; choose layouts before any conversion",
             kind="layouts-chosen",
@@ -197,6 +215,9 @@ class _Draft:
 
     def add(self, node: Node, layout: str) -> None:
         """Add one node in a layout, after the conversions of its inputs."""
+        if node.operator == CONVERSION:
+            self.add_conversion(node)
+            return
         inputs = {}
         for tensor, name in node.inputs.items():
             if tensor == "x" and self.in_nhwc(name) and rows_follow(self.graph, node, tensor):
@@ -214,6 +235,16 @@ class _Draft:
                 outputs[tensor] = self.named(name, layout)
         problem = problem_in(self.graph, node, layout)
         self.nodes.append(replace(node, problem=problem, inputs=inputs, outputs=outputs))
+
+    def add_conversion(self, node: Node) -> None:
+        """Replace a conversion of the network as built by a view of the image in nhwc, converted if necessary."""
+        x, out = node.inputs["x"], node.outputs["out"]
+        if _converts_to(node, "nhwc"):
+            self.values[out] = replace(self.values[out], of=self.available(root(self.graph, x), "nhwc"))
+        else:
+            self.placed[out] = "nhwc"
+            image = self.named(out, "nhwc")
+            self.values[image] = replace(self.values[image], of=x)
 
     def read(self, name: str, layout: str) -> str:
         """Return the value for a node in this layout; anything but an image or a view of one must be nchw."""

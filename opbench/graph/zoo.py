@@ -210,6 +210,55 @@ def _multiple_of_8(channels: float) -> int:
     return nearest + 8 if nearest < 0.9 * channels else nearest
 
 
+def diffusion(batch: int = 1, size: int = 64, channels: int = 4, base: int = 128) -> Graph:
+    """UNet of a diffusion model with one down block, a middle block and one up block (Ho et al. 2020).
+
+    Inputs are images, or latent ones, and for each the `base` features of its time step, sines and cosines as a rule.
+    Residual blocks have group norm with SiLU, 3x3 convolutions and a sum with the embedded time; `base` is their number
+    of channels, and twice as many at half the size, where each pixel attends to all. Heads have up to 64 channels. The
+    result is the noise in the images.
+    """
+    if size % 2 or base % 32:
+        raise UsageError(
+            f"diffusion: size={size}, base={base} is not allowed; take an even size, and for base a multiple of 32",
+            kind="not-allowed",
+            subject="size" if size % 2 else "base",
+            value=size if size % 2 else base,
+            allowed=2 if size % 2 else 32,
+        )
+    net = Builder("diffusion")
+    image = net.input("image", batch, channels, size, size)
+    time = net.linear(net.input("time", batch, base), 4 * base, name="time1")
+    time = net.linear(net.activation("silu", time, name="time1.silu"), 4 * base, name="time2")
+    time = net.activation("silu", time, name="time2.silu")
+
+    def residual(x: Value, k: int, name: str) -> Value:
+        y = net.conv2d(net.groupnorm(x, activation="silu", name=f"{name}.norm1"), k, 3, padding=1, name=f"{name}.conv1")
+        shift = net.view(net.linear(time, k, name=f"{name}.time"), (batch, k, 1, 1), name=f"{name}.shift")
+        y = net.elementwise("add", y, shift, name=f"{name}.shifted")
+        y = net.conv2d(net.groupnorm(y, activation="silu", name=f"{name}.norm2"), k, 3, padding=1, name=f"{name}.conv2")
+        x = x if x.shape == y.shape else net.conv2d(x, k, 1, name=f"{name}.skip")
+        return net.elementwise("add", y, x, name=f"{name}.sum")
+
+    def attention(x: Value, name: str) -> Value:
+        c = x.shape[1]
+        rows = net.pixels(net.groupnorm(x, name=f"{name}.norm"), name=f"{name}.pixels")
+        rows = net.attention(net.linear(rows, 3 * c, name=f"{name}.qkv"), -(-c // 64), batch, "none", name=name)
+        rows = net.linear(rows, c, name=f"{name}.projection")
+        return net.elementwise("add", net.image(rows, x, name=f"{name}.image"), x, name=f"{name}.sum")
+
+    large = residual(net.conv2d(image, base, 3, padding=1, name="first"), base, "down1")
+    x = net.conv2d(large, base, 3, stride=2, padding=1, name="down1.half")
+    small = attention(residual(x, 2 * base, "down2"), "down2.attention")
+    x = attention(residual(small, 2 * base, "middle1"), "middle.attention")
+    x = net.concat(residual(x, 2 * base, "middle2"), small, name="up2.concat")
+    x = attention(residual(x, 2 * base, "up2"), "up2.attention")
+    x = net.conv2d(net.upsample2d(x, name="up1.upsample"), 2 * base, 3, padding=1, name="up1.double")
+    x = residual(net.concat(x, large, name="up1.concat"), base, "up1")
+    x = net.groupnorm(x, activation="silu", name="last.norm")
+    return net.graph(net.conv2d(x, channels, 3, padding=1, name="last"))
+
+
 def gpt2(
     batch: int = 1, tokens: int = 1024, layers: int = 12, heads: int = 12, width: int = 768, vocabulary: int = 50257
 ) -> Graph:
@@ -274,6 +323,7 @@ NETWORKS: dict[str, Callable[..., Graph]] = {
     "resnet18": resnet18,
     "resnet50": resnet50,
     "mobilenetv3": mobilenetv3,
+    "diffusion": diffusion,
     "gpt2": gpt2,
 }
 """Keys are the names in commands and suites."""

@@ -111,6 +111,27 @@ def test_a_layout_that_orders_tokens_is_not_one_of_images() -> None:
     assert with_layouts_of(graph, "nhwc").node("attention").problem == node.problem
 
 
+def test_rows_of_pixels_are_a_view_of_an_image_in_nhwc() -> None:
+    net = Builder("attending")
+    x = net.conv2d(net.input("image", 2, 3, 4, 2), 8, 3, padding=1, name="first")
+    rows = net.linear(net.pixels(x, name="pixels"), 8, name="project")
+    back = net.elementwise("add", net.image(rows, x, name="back"), x, name="sum")
+    graph = net.graph(net.conv2d(back, 4, 1, name="last"))
+    assert conversions(graph) == ["pixels", "back"]
+    for layouts, wanted in (
+        ({"first": "nhwc", "last": "nhwc"}, ["image.to_nhwc", "last.to_nchw"]),
+        ({"sum": "nchw"}, ["first.to_nhwc", "back.to_nchw"]),
+        (choose_layouts(graph, lambda problem: 1.0), ["first.to_nhwc", "sum.to_nchw"]),
+    ):
+        after = with_layouts(graph, layouts)
+        assert_same_outputs(graph, after)
+        assert len(conversions(after)) == len(wanted)
+        if layouts.keys() <= {"first", "last", "sum"}:
+            assert conversions(after) == wanted
+    with refuses("other-shape", "bad", value=(16, 8), allowed=(1, 3, 4, 2)):
+        net.image(rows, net.input("other", 1, 3, 4, 2), name="bad")
+
+
 def test_what_cannot_be_is_refused() -> None:
     graph = NETWORKS["lenet"]()
     with refuses("other-layout", "fc3", value="nhwc", allowed="nchw"):

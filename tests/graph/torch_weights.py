@@ -137,6 +137,45 @@ def mobilenetv3() -> dict[str, nn.Module]:
     return {**layers, "fc1": nn.Linear(960, 1280), "fc2": nn.Linear(1280, 1000)}
 
 
+def diffusion() -> dict[str, nn.Module]:
+    """Four channels, base 128."""
+    layers: dict[str, nn.Module] = {"time1": nn.Linear(128, 512), "time2": nn.Linear(512, 512)}
+
+    def norm(name: str, c: int) -> None:
+        layers[name] = layer = nn.GroupNorm(32, c)
+        nn.init.uniform_(layer.weight, 0.5, 1.5)
+        nn.init.uniform_(layer.bias, -0.5, 0.5)
+
+    def residual(name: str, c: int, k: int) -> None:
+        norm(f"{name}.norm1", c)
+        layers[f"{name}.conv1"] = nn.Conv2d(c, k, 3, padding=1)
+        layers[f"{name}.time"] = nn.Linear(512, k)
+        norm(f"{name}.norm2", k)
+        layers[f"{name}.conv2"] = nn.Conv2d(k, k, 3, padding=1)
+        if c != k:
+            layers[f"{name}.skip"] = nn.Conv2d(c, k, 1)
+
+    def attention(name: str) -> None:
+        norm(f"{name}.norm", 256)
+        layers[f"{name}.qkv"] = nn.Linear(256, 768)
+        layers[f"{name}.projection"] = nn.Linear(256, 256)
+
+    layers["first"] = nn.Conv2d(4, 128, 3, padding=1)
+    residual("down1", 128, 128)
+    layers["down1.half"] = nn.Conv2d(128, 128, 3, stride=2, padding=1)
+    residual("down2", 128, 256)
+    attention("down2.attention")
+    residual("middle1", 256, 256)
+    attention("middle.attention")
+    residual("middle2", 256, 256)
+    residual("up2", 512, 256)
+    attention("up2.attention")
+    layers["up1.double"] = nn.Conv2d(256, 256, 3, padding=1)
+    residual("up1", 384, 128)
+    norm("last.norm", 128)
+    return {**layers, "last": nn.Conv2d(128, 4, 3, padding=1)}
+
+
 def drawn(module: nn.Module, bound: float, centre: float = 0.0) -> nn.Module:
     """A module whose parameters are drawn again, uniformly around a centre."""
     for tensor in module.parameters():
@@ -183,7 +222,7 @@ def digests(layers: dict[str, nn.Module]) -> dict[str, str]:
 
 if __name__ == "__main__":
     written = {}
-    for make in (lenet, alexnet, unet, resnet18, resnet50, mobilenetv3, gpt2):
+    for make in (lenet, alexnet, unet, resnet18, resnet50, mobilenetv3, diffusion, gpt2):
         torch.manual_seed(0)
         written[make.__name__] = digests(make())
     path = Path(__file__).with_suffix(".json")

@@ -59,7 +59,7 @@ def test_the_outputs_of_a_network_can_be_computed_there(network: str, monkeypatc
     small = {"size": 32, "base": 4}
     language = {"tokens": 16, "layers": 2, "heads": 2, "width": 32, "vocabulary": 50}
     sizes = {"unet": small, "resnet18": small, "resnet50": small, "gpt2": language}
-    sizes["mobilenetv3"] = {"size": 32, "width": 25}
+    sizes |= {"mobilenetv3": {"size": 32, "width": 25}, "diffusion": {"size": 4, "base": 32}}
     net = NETWORKS[network](**sizes.get(network, {}))
     inputs = net.make_inputs(1)
     host = net.reference(inputs)

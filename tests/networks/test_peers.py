@@ -29,6 +29,7 @@ SMALL = {
     "resnet18": {"batch": 2, "size": 32, "base": 4, "classes": 10},
     "resnet50": {"batch": 2, "size": 32, "base": 4, "classes": 10},
     "mobilenetv3": {"batch": 2, "size": 32, "width": 25, "classes": 10},
+    "diffusion": {"batch": 2, "size": 4, "base": 32},
     "gpt2": {"batch": 2, "tokens": 16, "layers": 2, "heads": 2, "width": 32, "vocabulary": 50},
 }
 

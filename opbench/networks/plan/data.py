@@ -26,10 +26,9 @@ DATA_OF = {
     "unet": "textures",
     "resnet18": "digits",
     "resnet50": "digits",
-    "mobilenetv3": "digits",
     "gpt2": LIBRARY,
 }
-"""The default data set of each shipped network."""
+"""The default data set of each shipped network that can be trained."""
 NETWORK_OF = {"digits": "lenet", "textures": "unet", LIBRARY: "gpt2"}
 """The smallest shipped network that each named data set fits."""
 MOST_BYTES = 2 << 30
@@ -228,7 +227,7 @@ def _fitting_command(plain: str, images: tuple[int, ...], image: tuple[int, ...]
     if plain not in NETWORK_OF:
         return ""
     if images[1] != image[1]:
-        option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50", "mobilenetv3") else ""
+        option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50") else ""
         return (
             f"; named data is grey, and repeated for three channels: give the network one channel or three{option}, or "
             "name an .npz or a folder of pictures"

@@ -12,6 +12,7 @@ from opbench.graph.layouts import (
     conversion_problem,
     image_under,
     is_image,
+    pixel_rows,
     problem_in,
     rows_follow,
     same_memory,
@@ -53,6 +54,9 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
 
     nodes = {node.name: node for node in graph.nodes if works_on_images(graph, node)}
     for node in nodes.values():
+        if node.operator == CONVERSION:  # of a network as built: a view of an image that must be in nhwc
+            pay(_vertex(node), "nhwc", None)
+            continue
         costs = {layout: cost(problem_in(graph, node, layout)) for layout in allowed_layouts(graph, node)}
         if all(seconds is None for seconds in costs.values()):
             raise UsageError(
@@ -95,9 +99,10 @@ def _readers(graph: Graph) -> dict[str, set[str]]:
     "nchw" for nodes without a choice.
     """
     readers: dict[str, set[str]] = {}
+    built = pixel_rows(graph)
 
     def reads(name: str, vertex: str) -> None:
-        if image := image_under(graph, name):
+        if (image := image_under(graph, name)) and image not in built:
             readers.setdefault(image, set()).add(vertex)
             if of := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
                 reads(of, "nchw")

@@ -135,6 +135,11 @@ def _call(
         out = call(functional.layer_norm, total, shape, inputs["weight"], inputs["bias"], EPSILON)
         return [out, None, None, *([total] if "residual" in inputs else [])]  # nothing here reads mean and rstd
 
+    def group_norm() -> list[Call | None]:
+        parts = (axes["groups"], inputs["weight"], inputs["bias"], EPSILON)
+        out = call(functional.group_norm, inputs["x"], *parts)
+        return [call(functional.silu, out) if axes["activation"] == "silu" else out, None, None]
+
     def attention() -> Call:
         sizes = [int(axes[name]) for name in ("batch", "queries", "heads", "depth")]
         batch, tokens, heads, depth = sizes
@@ -156,6 +161,8 @@ def _call(
 
     makers: dict[str, Callable[[], Call | list[Call | None]]] = {
         "layernorm": layer_norm,
+        "groupnorm": group_norm,
+        "layout2d": lambda: call(torch.permute, inputs["x"], (0, 2, 3, 1) if axes["to"] == "nhwc" else (0, 3, 1, 2)),
         "attention": attention,
         "gather": rows,
         "conv2d": lambda: conv(inputs["image"]),
