@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, Tensor, Tolerance, UsageError
+from opbench import Arrays, Operator, Tensor, Tolerance, UsageError
 
 ROW_BYTES = 128
 """Bytes of depth in a row of either operand: four matrix instructions deep in every format."""
@@ -108,12 +108,12 @@ class Mma(Operator):
         """Allow what the base class does, and 2^-23 per instruction that adds to a sum.
 
         Tensor cores round their sums towards zero, so these errors add up in one direction (Fasi et al., Numerical
-        behavior of NVIDIA tensor cores, 2021). For e4m3, allow `TENSOR_CORE_ROUNDOFF` for each of the four instructions
-        of a round; its operands are not rounded.
+        behavior of NVIDIA tensor cores, 2021). For e4m3, each of the `depth` terms of a sum may lose
+        `TENSOR_CORE_ROUNDOFF` of the sum, and half of that on average. Its operands are not rounded.
         """
         if self.operands == "e4m3":
-            added = 4 * TENSOR_CORE_ROUNDOFF + 8 * UNIT_ROUNDOFF["f32"] * self.depth**0.5
-            return Tolerance(elementwise=added, norm=added)
+            lost = self.depth * TENSOR_CORE_ROUNDOFF
+            return Tolerance(elementwise=lost, norm=lost / 2)
         base = super().tolerance(precision)
         truncated = self.reduction() / 8 * 2.0**-23
         return Tolerance(elementwise=base.elementwise + truncated, norm=base.norm + truncated)
