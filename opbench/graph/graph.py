@@ -5,6 +5,7 @@ from __future__ import annotations
 import graphlib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -88,8 +89,8 @@ class Graph:
         return f"<div><p><b>{escape(about)}</b></p>{table}{more}</div>"
 
     def __post_init__(self) -> None:
-        names = [node.name for node in self.nodes]
-        if twice := next((name for name in names if names.count(name) > 1), None):
+        times = Counter(node.name for node in self.nodes)
+        if twice := next((name for name, count in times.items() if count > 1), None):
             raise UsageError(
                 f"{self.name}: two nodes are called '{twice}'; give one of them another name",
                 kind="duplicate-name",
@@ -300,12 +301,13 @@ class Graph:
                 produced.setdefault(base, []).append((start, end, node.name))
             for value in node.inputs.values():
                 read.setdefault(self.base(value), []).append(node.name)
+        given = {*self.inputs, *self.weights, *self.state}
         needs: dict[str, list[str]] = {}
         for node in self.nodes:
             found: dict[str, None] = {}
             for value in node.inputs.values():
                 base, start, end = self.place(value)
-                if base not in produced and base not in (*self.inputs, *self.weights, *self.state):
+                if base not in produced and base not in given:
                     raise UsageError(
                         f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight",
                         kind="no-producer",

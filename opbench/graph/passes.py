@@ -316,12 +316,16 @@ def edit_graph(
             everything[name] = replace(everything[name], of=of)
         else:
             renamed[name] = of
-    everything = {n: replace(v, of=renamed.get(v.of, v.of)) for n, v in everything.items() if n not in renamed}
+    everything = {
+        n: replace(v, of=renamed[v.of]) if v.of in renamed else v for n, v in everything.items() if n not in renamed
+    }
     remaining = []
     for node in graph.nodes:
         if node.name not in drop:
             new = changed.get(node.name, node)
-            remaining.append(replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()}))
+            if not renamed.keys().isdisjoint(new.inputs.values()):
+                new = replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()})
+            remaining.append(new)
     known = {**graph.weights, **{name: array.astype(np.float32) for name, array in (weights or {}).items()}}
     return rebuild_graph(graph, everything, remaining, known)
 

@@ -8,8 +8,6 @@ import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import DTYPES, Tensor
@@ -61,7 +59,7 @@ class Value:
     @property
     def elements(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return int(math.prod(self.shape))
 
     @property
     def nbytes(self) -> int:

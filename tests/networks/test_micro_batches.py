@@ -59,7 +59,7 @@ def test_micro_batches_are_a_batch_of_all_their_pictures(tmp_path: Path, count: 
     assert records[0].steps_per_epoch == records[1].steps_per_epoch == 2
     one, other = arrays(tmp_path / "parts"), arrays(tmp_path / "whole")
     assert one.keys() == other.keys()
-    assert all(one[name] == pytest.approx(other[name], rel=1e-3, abs=2e-6) for name in one)
+    assert all(np.allclose(one[name], other[name], rtol=1e-3, atol=2e-6) for name in one)
 
 
 def check_steps(folder: Path, name: str) -> None:
@@ -92,7 +92,7 @@ def check_steps(folder: Path, name: str) -> None:
         for running, (arena, start) in run.training.statistics.items():
             mean = np.mean([values[f"{running}.next"] for values in exact], axis=0)
             kept = found[arena][start : start + mean.size]
-            assert kept == pytest.approx(mean, rel=1e-5, abs=1e-6), f"{running} is no mean of the micro-batches'"
+            assert np.allclose(kept, mean, rtol=1e-5, atol=1e-6), f"{running} is no mean of the micro-batches'"
     step.close()
     device.close()
 

@@ -196,6 +196,7 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     in_colour = image[1] == 3
     if plain == "digits":
         size = _read_number(name, option) if option else image[2]
+        _require_shape(name, (3 if in_colour else 1, size, size), image, network)  # pictures take seconds to make
         data = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
     elif plain == "textures" and not shift:
         data = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)
@@ -210,23 +211,29 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
             subject="data set",
             value=name,
         )
-    if data.images.shape[1:] != tuple(image[1:]):
-        raise UsageError(
-            f"--data {name}: its images are {list(data.images.shape[1:])}; {network or 'the network'} takes "
-            f"{list(image[1:])}{_fitting_command(plain, data.images.shape, image, network)}",
-            kind="other-shape",
-            subject=name,
-            value=data.images.shape[1:],
-            allowed=tuple(image[1:]),
-        )
+    _require_shape(name, data.images.shape[1:], image, network)
     return data
 
 
-def _fitting_command(plain: str, images: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
+def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> None:
+    """Raise UsageError if pictures of a shape (c, h, w) do not fit the images (n, c, h, w) of a network."""
+    if shape != tuple(image[1:]):
+        plain = name.partition(":")[0].partition("+")[0]
+        raise UsageError(
+            f"--data {name}: its images are {list(shape)}; {network or 'the network'} takes "
+            f"{list(image[1:])}{_fitting_command(plain, shape, image, network)}",
+            kind="other-shape",
+            subject=name,
+            value=shape,
+            allowed=tuple(image[1:]),
+        )
+
+
+def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
     """Return the command to use instead of a data set whose images do not fit; empty for a user's own files."""
     if plain not in NETWORK_OF:
         return ""
-    if images[1] != image[1]:
+    if shape[0] != image[1]:
         option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50") else ""
         return (
             f"; named data is grey, and repeated for three channels: give the network one channel or three{option}, or "
