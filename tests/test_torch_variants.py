@@ -32,6 +32,8 @@ ONLY_ON_A_GPU = {
     "conv3d",
     "conv_transpose3d",
     "depthwise_conv2d",
+    "depthwise_conv2d_dgrad",
+    "depthwise_conv2d_wgrad",
     "grouped_matmul",
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one

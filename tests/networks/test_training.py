@@ -14,6 +14,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
 from opbench.graph.zoo import lenet
 from opbench.kernels.case import Case
+from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.records.checkpoints import LAST, PREVIOUS, read_checkpoint, trained_weights
@@ -71,8 +72,8 @@ def gated() -> Graph:
     return net.graph(net.linear(net.activation("hardswish", hidden), 4, name="scores"))
 
 
-def test_the_gradients_of_activations_are_those_of_float64(tmp_path: Path) -> None:
-    run = trainer(tmp_path / "run", gated(), recipe=dataclasses.replace(SMALL, steps=1))
+def first_gradients(run: Trainer) -> tuple[Arrays, Arrays]:
+    """The gradients of the first step by the float64 reference, and by the kernels."""
     graph = run.training.graph
     device = Network(graph, run.cases, run.backend)
     context = Context(device)
@@ -84,11 +85,39 @@ def test_the_gradients_of_activations_are_those_of_float64(tmp_path: Path) -> No
     found = gradients_of(run.training, device.read_state())
     context.close()
     device.close()
-    modes = {node.problem.axes["op"] for node in graph.nodes if node.operator == "elementwise"}
+    return wanted, found
+
+
+def test_the_gradients_of_activations_are_those_of_float64(tmp_path: Path) -> None:
+    run = trainer(tmp_path / "run", gated(), recipe=dataclasses.replace(SMALL, steps=1))
+    wanted, found = first_gradients(run)
+    modes = {node.problem.axes["op"] for node in run.training.graph.nodes if node.operator == "elementwise"}
     assert {"gelu_tanh_backward", "swiglu_backward", "hardswish_backward"} <= modes
     assert set(found) == {
         f"{layer}.{part}" for layer in ("conv", "up", "gate", "scores") for part in ("weight", "bias")
     }
+    for name, gradient in wanted.items():
+        assert np.linalg.norm(found[name] - gradient) <= 1e-5 * np.linalg.norm(gradient), name
+
+
+def block_of_mobilenetv3() -> Graph:
+    """One block with a depthwise convolution, squeeze and excitation and a sum, in few channels."""
+    net = Builder("block")
+    x = net.conv2d(net.input("image", 3, 1, 6, 6), 8, 1, bias=False, name="expand")
+    x = first = net.activation("hardswish", net.batchnorm2d(x, name="norm1"), name="hardswish")
+    x = net.relu(net.depthwise_conv2d(x, 3, padding=1, name="depthwise"), name="relu")
+    y = net.linear(net.flatten(net.avgpool2d(x, 6, 1, name="means")), 8, name="squeeze")
+    factors = net.view(net.activation("hardsigmoid", y, name="excite"), (3, 8, 1, 1), name="factors")
+    x = net.elementwise("add", net.elementwise("mul", x, factors, name="scale"), first, name="sum")
+    return net.graph(net.linear(net.flatten(net.depthwise_conv2d(x, 3, stride=2, name="half")), 4, name="scores"))
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_the_gradients_of_a_depthwise_block_are_those_of_float64(layout: str, tmp_path: Path) -> None:
+    recipe = dataclasses.replace(SMALL, steps=1, layout=layout)
+    wanted, found = first_gradients(trainer(tmp_path / "run", block_of_mobilenetv3(), recipe=recipe))
+    names = {name.removesuffix(".nhwc") for name in found}
+    assert {"depthwise.weight", "depthwise.bias", "half.weight", "squeeze.weight", "norm1.scale"} <= names
     for name, gradient in wanted.items():
         assert np.linalg.norm(found[name] - gradient) <= 1e-5 * np.linalg.norm(gradient), name
 

@@ -14,14 +14,14 @@ import pytest
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
-from opbench.graph.zoo import lenet, unet
+from opbench.graph.zoo import lenet, mobilenetv3, unet
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.torch_gpu import TimeLimitExceeded, time_limit
 from opbench.networks.plan.torch_module import to_module, weight_of
 from opbench.networks.train.torch_comparison import differences
-from opbench.networks.train.torch_training import FirstStep, first_step, timed_steps, torch_modes
+from opbench.networks.train.torch_training import FirstStep, dropout_masks, first_step, timed_steps, torch_modes
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.networks.train.training import Trainer
 from support.builders.training_data import gradients_of, random_data, step_of
@@ -32,12 +32,15 @@ torch = pytest.importorskip("torch", reason="its autograd is what steps are comp
 NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
     "lenet": (lambda: lenet(batch=5), "cross_entropy"),
     "unet": (lambda: unet(batch=2, size=16, base=4, levels=2), "binary_cross_entropy"),
+    "mobilenetv3": (lambda: mobilenetv3(batch=4, size=32, width=10, classes=3), "cross_entropy"),
 }
 
 
-def by_autograd(network: Graph, loss: str, data: DataSet, rows: np.ndarray) -> tuple[float, Arrays]:
+def by_autograd(
+    network: Graph, loss: str, data: DataSet, rows: np.ndarray, masks: Arrays | None = None
+) -> tuple[float, Arrays]:
     """Loss and gradients of all float weights for some pictures."""
-    module = to_module(network, "float64", training=True)
+    module = to_module(network, "float64", training=True, masks=masks)
     tensors = {name: weight_of(module, network, name) for name in network.weights}
     (scores,) = module(torch.from_numpy(data.images[rows]).double())
     targets = torch.from_numpy(data.targets[rows])
@@ -47,7 +50,9 @@ def by_autograd(network: Graph, loss: str, data: DataSet, rows: np.ndarray) -> t
     else:
         total = functional.binary_cross_entropy_with_logits(scores, targets.double())
     total.backward()
-    return float(total.detach()), {name: t.grad.numpy() for name, t in tensors.items() if t.grad is not None}
+    shapes = {name: array.shape for name, array in network.weights.items()}  # PyTorch's depthwise filters: c 1 r s
+    gradients = {name: t.grad.numpy() for name, t in tensors.items() if t.grad is not None}
+    return float(total.detach()), {name: array.reshape(shapes[name]) for name, array in gradients.items()}
 
 
 def with_dropout() -> Graph:
@@ -68,15 +73,18 @@ def test_the_float64_step_is_autograds(name: str, layout: str) -> None:
     data = random_data(network, 2 * batch, loss)
     training = step_of(network, Recipe(loss=loss, layout=layout), data)
     values = training.graph.reference({})
-    total, wanted = by_autograd(network, loss, data, np.arange(batch))
+    total, wanted = by_autograd(network, loss, data, np.arange(batch), dropout_masks(training, 1))
     assert values["loss"][0] == pytest.approx(total, rel=1e-12)
     arena = {"parameters": values["gradients"]}
     zeros = {n: np.zeros_like(a, np.float64) for n, a in training.graph.state.items()}
     found = training.weights({**zeros, **arena})
+    allowed = 1e-7 if name == "mobilenetv3" else 1e-11  # PyTorch's hardsigmoid has a sixth in float32
+    largest = max(np.linalg.norm(gradient) for gradient in wanted.values())
     for parameter in training.parameters:
         plain = parameter.rpartition(".nhwc")[0] or parameter
-        error = np.linalg.norm(found[plain] - wanted[plain]) / np.linalg.norm(wanted[plain])
-        assert error <= 1e-11, (plain, error)
+        error = np.linalg.norm(found[plain] - wanted[plain])
+        # The second term is for a shift that a later batch norm subtracts again: its gradient is rounding alone.
+        assert error <= allowed * np.linalg.norm(wanted[plain]) + 1e-15 * largest, (plain, error)
 
 
 def test_forced_steps_of_a_real_run_have_autograds_gradients(tmp_path: Path) -> None:

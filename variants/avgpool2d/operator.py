@@ -147,6 +147,8 @@ class AvgPool2d(Operator):
             cls(n=1, c=13, h=7, w=9, window=3, stride=1, padding=1, divisor="inside", layout="nhwc", dtype="bf16"),
             cls(n=3, c=4, h=6, w=5, window=2, stride=1, layout="nhwc", dtype="bf16"),
             cls(n=2, c=5, h=7, w=7, window=7, stride=1),
+            cls(n=1, c=4, h=40, w=40, window=40, divisor="inside"),
+            cls(n=1, c=8, h=40, w=40, window=40, layout="nhwc"),
             cls(n=1, c=9, h=12, w=12, window=12, dtype="bf16"),
             cls(n=2, c=40, h=7, w=7, window=7, stride=1, layout="nhwc"),
             cls(n=1, c=3, h=6, w=6, window=6, layout="nhwc", divisor="inside"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Gradient, Operator, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,22 @@ class DepthwiseConv2d(Operator):
                 f"depthwise_conv2d: a filter of {self.r}x{self.s} with dilation {self.dilation} does not fit into an "
                 f"image of {self.h}x{self.w} with padding {self.padding}; the output would be empty"
             )
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """The filters' and the bias's by one depthwise_conv2d_wgrad, then the image's; a ReLU's mask goes first."""
+        entries, dout = [], "d.out"
+        if self.epilogue == "bias_relu" and wanted:
+            dout, axes = "out.masked", {"n": self.n * self.c * self.p * self.q, "dtype": self.dtype}
+            entries.append(Gradient("relu_backward", axes, {"out": "out", "dout": "d.out"}, {"dx": dout}))
+        shape = {name: value for name, value in self.axes.items() if name != "epilogue"}
+        given = {f"d{name}": f"d.{name}" for name in ("weight", "bias") if name in wanted}
+        if given:
+            axes = {**shape, "bias": "yes" if "bias" in wanted else "no"}
+            entries.append(Gradient("depthwise_conv2d_wgrad", axes, {"image": "image", "dout": dout}, given))
+        if "image" in wanted:
+            tied = {"dout": dout, "weight": "weight"}
+            entries.append(Gradient("depthwise_conv2d_dgrad", shape, tied, {"dimage": "d.image"}))
+        return entries
 
     def flops(self) -> int:
         """Return two FLOPs per filter element and output element, padding included; the epilogue is not counted."""

@@ -151,19 +151,19 @@ class TorchStep:
         """Return the gradients of the last step, by weight; zeros for a weight that no loss depends on."""
         weights = {name: weight_of(self.module, self.network, name) for name in self.network.weights}
         return {
-            name: _read(tensor.grad if tensor.grad is not None else self.torch.zeros_like(tensor))
+            name: self._read(name, tensor.grad if tensor.grad is not None else self.torch.zeros_like(tensor))
             for name, tensor in weights.items()
             if tensor.requires_grad
         }
 
     def parameters(self) -> Arrays:
         """Return the current parameters and running statistics."""
-        return {name: _read(weight_of(self.module, self.network, name)) for name in self.network.weights}
+        return {name: self._read(name, weight_of(self.module, self.network, name)) for name in self.network.weights}
 
-
-def _read(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().float().cpu().contiguous().numpy().copy()
-    return array
+    def _read(self, name: str, tensor: Tensor) -> np.ndarray:
+        """Return a weight or its gradient in the network's shape: PyTorch's depthwise filters have an axis more."""
+        array: np.ndarray = tensor.detach().float().cpu().contiguous().numpy().copy()
+        return array.reshape(self.network.weights[name].shape)
 
 
 def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss: str) -> Callable[..., Tensor]:
