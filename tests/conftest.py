@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import pytest
 
 from support.common import RELU, Cli
 from support.fakes.driver import FAKE
+from support.prestarted import Prestarted, prestart
 from support.tiers import long_items, read_long_tests
 
 if TYPE_CHECKING:
@@ -39,15 +41,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.name != LONGEST)
 
 
+@pytest.fixture(scope="session")
+def prestarted() -> Iterator[Prestarted]:
+    """Start processes of opbench without importing it anew in each."""
+    with tempfile.TemporaryDirectory(prefix="opbench-tests-") as folder, prestart(Path(folder)) as process:
+        yield process
+
+
 @pytest.fixture
-def cli(tmp_path: Path) -> Iterator[Cli]:
+def forked_workers(prestarted: Prestarted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start this process's workers as forks, unless they are confined."""
+    from opbench.running import worker
+
+    monkeypatch.setattr(worker, "subprocess", prestarted.subprocess())
+
+
+@pytest.fixture
+def cli(tmp_path: Path, prestarted: Prestarted) -> Cli:
     """Run the real command line in a process of its own, in an empty folder."""
 
     def run(*args: str | Path, cwd: Path = tmp_path, **kwargs: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "opbench", *map(str, args)]
+        words = ["-m", "opbench", *map(str, args)]
+        if kwargs.keys() <= {"env", "timeout"}:
+            return prestarted.run(*words, cwd=cwd, **kwargs)  # type: ignore[arg-type]
+        command = [sys.executable, *words]
         return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False, **kwargs)  # type: ignore[call-overload,no-any-return]
 
-    yield run
+    return run
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.checks.documents import PAGES, README, WALKED, shell_lines
 from support.common import ROOT
+from support.prestarted import Prestarted
 
 NEEDS_GPU = re.compile(
     r"--tune|reports/alexnet/plan|--gpus (?:all|0)|--on dask|--backend cuda|runs/|--book book|--budget"
@@ -22,7 +24,8 @@ OF_A_VERDICT = re.compile(r"--seed \d{10,}")
 """A command that a verdict printed with its secret seed, for a kernel that no reader has."""
 NEEDS_EXTRA = {"--image digits": "sklearn"}
 SHORTER = {
-    "--steps 60": "--steps 6",
+    "--steps 60": "--steps 2",
+    "--batch 64 --steps 4": "--batch 16 --steps 2",
     "run quick": "run quick --case 'relu/*'",
     "m=4096,n=4096,k=4096": "m=256,n=256,k=256",
 }
@@ -55,27 +58,40 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(folder: Path, prestarted: Prestarted) -> Run:
+    """Run a command in the reader's folder."""
+
+    def run_words(command: str, *words: str) -> subprocess.CompletedProcess[str]:
+        if command == "opbench":
+            return prestarted.run("-m", "opbench", *words, cwd=folder, env=ENVIRONMENT)
+        return subprocess.run(
+            [command, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    return run_words
 
 
 @pytest.mark.parametrize(("document", "text"), PYTHON, ids=[f"{name}-{i}" for i, (name, _) in enumerate(PYTHON)])
-def test_a_python_example_runs(folder: Path, document: str, text: str) -> None:
+def test_a_python_example_runs(folder: Path, run: Run, document: str, text: str) -> None:
     if re.search(r"^(?:import|from) (?:opbench\.)?torch", text, re.MULTILINE) and not _has("torch"):
         pytest.skip("make torch-tests installs PyTorch")
     (folder / "test_example.py").write_text(text)
     pytest_words = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if "def test_" in text else []
-    done = run([sys.executable, *pytest_words, "test_example.py"], folder)
+    done = run(sys.executable, *pytest_words, "test_example.py")
     assert done.returncode == 0, f"{document}:\n{text}\n{done.stdout}{done.stderr}"
     assert done.stdout, "a newcomer sees nothing"
 
 
-def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder: Path) -> None:
+def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder: Path, run: Run) -> None:
     shown = next(
         text for text in blocks(ROOT / "README.md", "console") if text.startswith("$ opbench check my_relu.cu")
     )
     (folder / "my_relu.cu").write_text(KERNEL)
-    first = run(["opbench", "check", "my_relu.cu"], folder)
+    first = run("opbench", "check", "my_relu.cu")
     for line in shown.splitlines()[1:]:
         words = line.strip("… ").partition(" (and ")[0]
         assert " ".join(words.split()) in " ".join(first.stdout.split()), first.stdout
@@ -85,13 +101,13 @@ def test_the_first_kernel_is_found_wrong_as_printed_and_right_when_mended(folder
     )
     assert mended == GUARDED, "examples/my_relu.cu is not README's kernel with the two guards that it tells of"
     (folder / "my_relu.cu").write_text(GUARDED)
-    again = run(["opbench", "check", "my_relu.cu"], folder)
+    again = run("opbench", "check", "my_relu.cu")
     assert again.returncode == 0, again.stdout
     said, _, compiled = again.stdout.strip().partition(", ")
     assert said == "relu/my_relu  26 right" and f"`{said}`" in README and (not compiled or f"`{compiled}`" in README)
 
 
-def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
+def test_the_readmes_commands_run_one_after_another(run: Run) -> None:
     ran, lines = 0, dict.fromkeys(line for page in UNRELATED for line in shell_lines(page.read_text()))
     for tool, arguments in lines:
         lacking = next((module for words, module in NEEDS_EXTRA.items() if words in arguments), None)
@@ -103,7 +119,7 @@ def test_the_readmes_commands_run_one_after_another(folder: Path) -> None:
         ):
             continue
         shorter = functools.reduce(lambda text, part: text.replace(*part), SHORTER.items(), arguments)
-        done = run([tool, *shlex.split(shorter, comments=True)], folder)
+        done = run(tool, *shlex.split(shorter, comments=True))
         assert done.returncode == 0, f"{tool} {arguments}\n{done.stdout}{done.stderr}"
         assert done.stdout or done.stderr
         ran += 1
@@ -114,10 +130,10 @@ def _has(module: str) -> bool:
     return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
-def test_the_limits_that_the_page_on_the_cpu_prints_are_explains_own(folder: Path) -> None:
+def test_the_limits_that_the_page_on_the_cpu_prints_are_explains_own(run: Run) -> None:
     text = (ROOT / "docs" / "cpu.md").read_text()
     (shown,) = (block for block in blocks(ROOT / "docs" / "cpu.md", "console") if "limits of H200" in block)
     words = re.search(r"`opbench (explain 'matmul/shared_tile[^`]*)`", text)
     assert words
-    done = run(["opbench", *shlex.split(words[1])], folder)
+    done = run("opbench", *shlex.split(words[1]))
     assert shown in done.stdout, done.stdout + done.stderr

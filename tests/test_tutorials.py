@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,9 +18,12 @@ import pytest
 
 from support.checks.documents import WALKED
 from support.common import ROOT
+from support.prestarted import Prestarted
 
 BLOCK = re.compile(r'^```([\w+]+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+SHELL = re.compile(r"[|&;<>$`\n]")
+"""What a shell would do more than split a command into words."""
 EXAMPLES = ROOT / "examples"
 
 
@@ -45,7 +49,7 @@ def commands(block: str) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("page", WALKED, ids=lambda page: page.stem)
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, prestarted: Prestarted) -> None:
     blocks = BLOCK.findall(page.read_text())
     if any("import torch" in block for _, title, block in blocks if title):
         pytest.importorskip("torch", reason="make torch-tests installs it")
@@ -57,10 +61,14 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
             file.write_text(edited(file.read_text(), block) if language == "diff" else block)
         elif language == "console":
             for command, pieces in commands(block):
-                done = subprocess.run(
-                    command, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300,
-                    check=False,
-                )  # fmt: skip
+                words = shlex.split(command, comments=True)
+                if words[0] == "opbench" and not SHELL.search(command):
+                    done = prestarted.run("-m", *words, cwd=tmp_path, env=ENVIRONMENT)
+                else:
+                    done = subprocess.run(
+                        command, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300,
+                        check=False,
+                    )  # fmt: skip
                 printed, at = " ".join(done.stdout.split()), 0
                 for piece in pieces:
                     assert piece in printed[at:], f"$ {command}\n{piece}\nis not what is printed next:\n{done.stdout}"

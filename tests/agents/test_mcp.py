@@ -6,12 +6,16 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opbench.agents.tools import TOOLS
+from opbench.agents.server import server
+from opbench.agents.tools import TOOLS, Tools
 from support.common import ROOT
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
 
 anyio = pytest.importorskip("anyio")
 client = pytest.importorskip("mcp.client.client", reason="the extra mcp brings it")
@@ -34,20 +38,24 @@ REWRITES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
 }
 """For each operator a naive kernel, and the kernel that applies a mechanism."""
+BY_A_PROCESS = "softmax"
 LONGEST = 9000
 """Most characters of an answer; the list of all operators is the longest one."""
 
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
-def session(folder: Path, work: Callable[[Call], Awaitable[None]], *options: str) -> None:
-    """Start the server as a client does, and give `work` a function that calls a tool and returns its answer."""
+def session(folder: Path, work: Callable[[Call], Awaitable[None]], server: MCPServer | None = None) -> None:
+    """Start the server as a client does, and give `work` a function that calls a tool and returns its answer.
+
+    A server of this process takes its place if it is given.
+    """
 
     async def main() -> None:
         command = stdio.StdioServerParameters(
-            command=sys.executable, args=["-m", "opbench", "mcp", "--root", str(folder), *options], cwd=str(folder)
+            command=sys.executable, args=["-m", "opbench", "mcp", "--root", str(folder)], cwd=str(folder)
         )
-        async with client.Client(stdio.stdio_client(command)) as connected:
+        async with client.Client(server or stdio.stdio_client(command)) as connected:
 
             async def call(tool: str, **arguments: object) -> dict[str, Any]:
                 got = await connected.call_tool(tool, arguments)
@@ -72,7 +80,10 @@ def source(operator: str, variant: str) -> str:
 
 
 @pytest.mark.parametrize("operator", REWRITES)
-def test_the_first_advice_leads_from_a_naive_kernel_to_a_better_one(operator: str, tmp_path: Path) -> None:
+def test_the_first_advice_leads_from_a_naive_kernel_to_a_better_one(
+    operator: str, tmp_path: Path, forked_workers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One operator in the processes of a user; the others in this process, without a cage."""
     naive, rewrites = REWRITES[operator]
     (tmp_path / "naive.cu").write_text(source(operator, naive))
 
@@ -98,7 +109,8 @@ def test_the_first_advice_leads_from_a_naive_kernel_to_a_better_one(operator: st
         compared = await call("compare", files=["naive.cu", name])
         assert compared["kernels"][1]["traffic_ratio"] <= 1
 
-    session(tmp_path, work)
+    monkeypatch.chdir(tmp_path)
+    session(tmp_path, work, None if operator == BY_A_PROCESS else server(Tools(tmp_path, trust=True)))
 
 
 def test_each_fault_has_its_line_and_the_errors_say_what_to_do(tmp_path: Path) -> None:
