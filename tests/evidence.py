@@ -54,6 +54,25 @@ def redrawn(folders: Iterable[Path] = REPORTS) -> list[Path]:
     return sorted(path for path in drawn if path.resolve() not in kept)
 
 
+def grouped(text: str) -> str:
+    """Return the lines of a run with counts by kind and variant: alike lines together take a quarter less, packed."""
+    lines = text.splitlines(keepends=True)
+    records = [json.loads(line) for line in lines]
+    kinds = [record["type"] for record in records]
+    if not {"traffic", "counters"} & set(kinds) or kinds.count("run") != 1 or kinds[0] != "run":
+        return text
+    operators = list(dict.fromkeys(record["operator"] for record in records if "operator" in record))
+
+    def place(index: int) -> tuple[int, str, int, str]:
+        case = records[index].get("case")
+        if not case:
+            return (0 if kinds[index] == "run" else 2), "", 0, ""
+        operator, _, rest = case.partition("/")
+        return 1, kinds[index], operators.index(operator), re.split(r"[\[(]", rest)[0]
+
+    return "".join(lines[index] for index in sorted(range(len(lines)), key=place))
+
+
 def uncounted(folder: Path) -> list[str]:
     """Return the cases of a run whose counters are missing; a case that is not right has none."""
     run = read_run(folder)
@@ -79,7 +98,7 @@ if __name__ == "__main__":
         sys.exit()
     chosen = [Path(name) for name in sys.argv[1:]] or REPORTS
     for path in unpacked(chosen):
-        path.with_name(PACKED).write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        path.with_name(PACKED).write_bytes(gzip.compress(grouped(path.read_text(encoding="utf-8")).encode(), mtime=0))
         path.unlink()
     for path in redrawn(chosen):
         path.unlink()
