@@ -26,7 +26,7 @@ from opbench.results.result import Result
 from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.memory import run_in_memory_mode
 from opbench.running.options import CheckOptions, RunOptions, RunSetup
-from opbench.running.progress import silent
+from opbench.running.progress import Progress, silent
 from opbench.running.protocol import Open
 from opbench.running.runner import Tell, run_suite
 from opbench.running.suite import (
@@ -121,8 +121,12 @@ def run(
         finished = run_suite(suite, setup, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
     if chosen.report:
         from opbench.report import write_report
+        from opbench.running.advising import advise_page
 
-        write_report(finished, folder, gpu, roots)
+        def tell_advice(text: str) -> None:
+            tell(Progress("advise", text, len(suite.cases), len(suite.cases)))
+
+        write_report(finished, folder, gpu, roots, advise_page(finished, gpu, roots, tell_advice))
     return finished
 
 

@@ -101,20 +101,26 @@ class CheckAnswer:
 
 @dataclass(frozen=True)
 class Advice:
-    """One performance problem of a source line, or of several with the same cure, with what removes it."""
+    """One limit of a kernel with the mechanism that removes it, as `opbench advise` prints it."""
 
     file: str
     line: int
-    """The most costly line."""
+    """The most costly line; 0 if the whole kernel is to change."""
     further_lines: list[int]
     source_line: str
     kind: str
+    """The limit, such as "coalescing"."""
     mechanism: str
     """The mechanism that removes the problem."""
     evidence: str
     advice: str
     avoidable_share: float
-    """The part of all passes or requests that the mechanism can save, from 0 to 1."""
+    """The part of all passes or requests that the mechanism can save, from 0 to 1; 0 if no line is known."""
+    gain: float | None
+    """The estimated time before, divided by the time after; null if only a time on a GPU can say so."""
+    gain_low: float | None
+    gain_high: float | None
+    """The range of four steps of the ladders in five."""
     example_variants: list[str]
     """Shipped variants that use the mechanism, the nearest first."""
 
@@ -144,7 +150,7 @@ class ExplainAnswer:
     """"memory" or "compute"."""
     gpu: str
     advice: list[Advice]
-    """The most costly problem first."""
+    """The strongest first."""
     next_step: NextStep
 
 

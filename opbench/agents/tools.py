@@ -32,7 +32,7 @@ from opbench.api import check, run
 from opbench.checking import backends
 from opbench.errors import UsageError
 from opbench.gpu.limits.ceilings import best_time, committed_ceilings
-from opbench.insight.diagnosis import Diagnosis, same_advice
+from opbench.insight import advice as insight
 from opbench.insight.summary import TrafficSummary, summarise
 from opbench.judging import document as verdict
 from opbench.judging.codes import CODES
@@ -46,6 +46,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.paths import from_here, new_run
+from opbench.results.advice import Advised
 from opbench.results.files import Run
 from opbench.results.own_variants import VariantComparison, compare_own_variants
 from opbench.results.result import Result
@@ -340,7 +341,8 @@ def _explain_answer(
 ) -> ExplainAnswer:
     explanation = explained.explanation
     texts = {annotated.path: {line.number: line.text for line in annotated.lines} for annotated in explanation.files}
-    advice = [_advice(problems, texts) for problems in same_advice(explanation.problems)]
+    advised = explained.advised
+    advice = [_advice(one, advised, texts) for one in advised.advice]
     if advice:
         first = advice[0]
         words = f"{_place(first.file, first.line)}{first.advice}. Then check the file again."
@@ -361,19 +363,22 @@ def _explain_answer(
     )
 
 
-def _advice(problems: Sequence[Diagnosis], texts: Mapping[str, Mapping[int, str]]) -> Advice:
-    problem, *others = problems
+def _advice(one: insight.Advice, advised: Advised, texts: Mapping[str, Mapping[int, str]]) -> Advice:
+    low, middle, high = (round(factor, 3) for factor in one.gain) if advised.gains else (None, None, None)
     return Advice(
-        file=from_here(problem.file),
-        line=problem.line,
-        further_lines=sorted({other.line for other in others} - {problem.line}),
-        source_line=texts.get(problem.file, {}).get(problem.line, "").strip(),
-        kind=problem.kind,
-        mechanism=problem.mechanism,
-        evidence=problem.evidence,
-        advice=problem.advice,
-        avoidable_share=round(sum(each.share for each in problems), 3),
-        example_variants=list(problem.remedies[:3]),
+        file=from_here(one.file) if one.file else "",
+        line=one.line,
+        further_lines=list(one.further_lines),
+        source_line=texts.get(one.file, {}).get(one.line, "").strip(),
+        kind=one.binds,
+        mechanism=one.mechanism,
+        evidence=f"{one.evidence} ({one.source})",
+        advice=one.action,
+        avoidable_share=round(one.avoidable_share, 3),
+        gain=middle,
+        gain_low=low,
+        gain_high=high,
+        example_variants=list(one.examples[:3]),
     )
 
 

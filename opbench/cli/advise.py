@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,10 @@ import click
 
 from opbench import units
 from opbench.cli.options import gpu_option, json_option, variants_option
-from opbench.insight.advice import NEAR
 from opbench.paths import from_here
 
 if TYPE_CHECKING:
-    from opbench.insight.advice import Advice
-    from opbench.running.advising import Advised
+    from opbench.results.advice import Advised
 
 SHOWN = 3
 """Most pieces of advice for a case on the terminal."""
@@ -61,23 +58,15 @@ def lines(found: Advised) -> list[str]:
         first += " (modelled)" if found.modelled else ""
     if found.reason:
         return [first, f"  {found.reason}"]
-    return [first, *_advice_lines(found.advice[:SHOWN], gains=found.of_bound < NEAR)]
+    return [first, *advice_lines(found)]
 
 
-def _advice_lines(advice: Sequence[Advice], gains: bool) -> list[str]:
+def advice_lines(found: Advised) -> list[str]:
+    """Return the lines on the strongest pieces of advice, as `advise` and `explain` print them."""
     text = []
-    for number, one in enumerate(advice, start=1):
+    for number, one in enumerate(found.advice[:SHOWN], start=1):
         text.append(f"  {number}. {one.binds}: {one.action}")
-        text.append(f"     {one.evidence} ({one.source}){_place(one)}")
-        low, middle, high = one.gain
-        gain = (
-            f"gain {units.ratio(middle)} ({units.ratio(low)} to {units.ratio(high)})"
-            if gains
-            else "gain known only from a time on a GPU"
-        )
-        text.append(f"     {gain}" + (f"; see {', '.join(one.examples[:2])}" if one.examples else ""))
+        text.append(f"     {one.evidence} ({one.source})" + (f", {from_here(one.file)}:{one.line}" if one.line else ""))
+        see = f"; see {', '.join(one.examples[:2])}" if one.examples else ""
+        text.append(f"     {found.gain_text(one)}{see}")
     return text
-
-
-def _place(one: Advice) -> str:
-    return f", {from_here(one.file)}:{one.line}" if one.line else ""

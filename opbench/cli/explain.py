@@ -15,6 +15,7 @@ import click
 from opbench import units
 from opbench.backend.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.cli import completion
+from opbench.cli.advise import SHOWN, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from opbench.insight.summary import TrafficSummary
     from opbench.kernels.folders import Catalog
+    from opbench.records import JSON
+    from opbench.results.advice import Advised
     from opbench.results.experiment import Experiment
     from opbench.results.own_variants import VariantComparison
     from opbench.running.explaining import Explained
@@ -113,19 +116,24 @@ def explain_command(
     if times_folder is not None:
         explanations = _with_times(explanations, times_folder)
     if as_json and not names[1:]:
-        click.echo(json.dumps(explanations[0].to_json(), indent=1))
+        click.echo(json.dumps(_to_json(explanations[0], explained[0]), indent=1))
     elif as_json:
         found = {
-            "cases": [explanation.to_json() for explanation in explanations],
+            "cases": [_to_json(*pair) for pair in zip(explanations, explained, strict=True)],
             "comparisons": [asdict(comparison) for comparison in comparisons],
         }
         click.echo(json.dumps(found, indent=1))
     elif not names[1:]:
-        print_explanation(explanations[0], stdout_console())
+        print_explanation(explanations[0], explained[0].advised, stdout_console())
     else:
         print_side_by_side(explained, comparisons, stdout_console())
     if any(explanation.findings or not explanation.complete for explanation in explanations):
         click.get_current_context().exit(EXIT_WRONG)
+
+
+def _to_json(explanation: Explanation, explained: Explained) -> dict[str, JSON]:
+    """Return the explanation and the advice on it as JSON values."""
+    return {**explanation.to_json(), "advice": explained.advised.to_json()["advice"]}
 
 
 def _with_times(explanations: Sequence[Explanation], folder: Path) -> list[Explanation]:
@@ -214,7 +222,9 @@ def print_side_by_side(
         line()
     for one in explained:
         line(f"{one.variant}  {from_here(str(one.path))}", "bold")
-        _print_summary(one.explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+        _print_summary(
+            one.explanation, one.advised, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000
+        )
     line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
 
 
@@ -235,8 +245,8 @@ def _count_cells(summary: TrafficSummary | None) -> list[str]:
 # Explanation on a terminal ----------------------------------------------------------------------------------------
 
 
-def print_explanation(explanation: Explanation, console: Console) -> None:
-    """Print the summary, worst problems first, then each source file with its counts before each line."""
+def print_explanation(explanation: Explanation, advised: Advised, console: Console) -> None:
+    """Print what to change first, then the worst problems, then each source file with its counts before each line."""
     from rich.text import Text
 
     def line(text: str = "", style: str = "") -> None:
@@ -251,7 +261,7 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
     if not explanation.complete:
         line("\n  a launch was abandoned: the figures are those until then", "red")
     line()
-    _print_summary(explanation, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000)
+    _print_summary(explanation, advised, line, _width(console))
     for file in explanation.files:
         _print_file(explanation, file, line)
     for entry in explanation.elsewhere:
@@ -260,6 +270,11 @@ def print_explanation(explanation: Explanation, console: Console) -> None:
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled}
     for words in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         line(words, "dim")
+
+
+def _width(console: Console) -> int:
+    """Return the most columns of a paragraph; a file or a pipe has no limit."""
+    return max(40, min(console.width, 120)) if console.is_terminal else 10_000
 
 
 def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
@@ -287,16 +302,25 @@ def _value(figure: Figure) -> str:
     return f"{figure.value:,.0f}" if figure.value >= 10 or figure.value == int(figure.value) else f"{figure.value:.1f}"
 
 
-def _print_summary(explanation: Explanation, line: Callable[..., None], width: int) -> None:
+def _print_summary(explanation: Explanation, advised: Advised, line: Callable[..., None], width: int) -> None:
     for finding in explanation.findings:
         first, *rest = finding_lines(finding, width=min(width, 100))
         line(first, "red")
         for words in rest:
             line(words)
     groups = same_advice(explanation.problems)
+    named = {one.mechanism for one in advised.advice[:SHOWN]}
+    evidence = {one.evidence for one in advised.advice[:SHOWN]}
+    if advised.advice:
+        line("  what to change first", "bold")
+        for text in advice_lines(advised):
+            line(textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * 9, drop_whitespace=False))
     for group in groups[:WORST]:
         line(f"  ! {_group_head(explanation, group)}", "yellow")
-        for text in (f"{group[0].evidence} ({group[0].source})", group[0].advice):
+        # Lines do not repeat what the advice above says.
+        texts = [] if group[0].evidence in evidence else [f"{group[0].evidence} ({group[0].source})"]
+        texts += [] if group[0].mechanism in named else [group[0].advice]
+        for text in texts:
             line(textwrap.fill(text, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
     if (more := len(groups) - WORST) > 0:
         line(f"    and {more} smaller {'problem' if more == 1 else 'problems'}, marked at their lines")

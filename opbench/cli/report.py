@@ -52,9 +52,11 @@ def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> 
     from opbench.report import write_report
     from opbench.results.files import read_run
     from opbench.results.rows import rows
+    from opbench.running.advising import advise_page
 
     found = read_run(run)
-    for path in write_report(found, found.folder, gpu, roots):
+    advice = advise_page(found, gpu, roots, lambda text: click.echo(f"advise {text}", err=True))
+    for path in write_report(found, found.folder, gpu, roots, advice):
         click.echo(f"wrote {path}", err=True)
     if as_json:
         return lambda: click.echo(json.dumps([asdict(r) for r in found.results]))

@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from opbench import units
 from opbench.backend.counts import Traffic
+from opbench.backend.findings import place_text
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, waits
-from opbench.insight.gains import GAINS, OTHER, Gain
+from opbench.insight.gains import DISTANCES, GAINS, Gain, KernelKind
+from opbench.insight.stalls import find_stall
 from opbench.kernels.mechanism import (
     BANK_CONFLICT_FREE,
     BLOCK_REDUCTION,
@@ -44,6 +48,17 @@ FILLED = 0.7
 """With a smaller share of one wave of blocks, multiprocessors are idle."""
 FAR = 8.0
 """Up to this multiple of its bound, wide accesses gain more for a stream of several kernels than fewer passes."""
+OCCUPIED = 0.5
+"""With a smaller occupancy, the resource that limits it is named."""
+FEW_WAVES = 0.2
+"""From this share of the time on that multiprocessors idle in the last wave of blocks, the tail is named."""
+WARP = 32
+LAUNCHES = 0.3
+"""From this share of the time on, several launches bind: each takes at least the time of an empty kernel."""
+EVICTED = 1.3
+"""From this multiple of the compulsory bytes on, DRAM moves data again that had left the caches."""
+STALLED = 0.3
+"""Smallest share of the samples of warps that makes a stall the limit."""
 LOST = 20.0
 """A product that takes this multiple of its lower bound computes mostly outputs that do not exist."""
 
@@ -85,6 +100,32 @@ class Facts:
     bulk_copies: int = 0
     integers: int = 0
     conversions: int = 0
+    over_tensor: float = 0.0
+    """Time divided by the lower bound on tensor cores, at the rate of the type of the operands; 0 if not known."""
+    occupancy: float = 1.0
+    """Warps that a multiprocessor can hold of the largest kernel, divided by the most of any kernel."""
+    limiter: str = ""
+    """The resource that limits the occupancy, such as "registers"."""
+    local_bytes: int = 0
+    """Local memory of a thread: spilled registers, or arrays with an index that is not known to the compiler."""
+    idle_lanes: float = 0.0
+    """Share of the lanes of a block's warps that have no thread."""
+    launch_share: float = 0.0
+    """Time of as many empty kernels as are launched, divided by the time of the case."""
+    dram_over: float = 0.0
+    """Bytes of DRAM that the hardware counted, divided by the compulsory bytes; 0 without hardware counters."""
+    stalls: tuple[tuple[str, float], ...] = ()
+    """Reasons why warps wait and their shares of all samples, by hardware counters; () without them."""
+
+    @property
+    def tail(self) -> float:
+        """Return the share of the time in which multiprocessors idle, as the last wave of blocks is not full."""
+        return 1 - self.waves / math.ceil(self.waves) if 1 < self.waves < math.inf else 0.0
+
+    @property
+    def kind(self) -> KernelKind:
+        """Return the kind of kernel, on which the gains of mechanisms depend."""
+        return "tensor" if self.tensor else "product" if self.flops_per_byte > PRODUCT else "stream"
 
     @property
     def idle(self) -> bool:
@@ -104,10 +145,14 @@ def facts_of(
     launched: Mapping[str, LaunchResources],
     over_bound: float,
     flops_per_byte: float,
+    launch_share: float = 0.0,
+    counters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Facts:
     """Return the facts of a case from its counted traffic at a small problem and its launch at the measured one.
 
     `compulsory_bytes` are those of the counted problem, `compiled` has the machine code, `launched` the grids.
+    `launch_share` is the time of one empty kernel divided by the time of the case, `counters` are those of the
+    hardware with the compulsory bytes of the measured problem as "compulsory_bytes".
     """
     whole = traffic.estimated()
     accesses = whole.select(space="global")
@@ -121,6 +166,8 @@ def facts_of(
     for resources in compiled.values():
         classes.update(resources.sass.classes if resources.sass else {})
     largest = max(launched.values(), key=lambda used: math.prod(used.grid or ()) * math.prod(used.block or ()))
+    threads = math.prod(largest.block or ())
+    dram, needed = counters.get("dram_bytes") or 0.0, counters.get("compulsory_bytes") or 0
     return Facts(
         over_bound=over_bound,
         flops_per_byte=flops_per_byte,
@@ -143,6 +190,13 @@ def facts_of(
         bulk_copies=classes["TMA"],
         integers=classes["IMAD"] + classes["IADD"] + classes["other integer"],
         conversions=classes["convert"],
+        occupancy=1.0 if largest.occupancy is None else largest.occupancy,
+        limiter=largest.limiter,
+        local_bytes=max(used.local_bytes for used in launched.values()),
+        idle_lanes=1 - threads / (-(-threads // WARP) * WARP) if largest.block else 0.0,
+        launch_share=launch_share * sum(kernel.launches for kernel in whole.kernels),
+        dram_over=_share(float(dram), needed),
+        stalls=tuple(sorted((counters.get("stall_shares") or {}).items(), key=lambda item: -item[1])),
     )
 
 
@@ -159,8 +213,8 @@ class Advice:
     binds: str
     """The limit of the case: one of `LIMITS`."""
     source: str
-    """How that is known: "measured" from launch and time, "counted" on the cpu backend, "compiled", or "modelled" from
-    the traffic, without a time."""
+    """How that is known: "measured" from launch, time and hardware counters, "counted" on the cpu backend ("predicted"
+    where only some blocks were), "compiled", or "modelled" from the traffic, without a time."""
     evidence: str
     strength: float
     """How much speaks for it, from 0 to 1: a rank, no probability."""
@@ -169,6 +223,12 @@ class Advice:
     file: str = ""
     line: int = 0
     """The line to change; 0 if it is the whole kernel."""
+    called_from: int = 0
+    """For a line of a header: the calling line in the kernel's own file; otherwise 0."""
+    further_lines: tuple[int, ...] = ()
+    """Other lines of that file with the same problem."""
+    avoidable_share: float = 0.0
+    """The part of all counted passes or requests that these lines could save; 0 if no line is known."""
     examples: tuple[str, ...] = ()
     """Variants of the operator that use the mechanism."""
 
@@ -176,6 +236,31 @@ class Advice:
     def action(self) -> str:
         """Return what to do."""
         return MECHANISMS[self.mechanism]
+
+    @property
+    def place(self) -> str:
+        """Return the place, such as "line 12"; empty if the whole kernel is to change."""
+        return place_text(self.file, self.line, self.called_from) if self.line else ""
+
+    @property
+    def gain_text(self) -> str:
+        """Return the gain with its range, such as "gain 1.53× (1.18× to 1.87×)"."""
+        low, middle, high = map(units.ratio, self.gain)
+        return f"gain {middle} ({low} to {high})"
+
+    def sentence(self, gains: bool = True) -> str:
+        """Return limit, line, change, evidence, gain and examples as one sentence.
+
+        Without `gains`, only a time on a GPU can say what the change gains.
+        """
+        place = f" at {self.place}" if self.place else ""
+        see = f"; see {', '.join(f'`{name}`' for name in self.examples[:2])}" if self.examples else ""
+        gain = self.gain_text if gains else UNKNOWN_GAIN
+        limit, evidence = (text[:1].upper() + text[1:] for text in (self.binds, self.evidence))
+        return f"{limit}{place}: {self.action}. {evidence} ({self.source}); {gain}{see}"
+
+
+UNKNOWN_GAIN = "gain known only from a time on a GPU"
 
 
 LIMITS = (
@@ -193,6 +278,11 @@ LIMITS = (
     "tensor-core feed",
     "launches",
     "wasted work",
+    "tail",
+    "occupancy",
+    "local memory",
+    "L2 reuse",
+    "divergence",
 )
 """The values of `Advice.binds`."""
 
@@ -220,24 +310,102 @@ def advise(
         for found in rule(facts):
             if found[0] not in used and found[1] > strongest.get(found[0], ("", 0.0))[1]:
                 strongest[found[0]] = found
-    lines = {problem.mechanism: problem for problem in reversed(problems) if problem.line}
-    advice = []
-    for mechanism, strength, binds, source, evidence in sorted(strongest.values(), key=lambda found: -found[1]):
-        expected = expected_gain(mechanism, facts.over_bound)
-        one = Advice(mechanism, binds, source, evidence, strength, expected, examples=tuple(remedies(mechanism)))
-        place = lines.get(mechanism)
-        advice.append(replace(one, file=place.file, line=place.line) if place else one)
-    return advice
+    named = [
+        _advice(*found, expected_gain(found[0], distance_of(found[0], facts), facts.kind), problems, remedies)
+        for found in strongest.values()
+    ]
+    lines = advise_lines(problems, facts.over_bound, used, facts.kind)
+    others = [one for one in lines if one.mechanism not in strongest]
+    return sorted((*named, *others), key=lambda one: -one.strength)
 
 
-def expected_gain(mechanism: str, over_bound: float) -> Gain:
+def advise_lines(
+    problems: Sequence[Diagnosis],
+    over_bound: float = 1.0,
+    used: Collection[str] = (),
+    kind: KernelKind = "stream",
+) -> list[Advice]:
+    """Return advice from the counted problems of lines alone, the costliest first: without machine code or launch."""
+    first: dict[str, Diagnosis] = {}
+    for problem in problems:
+        if problem.mechanism not in used:
+            first.setdefault(problem.mechanism, problem)
+    return [
+        _advice(
+            problem.mechanism,
+            OF_A_LINE * min(1.0, problem.share),
+            BOUND_BY.get(problem.kind, problem.kind),
+            problem.source,
+            problem.evidence,
+            expected_gain(problem.mechanism, over_bound, kind),
+            problems,
+            lambda _, found=problem: found.remedies,  # type: ignore[misc]
+        )
+        for problem in first.values()
+    ]
+
+
+def _advice(
+    mechanism: str,
+    strength: float,
+    binds: str,
+    source: str,
+    evidence: str,
+    gain: Gain,
+    problems: Sequence[Diagnosis],
+    remedies: Callable[[str], Sequence[str]],
+) -> Advice:
+    """Return one piece of advice with the lines whose counted problem the mechanism cures."""
+    lines = [problem for problem in problems if problem.mechanism == mechanism and problem.line]
+    same = [one for one in lines if (one.file, one.kind, one.unit) == (lines[0].file, lines[0].kind, lines[0].unit)]
+    return Advice(
+        mechanism=mechanism,
+        binds=binds,
+        source=source,
+        evidence=evidence,
+        strength=strength,
+        gain=gain,
+        file=lines[0].file if lines else "",
+        line=lines[0].line if lines else 0,
+        called_from=lines[0].called_from if lines else 0,
+        further_lines=tuple(sorted({one.line for one in same} - {lines[0].line})) if lines else (),
+        avoidable_share=min(1.0, sum(one.share for one in same)),
+        examples=tuple(remedies(mechanism)),
+    )
+
+
+OF_A_LINE = 0.4
+"""The strength of a problem of a line that all passes go to and that no rule knows: below those of the rules."""
+BOUND_BY = {
+    "uncoalesced": "coalescing",
+    "strided": "coalescing",
+    "scalar path": "access width",
+    "narrow": "access width",
+    "re-read": "reuse",
+    "shared loads": "reuse",
+    "atomic collisions": "atomics",
+}
+"""The limit that a kind of problem of `opbench.insight.diagnosis` belongs to, where the words differ."""
+
+
+def expected_gain(mechanism: str, distance: float, kind: KernelKind = "stream") -> Gain:
     """Return the gain that a mechanism brought on the ladders, scaled to a case's distance from its lower bound.
 
     A mechanism closes a share of the logarithmic distance: from 8 times the bound, half of it is a gain of 8 ** 0.5.
+    The share depends on the kind of kernel and on the distance, between whose values in the table it is interpolated.
     """
-    part = GAINS.get(mechanism, OTHER)
-    distance = max(1.0, over_bound)
-    return Gain(*(max(1.0, distance**share) for share in (part.low, part.middle, part.high)))
+    shares = GAINS.get(mechanism, GAINS[""])[kind]
+    logs = [math.log(one) for one in DISTANCES]
+    position = math.log(max(1.0, distance))
+    upper = next((index for index in range(1, len(logs)) if position <= logs[index]), len(logs) - 1)
+    part = min(1.0, max(0.0, (position - logs[upper - 1]) / (logs[upper] - logs[upper - 1])))
+    parts = [(1 - part) * low + part * high for low, high in zip(shares[upper - 1], shares[upper], strict=True)]
+    return Gain(*(max(1.0, math.exp(position * share)) for share in parts))
+
+
+def distance_of(mechanism: str, facts: Facts) -> float:
+    """Return the multiple of the next lower bound, after the cure: tensor cores have a lower one than CUDA cores."""
+    return max(facts.over_bound, facts.over_tensor) if mechanism == "tensor_core" else facts.over_bound
 
 
 def _uncoalesced(facts: Facts) -> Iterator[Found]:
@@ -422,6 +590,39 @@ def _stream(facts: Facts) -> Iterator[Found]:
         yield "grid_stride", 0.3, "launches", "measured", f"{facts.blocks} blocks"
 
 
+def _launch(facts: Facts) -> Iterator[Found]:
+    """Advise on resources, waves and launches; each is weak evidence compared with what the accesses say."""
+    if facts.local_bytes:
+        evidence = f"{facts.local_bytes} bytes of local memory a thread: registers spill, or an index is not constant"
+        yield "compile_time_sizes", 0.42, "local memory", "measured", evidence
+    if facts.idle_lanes:
+        evidence = f"{units.percent(facts.idle_lanes)} of the lanes have no thread, as blocks are no multiple of {WARP}"
+        yield "flat_index", 0.3, "wasted work", "measured", evidence
+    if facts.occupancy < OCCUPIED and not facts.tensor:
+        by = f", limited by {facts.limiter}" if facts.limiter else ""
+        yield "unrolled", 0.51, "occupancy", "measured", f"occupancy is {units.percent(facts.occupancy)}{by}"
+    if facts.tail > FEW_WAVES:
+        evidence = f"{facts.waves:.2f} waves of blocks, so {units.percent(facts.tail)} of the time is a tail"
+        yield "persistent", 0.4, "tail", "measured", evidence
+    if facts.kernels > 1 and facts.launch_share > LAUNCHES:
+        evidence = f"{units.percent(min(1.0, facts.launch_share))} of the time is that of as many empty kernels"
+        yield "fused", 0.76, "launches", "measured", evidence
+        yield "overlapped_launch", 0.6, "launches", "measured", evidence
+
+
+def _hardware_counters(facts: Facts) -> Iterator[Found]:
+    if facts.dram_over > EVICTED:
+        evidence = f"DRAM moves {units.ratio(facts.dram_over)} the compulsory bytes"
+        cure = "fewer_passes" if facts.flops_per_byte <= PRODUCT else REGISTER_TILE
+        yield cure, 0.6, "L2 reuse", "measured", evidence
+    for reason, share in facts.stalls:
+        stall = find_stall(reason)
+        if share < STALLED or stall is None or stall.works or not stall.mechanisms:
+            continue
+        evidence = f"warps stall {units.percent(share)} of the time on {stall.title}"
+        yield stall.mechanisms[0], 0.5, "barriers" if reason == "barrier" else "latency", "measured", evidence
+
+
 RULES: Sequence[Rule] = (
     _uncoalesced,
     _bank_conflicts,
@@ -430,4 +631,6 @@ RULES: Sequence[Rule] = (
     _tensor_cores_fed_by_tma,
     _product_on_cuda_cores,
     _stream,
+    _launch,
+    _hardware_counters,
 )

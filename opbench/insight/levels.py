@@ -85,9 +85,13 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
         data = (caches.dram_loads + caches.dram_stores) * SECTOR_BYTES
         dram += data + (code or 0) + kernel.launches * LAUNCH_BYTES
         profiled += data + caches.carried * SECTOR_BYTES + kernel.launches * ((code or 0) + LAUNCH_BYTES)
+    return Levels(l1_bytes(traffic), l2, dram, profiled, missing)
+
+
+def l1_bytes(traffic: Traffic) -> int:
+    """Return the bytes that go through the L1 caches and shared memory, which need no model of caches."""
     wavefronts = sum(traffic.total("wavefronts", space=space) for space in ("shared", "operand"))
-    l1 = traffic.total("moved_bytes", space="global") + wavefronts * WAVEFRONT_BYTES
-    return Levels(l1, l2, dram, profiled, missing)
+    return traffic.total("moved_bytes", space="global") + wavefronts * WAVEFRONT_BYTES
 
 
 def bounds(

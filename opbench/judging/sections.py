@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbench import units
 from opbench.backend.counts import Traffic
-from opbench.insight.diagnosis import diagnose
+from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.insight.subject import Subject
 from opbench.judging.code import CodeRead
 from opbench.judging.codes import CODES, SectionName
@@ -40,6 +40,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
 from opbench.kernels.task_file import PREFIX
 from opbench.paths import from_here, next_command, portable
+from opbench.results.advice import advise_counted
 from opbench.results.book import BookTime
 from opbench.results.files import Run
 from opbench.results.result import Result
@@ -423,9 +424,13 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
         _, case, traffic = largest
         texts = {portable(str(source.path)): source.text for source in case.variant.sources}
         subject = Subject.of_case(case, facts.submitted.catalog.variants(case.variant.operator))
-        for problem in diagnose(subject, traffic.estimated(), texts)[:1]:
-            example = f"; {problem.remedies[0]} does" if problem.remedies else ""
-            step = f"{shown(Path(problem.file))}:{problem.line}: {problem.evidence}: {problem.advice}{example}"
+        result = next((r for r in facts.cpu.results if r.case == case.name), None)
+        resources = result.resources if result else {}
+        advised = advise_counted(case, traffic, resources, committed_ceilings(facts.settings.gpu), subject, texts)
+        for one in advised.advice[:1]:
+            place = f"{shown(Path(one.file))}:{one.line}: " if one.line else ""
+            example = f"; {one.examples[0]} does" if one.examples else ""
+            step = f"{place}{one.evidence}: {one.action}; {advised.gain_text(one)}{example}"
             return NextStep(step, next_command("explain", target))
     if facts.gpu_times is None:
         return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))

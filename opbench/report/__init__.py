@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from opbench.errors import EnvironmentFault, writing_remedy
@@ -14,6 +15,7 @@ from opbench.paths import write_atomically
 from opbench.report.ladder import ladder_readme
 from opbench.report.run.sections import Section, chart_name, file_name, sections
 from opbench.report.terminal import print_table
+from opbench.results.advice import Advised
 from opbench.results.files import Run
 from opbench.results.own_variants import compare_own_variants
 from opbench.results.rows import rows
@@ -30,11 +32,17 @@ CHARTS = 12
 __all__ = ["drawn", "figures", "ladder_readme", "print_table", "styled", "write_report"]
 
 
-def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[Path] = ()) -> list[Path]:
+def write_report(
+    run: Run,
+    folder: Path,
+    gpu: str = "h200",
+    variants: Sequence[Path] = (),
+    advice: Mapping[str, Advised] = MappingProxyType({}),
+) -> list[Path]:
     """Write report.html and its charts as PNG into `folder`; a run without a GPU predicts with the peaks of `gpu`.
 
-    The sources of variants are also searched in the extra folders `variants`. Returns the files written, the page
-    first.
+    The sources of variants are also searched in the extra folders `variants`. `advice` is that of a run on a GPU, by
+    case; of a run on the CPU it comes from its counts. Returns the files written, the page first.
     """
     from opbench.report.charts.libraries import against_libraries_chart
     from opbench.report.charts.svg import to_png
@@ -50,7 +58,18 @@ def write_report(run: Run, folder: Path, gpu: str = "h200", variants: Sequence[P
         results = {r.case: r for r in run.results}
         sources = listings(run, parts, variants, predicting)
         context = PageContext(
-            run, measured, sheet, predicting, charts, undrawn, results, sizes, sources, compare_own_variants(run), first
+            run,
+            measured,
+            sheet,
+            predicting,
+            charts,
+            undrawn,
+            results,
+            sizes,
+            sources,
+            compare_own_variants(run),
+            first,
+            advice,
         )
         page = render(context, parts)
         pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in _every_chart(charts, sizes, first)}

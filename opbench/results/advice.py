@@ -1,20 +1,118 @@
-"""Facts of a measured case for advice, from its result and from counts of a small problem."""
+"""Advice on cases: their facts from results and from counts of a small problem, and the advice as a record."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
-from opbench.insight.advice import Facts, facts_of
-from opbench.insight.levels import bounds, levels
+from opbench.insight.advice import NEAR, PRODUCT, UNKNOWN_GAIN, Advice, Facts, advise, advise_lines, facts_of
+from opbench.insight.diagnosis import diagnose
+from opbench.insight.levels import Levels, bounds, l1_bytes, levels
+from opbench.insight.subject import Subject
+from opbench.kernels.case import Case
+from opbench.records import JSON
 from opbench.results.result import Result
 
 ENOUGH = 10**6
 """Blocks of a case that is not measured: a small problem says nothing about idle multiprocessors."""
+
+
+@dataclass(frozen=True)
+class Advised:
+    """A case and the advice on it, the strongest first."""
+
+    case: str
+    operator: str
+    problem: str
+    time_s: float
+    bound_s: float
+    """The lower bound of the problem, of which `time_s` is a multiple."""
+    advice: tuple[Advice, ...] = ()
+    counted_case: str = ""
+    """The small case whose accesses were counted."""
+    reason: str = ""
+    """Why there is no advice."""
+    modelled: bool = False
+    """Whether `time_s` is the least time by the counted traffic, because no time was measured."""
+
+    @property
+    def of_bound(self) -> float:
+        """Return the lower bound divided by the time; 0 if one is not known."""
+        return self.bound_s / self.time_s if self.time_s else 0.0
+
+    @property
+    def near(self) -> bool:
+        """Return whether so little is left to gain that there is no advice."""
+        return self.of_bound > NEAR and not self.modelled
+
+    @property
+    def gains(self) -> bool:
+        """Return whether gains can be estimated: only if the time is known to be above the lower bound."""
+        return 0.0 < self.of_bound < NEAR
+
+    def gain_text(self, one: Advice) -> str:
+        """Return what a piece of the advice gains, or that only a time says so."""
+        return one.gain_text if self.gains else UNKNOWN_GAIN
+
+    def sentences(self, most: int) -> list[str]:
+        """Return at most so many pieces of advice as sentences, or why there is none."""
+        if not self.advice:
+            return [self.reason[:1].upper() + self.reason[1:]] if self.reason else []
+        return [one.sentence(self.gains) for one in self.advice[:most]]
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the case and its advice as JSON values; times in seconds."""
+        found = asdict(self)
+        found["advice"] = [{**asdict(one), "gain": one.gain._asdict(), "action": one.action} for one in self.advice]
+        return found
+
+
+def advise_counted(
+    case: Case,
+    traffic: Traffic,
+    resources: Mapping[str, LaunchResources],
+    peaks: Peaks | None,
+    subject: Subject,
+    sources: Mapping[str, str],
+    missing: str = "",
+) -> Advised:
+    """Return advice on a case whose accesses were counted and whose time was not measured.
+
+    Its distance from the lower bound is modelled from its traffic, with `peaks`. Without machine code in `resources`,
+    for the reason `missing`, only the problems of lines are known.
+    """
+    modelled = modelled_time(case, peaks, traffic, resources) if peaks else None
+    found = Advised(
+        case.name, case.variant.operator, str(case.problem), *(modelled or (0.0, 0.0)), counted_case=case.name,
+        modelled=True,
+    )  # fmt: skip
+    problems = diagnose(subject, traffic.estimated(), sources)
+    used = case.variant.mechanism
+    distance = modelled[0] / modelled[1] if modelled else 1.0
+    facts = counted_facts(case, distance, traffic, resources)
+    if facts is not None and modelled and peaks:
+        limits = peaks.at_level(case.problem.bandwidth())
+        unit = tensor_unit(case.problem.axes, case.unit)
+        on_tensor_cores = best_time(limits, case.problem.flops(), case.problem.bytes(), unit)
+        facts = replace(facts, over_tensor=modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0)
+    if facts is None:
+        product = case.problem.flops() > PRODUCT * case.problem.bytes()
+        advice = advise_lines(problems, distance, used, "product" if product else "stream")
+        without_code = f"its machine code is not known: {missing or 'nothing was compiled'}"
+        return replace(found, advice=tuple(advice), reason="" if advice else without_code)
+    advice = advise(facts, problems, used, subject.remedies, least=0.0)
+    advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
+    return replace(found, advice=tuple(advice), reason="" if advice else NO_RULE)
+
+
+TENSOR_UNITS = {"f32": "tf32", "bf16": "bf16", "f16": "bf16"}
+NO_RULE = "no rule knows what limits it"
 
 
 def over_bound(measured: Result, peaks: Peaks | None) -> float | None:
@@ -38,38 +136,63 @@ def measured_facts(
     traffic: Traffic,
     counted_bytes: int,
     compiled: Mapping[str, LaunchResources],
+    counters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Facts | None:
     """Return the facts of a measured case; None for a library, or if its lower bound is not known.
 
-    `traffic`, `compiled` and the compulsory bytes `counted_bytes` belong to a small problem of the same variant.
+    `traffic`, `compiled` and the compulsory bytes `counted_bytes` belong to a small problem of the same variant;
+    `counters` are the hardware's of the measured case.
     """
     distance = over_bound(measured, peaks)
-    if distance is None or not measured.resources or not traffic.complete:
+    if distance is None or not measured.resources or not traffic.complete or measured.measurement is None:
         return None
     intensity = measured.flops / measured.compulsory_bytes if measured.compulsory_bytes else 0.0
-    return facts_of(traffic, counted_bytes, compiled, measured.resources, distance, intensity)
+    launch = (peaks.launch_floor_s if peaks else 0.0) or 0.0
+    found = facts_of(
+        traffic,
+        counted_bytes,
+        compiled,
+        measured.resources,
+        distance,
+        intensity,
+        launch / measured.measurement.median_s,
+        {**counters, "compulsory_bytes": measured.compulsory_bytes},
+    )
+    unit = tensor_unit(measured.axes, measured.unit or measured.precision)
+    return replace(found, over_tensor=over_bound(replace(measured, unit=unit), peaks) or 0.0)
 
 
-def modelled_time(counted: Result, peaks: Peaks, traffic: Traffic) -> tuple[float, float] | None:
+def tensor_unit(axes: Mapping[str, int | str], other: str) -> str:
+    """Return the unit that multiplies a problem's operands on tensor cores; `other` if their type has none."""
+    return TENSOR_UNITS.get(str(axes.get("dtype", "f32")), other)
+
+
+def modelled_time(
+    case: Case, peaks: Peaks, traffic: Traffic, resources: Mapping[str, LaunchResources]
+) -> tuple[float, float] | None:
     """Return the least time in seconds that a counted case takes by its traffic, and the lower bound of its problem.
 
     An empty launch is left out of both, as it hides the differences of small problems. None if one is not known.
     """
-    unit = counted.unit or counted.precision
-    bound = best_time(peaks.at_level(counted.memory_level), counted.flops, counted.compulsory_bytes, unit)
-    found = levels(traffic, counted.resources)
-    if found is None or bound is None or not bound[0]:
+    problem = case.problem
+    bound = best_time(peaks.at_level(problem.bandwidth()), problem.flops(), problem.bytes(), case.unit)
+    if bound is None or not bound[0] or not traffic.complete:
         return None
-    limits = bounds(found, counted.flops, unit, peaks, counted.compulsory_bytes, counted.memory_level)
+    # Where the caches were not modelled, L1 alone is a bound, too.
+    found = levels(traffic, resources) or Levels(l1_bytes(traffic), 0, 0, 0)
+    limits = bounds(found, problem.flops(), case.unit, peaks, problem.bytes(), problem.bandwidth())
     return max(limit.time_s for limit in limits if limit.limit != "launch"), bound[0]
 
 
-def counted_facts(counted: Result, over_bound: float, traffic: Traffic) -> Facts | None:
+def counted_facts(
+    case: Case, over_bound: float, traffic: Traffic, resources: Mapping[str, LaunchResources]
+) -> Facts | None:
     """Return the facts of a case that was counted and not measured; None if its machine code is not known."""
-    if not traffic.complete or not any(used.sass for used in counted.resources.values()):
+    if not traffic.complete or not any(used.sass for used in resources.values()):
         return None
-    intensity = counted.flops / counted.compulsory_bytes if counted.compulsory_bytes else 0.0
-    found = facts_of(traffic, counted.compulsory_bytes, counted.resources, counted.resources, over_bound, intensity)
+    needed = case.problem.bytes()
+    intensity = case.problem.flops() / needed if needed else 0.0
+    found = facts_of(traffic, needed, resources, resources, over_bound, intensity)
     return replace(found, blocks=ENOUGH, waves=math.inf)
 
 

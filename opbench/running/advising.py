@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 
 from opbench.backend.counts import Traffic
@@ -12,15 +15,14 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
-from opbench.insight.advice import NEAR, Advice, Facts, advise
+from opbench.insight.advice import NEAR, Facts, advise
 from opbench.insight.diagnosis import diagnose
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command
-from opbench.records import JSON
-from opbench.results.advice import counted_facts, measured_facts, modelled_time, over_bound, shared_modes
+from opbench.results.advice import NO_RULE, Advised, advise_counted, measured_facts, over_bound, shared_modes
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.run_data import RunData
@@ -28,40 +30,11 @@ from opbench.running.explaining import sources_of
 from opbench.running.shapes import examples_of
 from opbench.running.targets import is_file, own_variants
 
-
-@dataclass(frozen=True)
-class Advised:
-    """A measured case and the advice on it, the strongest first."""
-
-    case: str
-    operator: str
-    problem: str
-    time_s: float
-    bound_s: float
-    """The lower bound of the problem, of which `time_s` is a multiple."""
-    advice: tuple[Advice, ...] = ()
-    counted_case: str = ""
-    """The small case whose accesses were counted."""
-    reason: str = ""
-    """Why there is no advice."""
-    modelled: bool = False
-    """Whether `time_s` is the least time by the counted traffic, because no time was measured."""
-
-    @property
-    def of_bound(self) -> float:
-        """Return the lower bound divided by the time; 0 if one is not known."""
-        return self.bound_s / self.time_s if self.time_s else 0.0
-
-    @property
-    def near(self) -> bool:
-        """Return whether so little is left to gain that there is no advice."""
-        return self.of_bound > NEAR and not self.modelled
-
-    def to_json(self) -> dict[str, JSON]:
-        """Return the case and its advice as JSON values; times in seconds."""
-        found = asdict(self)
-        found["advice"] = [{**asdict(one), "gain": one.gain._asdict(), "action": one.action} for one in self.advice]
-        return found
+NEAR_BOUND = "within 10 % of its lower bound: little is left to gain"
+PAGE_CASES = 12
+"""Most cases of a page that are counted: each takes a second or two, to build and run a small problem."""
+PAGE_TIME_S = 120.0
+"""Most seconds that the advice of a page takes; a case that is not counted by then has none."""
 
 
 def advise_run(
@@ -144,7 +117,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     if distance is None:
         return _without(found, "the run has no peaks, so no lower bound is known")
     if distance * NEAR < 1.0:
-        return _without(found, "so near its lower bound there is little left to gain")
+        return _without(found, NEAR_BOUND)
     variants = (*catalog.variants(result.operator), *own)
     variant = _variant_of(result, variants)
     if variant is None:
@@ -165,7 +138,8 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     if not result.resources:  # such as a node of a network, whose record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
-    facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels)
+    counters = run.counters.get(result.case, {})
+    facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels, counters)
     if facts is None:
         return _without(found, "the run does not hold its launch")
     return _with_advice(found, facts, small, variants, traffic)
@@ -175,16 +149,60 @@ def _advise_counted(
     result: Result, traffic: Traffic, peaks: Peaks, catalog: Catalog, own: Sequence[Variant]
 ) -> Advised:
     """Advise on a case of a cpu run: its distance from the lower bound is modelled from its traffic."""
-    modelled = modelled_time(result, peaks, traffic)
-    found = Advised(result.case, result.operator, result.problem, *(modelled or (0.0, 0.0)), modelled=True)
     variants = (*catalog.variants(result.operator), *own)
     variant = _variant_of(result, variants)
-    facts = counted_facts(result, modelled[0] / modelled[1], traffic) if modelled else None
-    if facts is None or variant is None:
-        missing = f"its machine code is not known: {result.resources_missing or 'nothing was compiled'}"
-        return _without(found, missing if variant else f"{result.variant} is not known here")
+    if variant is None:
+        unknown_variant = f"{result.variant} is not known here"
+        return Advised(result.case, result.operator, result.problem, 0.0, 0.0, reason=unknown_variant, modelled=True)
     case = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
-    return _with_advice(found, facts, case, variants, traffic)
+    sources = sources_of(variant.path, traffic)
+    subject = Subject.of_case(case, variants)
+    return advise_counted(case, traffic, result.resources, peaks, subject, sources, result.resources_missing)
+
+
+def advise_page(
+    run: RunData, gpu: str, roots: Sequence[Path], on_progress: Callable[[str], None] = lambda _: None
+) -> dict[str, Advised]:
+    """Return the advice by case for the page of a GPU run: of each problem the fastest own variant.
+
+    At most `PAGE_CASES` cases are counted, those farthest from their lower bound; {} for a run without times. Each is
+    counted in a process of its own with a time limit, so that no kernel can end a run that has been measured.
+    """
+    if run.header.backend == "cpu" or run.of_network:
+        return {}
+    distances = {one.case: (one, over_bound(one, run.ceilings_of(one)) or 0.0) for one in _chosen(run, set())}
+    far = sorted((pair for pair in distances.values() if pair[1] * NEAR >= 1.0), key=lambda pair: -pair[1])
+    found = {}
+    for case, (result, distance) in distances.items():
+        if 0.0 < distance * NEAR < 1.0 and result.measurement is not None:
+            time_s = result.measurement.median_s
+            found[case] = Advised(case, result.operator, result.problem, time_s, time_s / distance, reason=NEAR_BOUND)
+    if not far:
+        return found
+    counted = [result for result, _ in far[:PAGE_CASES]]
+    on_progress(f"on {len(counted)} of {len(far)} problems far from their lower bound")
+    pool = ProcessPoolExecutor(min(len(counted), os.cpu_count() or 1), get_context("spawn"))
+    try:
+        needed = replace(run, results=[], traffic={})
+        tasks = {one.case: pool.submit(_advise_alone, one, needed, gpu, tuple(roots)) for one in counted}
+        wait(tasks.values(), PAGE_TIME_S)
+        for case, task in tasks.items():
+            if task.done() and task.exception() is None:
+                found[case] = task.result()
+    finally:
+        for process in list(pool._processes.values()):
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+    return found
+
+
+def _advise_alone(result: Result, run: RunData, gpu: str, roots: Sequence[Path]) -> Advised:
+    """Advise on a case in a process that may fail."""
+    catalog = Catalog(roots)
+    targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
+    own = [variant for path in dict.fromkeys(targets) for variant in own_variants(path, catalog)]
+    device = product(run.header.environment.gpu)
+    return _advise(result, run, device.name if device else gpu, catalog, own)
 
 
 def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
@@ -192,15 +210,11 @@ def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
 
 
 def _with_advice(found: Advised, facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic) -> Advised:
-    """Add the advice of all rules that fit; without a measured time, also to a case that seems near its bound."""
+    """Add the advice of all rules that fit."""
     subject = Subject.of_case(counted, variants)
     problems = diagnose(subject, traffic.estimated(), sources_of(counted.variant.path, traffic))
-    least = 0.0 if found.modelled else 1 / NEAR
-    advice = advise(facts, problems, counted.variant.mechanism, subject.remedies, least)
-    if found.modelled:
-        advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
-    reason = "" if advice else "no rule knows what limits it"
-    return replace(found, advice=tuple(advice), counted_case=counted.name, reason=reason)
+    advice = advise(facts, problems, counted.variant.mechanism, subject.remedies)
+    return replace(found, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
 
 
 def _without(found: Advised, reason: str) -> Advised:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from opbench.adopting.memory_plan import MemoryPlan
 from opbench.backend.counts import Traffic
+from opbench.backend.findings import Finding
 from opbench.checking.checking import SEED, trace_case
 from opbench.checking.memory import trace_memory
 from opbench.errors import OpbenchError
@@ -17,12 +18,14 @@ from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.products import product
+from opbench.insight.advice import advise_lines
 from opbench.insight.explain import Explanation, explain
 from opbench.insight.subject import Subject
 from opbench.insight.summary import summarise
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
+from opbench.results.advice import Advised, advise_counted
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Result
 from opbench.running.options import RunSetup
@@ -47,15 +50,10 @@ class Explained:
     path: Path
     explanation: Explanation
     traffic: Traffic
+    advised: Advised
+    """What to change first, from the same counts."""
     without_operator: bool = False
     """Whether the launches of the file's host code were explained, because no operator fits."""
-
-    @classmethod
-    def of_case(cls, case: Case, explanation: Explanation, traffic: Traffic) -> Explained:
-        """Return the explanation of a case with the parts of its name."""
-        variant = case.variant
-        config = print_config(case.config)
-        return cls(variant.operator, str(case.problem), variant.name, config, variant.path, explanation, traffic)
 
 
 def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, time_limit_s: float) -> Explained:
@@ -73,15 +71,34 @@ def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, t
             keep=False,
             capability=capability_of(gpu),
             untrusted=untrusted,
+            compile_for="" if untrusted else gpu,
         )
         run = run_suite(suite, setup)
     (result,) = run.results
     traffic = run.traffic.get(case.name)
     if result.status != "right" or traffic is None:
         raise NotExplained(result)
-    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
-    explanation = explain(subject, traffic, (), sources_of(case.variant.path, traffic), committed_ceilings(gpu))
-    return Explained.of_case(case, explanation, traffic)
+    compiled = Resources(result.resources, missing=result.resources_missing)
+    return _explained(case, traffic, (), compiled, committed_ceilings(gpu), catalog)
+
+
+def _explained(
+    case: Case, traffic: Traffic, findings: Sequence[Finding], compiled: Resources, ceilings: Peaks, catalog: Catalog
+) -> Explained:
+    """Return the explanation of a counted case, the advice on it, and the parts of its name."""
+    variant = case.variant
+    subject = Subject.of_case(case, catalog.variants(variant.operator))
+    sources = sources_of(variant.path, traffic)
+    return Explained(
+        variant.operator,
+        str(case.problem),
+        variant.name,
+        print_config(case.config),
+        variant.path,
+        explain(subject, traffic, findings, sources, ceilings, compiled.kernels),
+        traffic,
+        advise_counted(case, traffic, compiled.kernels, ceilings, subject, sources, compiled.missing),
+    )
 
 
 class NotExplained(OpbenchError):
@@ -129,10 +146,7 @@ def explain_targets(
 def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog) -> Explained:
     traffic, findings = trace_case(case, stands_for=limits)
     _, compiled = next(resources_of([case], gpu, blocks=True), (0, Resources()))
-    subject = Subject.of_case(case, catalog.variants(case.variant.operator))
-    sources = sources_of(case.variant.path, traffic)
-    explanation = explain(subject, traffic, findings, sources, ceilings, compiled.kernels)
-    return Explained.of_case(case, explanation, traffic)
+    return _explained(case, traffic, findings, compiled, ceilings, catalog)
 
 
 def _explain_launches(
@@ -146,7 +160,11 @@ def _explain_launches(
     problem = rest.removeprefix(plan.path.stem)
     subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
     explanation = explain(subject, traffic, findings, sources_of(plan.path.resolve(), traffic), ceilings)
-    return Explained(operator, problem, plan.path.stem, "", plan.path, explanation, traffic, without_operator=True)
+    advice = tuple(advise_lines(explanation.problems))
+    advised = Advised(plan.name, operator, problem, 0.0, 0.0, advice, plan.name, modelled=True)
+    return Explained(
+        operator, problem, plan.path.stem, "", plan.path, explanation, traffic, advised, without_operator=True
+    )
 
 
 def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]:

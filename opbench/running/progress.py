@@ -11,7 +11,7 @@ class Progress:
     """The current step of a run, and how many cases are done."""
 
     phase: str
-    """"build", "check", "measure" or "done"; "lost" when a worker died."""
+    """"build", "check", "measure", "done" or "advise"; "lost" when a worker died."""
     case: str
     done: int
     total: int

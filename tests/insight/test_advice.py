@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
 from opbench.gpu.limits.resources import LaunchResources, MachineCode
-from opbench.insight.advice import LIMITS, Facts, advise, expected_gain, facts_of
+from opbench.insight.advice import LIMITS, Facts, advise, advise_lines, expected_gain, facts_of
+from opbench.insight.diagnosis import Diagnosis
 from opbench.kernels.mechanism import MECHANISMS
 
 STREAM = Facts(over_bound=1.3, flops_per_byte=0.1, blocks=4096, waves=4.0, kernels=1, reads=1.0, width=16.0)
@@ -48,6 +49,59 @@ def first(facts: Facts, used: tuple[str, ...] = ()) -> str:
 )
 def test_the_first_advice_cures_the_only_limit(facts: Facts, mechanism: str) -> None:
     assert first(facts) == mechanism
+
+
+@pytest.mark.parametrize(
+    ("changes", "binds", "evidence"),
+    [
+        ({"local_bytes": 64}, "local memory", "64 bytes of local memory"),
+        ({"idle_lanes": 0.25}, "wasted work", "25 % of the lanes"),
+        ({"occupancy": 0.25, "limiter": "registers"}, "occupancy", "25 %, limited by registers"),
+        ({"waves": 1.25}, "tail", "1.25 waves of blocks, so 38 % of the time"),
+        ({"kernels": 3, "launch_share": 0.6}, "launches", "60 % of the time"),
+        ({"dram_over": 3.0}, "L2 reuse", "3.00× the compulsory bytes"),
+        ({"stalls": (("barrier", 0.5), ("wait", 0.1))}, "barriers", "50 % of the time on barrier"),
+    ],
+)
+def test_launch_and_counters_are_evidence(changes: dict[str, object], binds: str, evidence: str) -> None:
+    named = [one for one in advise(replace(STREAM, **changes)) if evidence in one.evidence]  # type: ignore[arg-type]
+    assert {(one.binds, one.source) for one in named} == {(binds, "measured")}
+    assert not any(evidence in one.evidence for one in advise(STREAM))
+
+
+def problem(mechanism: str, line: int, share: float) -> Diagnosis:
+    """A problem of a line of a kernel."""
+    return Diagnosis(
+        "bank conflicts",
+        "R10",
+        "k",
+        "k.cu",
+        line,
+        0,
+        10.0,
+        share,
+        "31 conflicts",
+        "pad",
+        "counted",
+        mechanism,
+        ("a/b",),
+    )
+
+
+def test_problems_of_lines_are_advice_too() -> None:
+    found = [problem("bank_conflict_free", 9, 0.5), problem("bank_conflict_free", 4, 0.1)]
+    (alone,) = advise_lines(found, 4.0)
+    assert (alone.mechanism, alone.binds, alone.line, alone.further_lines) == (
+        "bank_conflict_free", "bank conflicts", 9, (4,)
+    )  # fmt: skip
+    assert alone.avoidable_share == pytest.approx(0.6) and alone.examples == ("a/b",)
+    assert alone.gain == expected_gain("bank_conflict_free", 4.0)
+    assert "at line 9: pad the rows" in alone.sentence() and "see `a/b`" in alone.sentence()
+    assert "only from a time" in alone.sentence(gains=False)
+    assert advise_lines(found, 4.0, used=["bank_conflict_free"]) == []
+    known = {one.mechanism: one for one in advise(replace(STREAM, conflict_share=0.8, shared_per_global=1.0), found)}
+    assert known["bank_conflict_free"].line == 9 and known["bank_conflict_free"].strength > alone.strength
+    assert "bank_conflict_free" in {one.mechanism for one in advise(STREAM, found)}, "no rule knows it, a line does"
 
 
 def test_no_advice_near_the_lower_bound() -> None:
@@ -87,6 +141,12 @@ counts = st.integers(0, 600)
         bulk_copies=counts,
         integers=counts,
         conversions=counts,
+        occupancy=st.floats(0, 1),
+        local_bytes=counts,
+        idle_lanes=st.floats(0, 1),
+        launch_share=st.floats(0, 2),
+        dram_over=numbers,
+        stalls=st.sampled_from([(), (("barrier", 0.4),), (("long_scoreboard", 0.7), ("selected", 0.3))]),
     )
 )
 def test_advice_is_sorted_known_and_promises_a_range(facts: Facts) -> None:

@@ -1,4 +1,4 @@
-"""The terminal table, the ladder, advice and the small pieces of charts."""
+"""The terminal table, the ladder and the small pieces of charts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.gpu.limits.ceilings import Peaks
-from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
 from opbench.report.charts.chart import look, shorten
 from opbench.report.charts.histogram import BARS, beyond, histogram
 from opbench.report.charts.svg import spread
 from opbench.report.ladder import in_order
-from opbench.report.run.advice import advice
 from opbench.report.run.sections import sections
 from opbench.report.run.sentences import against_libraries
 from opbench.results.files import Run
 from opbench.results.rows import rows
-from support.builders.runs import CEILINGS, TAKEN, cpu_run, matmul_run, relu_run, remeasured, result, run
+from support.builders.runs import CEILINGS, cpu_run, matmul_run, relu_run, remeasured, result, run
 from support.checks.pages import printed
 
 
@@ -204,50 +202,6 @@ def test_the_ladder_shows_three_problems_and_every_variant() -> None:
     assert text.count("## `") == 3 and "(m=256," not in text
     found.results.append(result("by_columns", 1.0, operator="matmul", problem="(m=8,order=col)", nbytes=8, flops=8))
     assert "## `(m=8,order=col)`" in ladder_readme("matmul", "", [], [found])
-
-
-def test_advice_needs_evidence() -> None:
-    good = rows(run([result("vec4", 8e9 / 3.8e12)]))[0]
-    assert advice(good, {}, {}, None) == [
-        "At 95 % of the measured peak there is little left to win in this kernel alone: "
-        "fuse it with its neighbours or store fewer bits."
-    ]
-    work = {"operator": "matmul", "flops": 10**13, "nbytes": 10**8}
-    ceilings = CEILINGS | {"matrix_flops_per_s": {"tf32": 400e12}}
-    full = rows(run([result("a", 0.025, unit="tf32", **work), result("b", 0.2, **work)], ceilings=ceilings))
-    told = [said.rpartition(": ")[2] for row in full for said in advice(row, {}, {}, None)]
-    assert told == ["use fewer FLOPs.", "use fewer FLOPs or the matrix units."]
-    taken = TAKEN | {"occupancy": 0.25, "limiter": "registers", "local_bytes": 64}
-    slow = rows(run([result("naive", 1.0, resources={"k": taken})]))[0]
-    launch = {"k": LaunchResources(32, 0, 0, grid=(7, 1, 1), block=(100, 1, 1))}
-    said = " ".join(
-        advice(
-            slow,
-            launch,
-            {"dram_bytes": 3 * 8e9, "bank_conflict_share_load": 0.4, "stall_shares": {"barrier": 0.5}},
-            132,
-        )
-    )
-    for evidence in (
-        "7 blocks for 132",
-        "100 threads",
-        "64 bytes of local",
-        "3.00× the compulsory",
-        "40 % of shared-memory load",
-        "limited by registers",
-        "50 % of the time on barrier",
-    ):
-        assert evidence in said
-    assert advice(slow, {}, {"dram_bytes": None, "stall_shares": None}, None)
-
-
-def test_advice_leaves_small_helper_kernels_alone() -> None:
-    row = rows(run([result("gemm", 1.0, resources={})]))[0]
-    launch = {
-        "gemm": LaunchResources(32, 0, 0, grid=(500, 1, 1), block=(256, 1, 1)),
-        "pack": LaunchResources(32, 0, 0, grid=(36, 1, 1), block=(128, 1, 1)),
-    }
-    assert advice(row, launch, {}, 132) == []
 
 
 @given(st.lists(st.floats(0, 1000), max_size=20))

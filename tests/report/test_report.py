@@ -12,7 +12,10 @@ from opbench import report, units
 from opbench.errors import EnvironmentFault
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.gpu.limits.lower_bound import AbovePeak
+from opbench.insight.advice import Advice
+from opbench.insight.gains import Gain
 from opbench.report import write_report
+from opbench.results.advice import Advised
 from support.builders.runs import TAKEN, cpu_run, matmul_run, relu_run, result, run
 from support.checks.errors import refuses
 from support.checks.pages import Tags, page, words
@@ -241,6 +244,25 @@ def test_the_first_table_without_a_gpu_tells_small_problems_apart(tmp_path: Path
         f"No kernel takes less than the launch of an empty one, {units.time(committed_ceilings('h200').launch_floor_s)}"
         in text
     )
+
+
+def test_the_page_says_what_opbench_advise_says(tmp_path: Path) -> None:
+    found = run([result("scalar", 3e-3), result("vec4", 2e-3)])
+    gain = Gain(1.1, 1.5, 1.9)
+    wide = Advice(
+        "vectorised_access", "access width", "counted", "4.0 bytes a lane", 0.8, gain, "k.cu", 7, examples=("a/b",)
+    )
+    advised = Advised(found.results[1].case, "copy", "(n=1)", 2e-3, 1e-3, (wide,) * 4)
+    (first, *_) = write_report(found, tmp_path, advice={advised.case: advised})
+    text = words(first.read_text())
+    assert "What to do next with vec4" in text
+    sentence = "Access width at line 7: load and store 16 bytes per thread (float4). 4.0 bytes a lane (counted)"
+    assert text.count(f"{sentence}; gain 1.50× (1.10× to 1.90×); see a/b") == 3, "three at most"
+    near = Advised(
+        advised.case, "copy", "(n=1)", 2e-3, 1.9e-3, reason="so near its lower bound"
+    )  # a sentence begins with a capital
+    assert "So near its lower bound" in words(write_report(found, tmp_path, advice={near.case: near})[0].read_text())
+    assert "What to do next" not in words(write_report(found, tmp_path)[0].read_text())
 
 
 def test_warnings_come_with_advice(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from opbench.errors import UsageError
 from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
 from opbench.networks.records.network_run import read_case_run
+from opbench.results.advice import Advised
+from opbench.results.files import read_run
 from opbench.running import advising
-from opbench.running.advising import Advised, advise_run
+from opbench.running.advising import advise_page, advise_run
 from support.needs import needs_nvrtc
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
@@ -57,6 +60,25 @@ def test_a_node_of_a_network_gets_advice_from_the_launch_that_its_case_has() -> 
     node = next(r for r in read_case_run(run).results if r.operator == "conv2d" and r.axes["c"] == 512)
     (found,) = advise_run(run, [node.case], Catalog(), "h100", read_case_run)
     assert found.advice and found.advice[0].binds == "idle multiprocessors" and found.time_s
+
+
+@needs_nvrtc
+def test_a_page_has_the_advice_of_the_command_for_the_variants_farthest_from_their_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = read_run(QUICK)
+    run.results = [r for r in run.results if r.operator == "copy" or r.variant == "shared"]
+    messages: list[str] = []
+    found = advise_page(run, "h200", (), messages.append)
+    assert {case.partition("[")[0] for case in found} >= {"copy/vec4", "transpose/shared"}
+    assert messages == ["on 1 of 1 problems far from their lower bound"]
+    for case, one in found.items():
+        (same,) = advise_run(QUICK, [case], Catalog())
+        assert replace(one, reason="") == replace(same, reason="")
+    monkeypatch.setattr(advising, "PAGE_TIME_S", 0.0)
+    assert not [case for case in advise_page(run, "h200", ()) if case.startswith("transpose")], "too late is not shown"
+    run.header = replace(run.header, backend="cpu")
+    assert advise_page(run, "h200", ()) == {}
 
 
 def test_an_unknown_variant_is_refused() -> None:

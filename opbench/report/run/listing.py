@@ -22,6 +22,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.report.run.annotated import to_html
 from opbench.report.run.sections import Section
+from opbench.results.advice import Advised, advise_counted
 from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import Row
@@ -41,12 +42,10 @@ class Listing:
     name: str
     summary: str
     body: Markup
-    advice: str
-    """What to do about the worst problem, with the place and the possible saving."""
+    advised: Advised
+    """The advice on the variant, from the same counts."""
     own: bool
     """Whether the user named the file."""
-    share: float
-    """The part of all passes or requests that the worst problem costs."""
 
 
 def listings(
@@ -94,15 +93,16 @@ def _listing(
         # The run may come from another checkout, where the files had other paths.
         names = {source.path.name: source.text for source in variant.sources}
         moved = traffic.renamed(lambda file: next((name for name in names if file.endswith(f"/{name}")), file))
-        explanation = explain(Subject.of_case(case, known[row.operator]), moved, (), names, peaks, result.resources)
+        subject = Subject.of_case(case, known[row.operator])
+        explanation = explain(subject, moved, (), names, peaks, result.resources)
+        advised = advise_counted(case, moved, result.resources, peaks, subject, names, result.resources_missing)
     except (OpbenchError, OSError):
         return None
     if not explanation.problems:
         return None
     worst = explanation.problems[0]
     summary = f"`{row.variant}`: {worst.kind} at {worst.place}, {worst.saving}"
-    advice = f"{summary}: {worst.sentence}."
-    return Listing(row.name, summary, Markup(to_html(_cut(explanation))), advice, row.own, worst.share)
+    return Listing(row.name, summary, Markup(to_html(_cut(explanation))), advised, row.own)
 
 
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:

@@ -20,7 +20,6 @@ from opbench.report.charts.chart import Chart, distance_to_peak
 from opbench.report.findings import finding_lines
 from opbench.report.run import sentences, traffic_columns
 from opbench.report.run.above_peak import above_peak_sentences, footnote_marks
-from opbench.report.run.advice import advice
 from opbench.report.run.cells import cells, group_cells
 from opbench.report.run.evidence import ceilings_table, counters_table, devices_table, flat_rows
 from opbench.report.run.listing import Listing
@@ -29,6 +28,7 @@ from opbench.report.run.sections import Section, anchors_of, file_name, same_rea
 from opbench.report.speed_of_light import LimitBar, limit_bars
 from opbench.report.template import render_template
 from opbench.report.terminal import errors
+from opbench.results.advice import Advised
 from opbench.results.files import Run
 from opbench.results.header import short_revision
 from opbench.results.own_variants import VariantComparison
@@ -38,6 +38,10 @@ from opbench.timing.clock import mode_text
 
 PAGE_COLUMNS = 110
 """Most characters in a line of a finding on the page."""
+ADVICE_SHOWN = 3
+"""Most pieces of advice on a variant."""
+VARIANTS_ADVISED = 4
+"""Most variants of a problem without times that have advice above the table."""
 NAMES_SHOWN = 40
 """Most cases listed under one reason or warning; for more, only their number is shown."""
 
@@ -80,6 +84,8 @@ class PageContext:
     """The user's variants compared with each other."""
     against: Chart | None = None
     """The chart of the speedups over the library, the first of the page."""
+    advice: Mapping[str, Advised] = field(default_factory=dict)
+    """Advice on cases that were measured, by case."""
 
     @property
     def timed(self) -> bool:
@@ -332,22 +338,24 @@ def _findings(context: PageContext, part: Section) -> list[str]:
 
 
 def _next(context: PageContext, part: Section) -> list[str]:
-    """Return at most four lines of advice on the best own variant; a library cannot be changed by the reader.
+    """Return the advice on the best own variant; a library cannot be changed by the reader.
 
-    Without times: on the user's own variants, or else on those with the largest possible savings.
+    Without times: the first advice on the user's own variants, or else on those farthest from the lower bound.
     """
     winner = part.best_own
-    if winner is None:
-        sources = context.listings.get((part.operator, part.problem), [])
-        chosen = [source for source in sources if source.own] or sources
-        return [source.advice for source in sorted(chosen, key=lambda source: -source.share)[:4]]
-    advice_lines = advice(
-        winner,
-        context.results[winner.case].resources,
-        context.run.counters.get(winner.case, {}),
-        context.run.header.environment.sm_count or None,
-    )
-    return advice_lines[:4]
+    if winner is not None:
+        advised = context.advice.get(winner.case)
+        if advised is None and context.advice:  # only the cases farthest from their bound are counted for a page
+            return [f"`{next_command('advise', '.', f'{winner.operator}/{winner.variant}')}` says what to change."]
+        return advised.sentences(ADVICE_SHOWN) if advised else []
+    sources = context.listings.get((part.operator, part.problem), [])
+    chosen = [source for source in sources if source.own] or sources
+    ordered = sorted(chosen, key=lambda source: source.advised.of_bound)
+    return [
+        f"`{source.name}`: {sentence}"
+        for source in ordered[:VARIANTS_ADVISED]
+        for sentence in source.advised.sentences(1)
+    ]
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:

@@ -10,10 +10,12 @@ from opbench.backend.counts import BranchTraffic, KernelTraffic, LineTraffic, Tr
 from opbench.backend.findings import Finding
 from opbench.cli.explain import print_explanation
 from opbench.gpu.limits.ceilings import Peaks
+from opbench.insight.advice import advise_lines
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.explain import Explanation, explain
 from opbench.insight.subject import Subject
 from opbench.kernels.folders import case_named
+from opbench.results.advice import Advised
 from support.common import CATALOG
 
 SHARED = "transpose/shared[ROWS=8](rows=64,cols=64)"
@@ -81,5 +83,7 @@ def explained(counts: Traffic, *findings: Finding, ceilings: Peaks | None = None
 def printed(explanation: Explanation) -> str:
     """What the terminal shows."""
     out = io.StringIO()
-    print_explanation(explanation, Console(file=out, width=400, color_system=None))
+    advice = tuple(advise_lines(explanation.problems))
+    advised = Advised(explanation.case, "transpose", "", 0.0, 0.0, advice, modelled=True)
+    print_explanation(explanation, advised, Console(file=out, width=400, color_system=None))
     return out.getvalue()
