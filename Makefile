@@ -100,7 +100,7 @@ bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 # NAME-BATCH-PRECISION. A network whose record is there is skipped, so the same command resumes; -k goes on after a failure.
 NETWORKS := $(addprefix lenet-,1-f32) $(addprefix alexnet-,1-f32 1-bf16 128-f32 128-bf16) \
 	$(addprefix unet-,1-f32 1-bf16 16-f32 16-tf32 16-bf16) $(addprefix resnet50-,1-bf16 64-bf16) \
-	$(addprefix gpt2-,1-bf16 16-bf16)
+	$(addprefix gpt2-,1-bf16 16-bf16) $(addprefix mobilenetv3-,1-bf16 64-bf16)
 NETWORKS_OUT ?= reports/networks
 NETWORK_LIMIT_S ?= 600
 part = $(word $(1),$(subst -, ,$(2)))
