@@ -58,6 +58,7 @@ def diagnose() -> list[Need]:
         ("GPU", _gpu), ("NVRTC", _nvrtc), ("variants", _variants), ("CuPy", _cupy), ("NVML", _nvml),
         ("host compiler", _compiler), ("cage", _cage),
         ("Nsight Compute", lambda: _profiler("ncu")), ("Nsight Systems", lambda: _profiler("nsys")),
+        ("compute-sanitizer", _sanitizer),
         ("hardware counters", _counters), ("profiler attached", _profiler_attached),
         ("cache", _cache), ("disk", _disk), ("terminal", _terminal),
     ]  # fmt: skip
@@ -310,6 +311,19 @@ def _profiler(tool: Tool) -> Need:
     if version is None:
         return Need(name, "warning", f"{path} does not report its version", f"{path} --version")
     return Need(name, "ok", f"{version[1]} at {path}")
+
+
+def _sanitizer() -> Need:
+    """Return where compute-sanitizer is; only opbench's own tests on a GPU use it."""
+    from opbench.gpu.compile.sanitizer import compute_sanitizer
+
+    if (path := compute_sanitizer()) is None:
+        what = "not on PATH, in a wheel or in a toolkit; tests on a GPU compare its findings with opbench's"
+        return Need("compute-sanitizer", "missing", what, f"{sys.executable} -m {paths.pip_install('sanitizer')}")
+    version = re.search(r"[Vv]ersion\s+([\d.]+)", _program_output([str(path), "--version"]))
+    if version is None:
+        return Need("compute-sanitizer", "warning", f"{path} does not report its version", f"{path} --version")
+    return Need("compute-sanitizer", "ok", f"{version[1]} at {path}")
 
 
 def _counters() -> Need:

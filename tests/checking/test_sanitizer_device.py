@@ -1,4 +1,4 @@
-"""NVIDIA's compute-sanitizer beside the cheats: what its tools see on a GPU, the cpu backend has to say as well.
+"""Compare the cpu backend with NVIDIA's compute-sanitizer: the CPU must report each fault that its tools report.
 
 What they cannot see is not here: a global access that leaves its tensor but not the allocation (opbench's guard bands
 lie there), an access past one `__shared__` array that lands in the next, reads of poison, races between blocks, wrong
@@ -8,19 +8,19 @@ shuffle masks. Threads that wait at a barrier in a branch hang under them as the
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+from opbench.gpu.compile.sanitizer import compute_sanitizer
 from opbench.gpu.driver import why_missing
 from support.common import CHEATS, ROOT, said
 
-TOOL = shutil.which("compute-sanitizer")
+TOOL = compute_sanitizer()
 pytestmark = [
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
-    pytest.mark.skipif(TOOL is None, reason="no compute-sanitizer"),
+    pytest.mark.skipif(TOOL is None, reason="no compute-sanitizer; opbench[sanitizer] installs it"),
 ]
 
 RACE, MEMORY, BARRIER = ("racecheck", "Race reported"), ("memcheck", "Invalid __"), ("synccheck", "Barrier error")
