@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -65,6 +65,16 @@ class Kernel:
     signature: str
     sizes: Sequence[int]
     """The bytes of each parameter."""
+    writable: Sequence[bool]
+    """Whether each parameter is a pointer to memory that is not const."""
+
+    def may_write(self, launch: KernelLaunch) -> Iterator[str]:
+        """Yield the buffers that a launch passes to pointers without const."""
+        for argument, writable in zip(launch.args, self.writable, strict=True):
+            if writable and isinstance(argument, str):
+                yield argument
+            elif writable and isinstance(argument, Part):
+                yield from argument.names()
 
 
 class CpuProgram:
@@ -150,6 +160,8 @@ class CpuProgram:
                 native.block_milliseconds = BLOCK_MILLISECONDS * (6 if is_interpreted(self._request) else 1)
                 if not native.sample_count:
                     continue
+            for name in memory.keys() & set(self._kernels[launch.kernel].may_write(launch)):
+                tracing.writable(name)
             tracing.use_caches(launch)
             completed = self._runtime.launch(native)
             tracing.unfinished |= native.unfinished
@@ -167,7 +179,9 @@ class CpuProgram:
         letters = signature().decode()
         sizes = getattr(self._library, f"{symbol}_sizes")
         sizes.restype = ctypes.POINTER(ctypes.c_uint)
-        return Kernel(name, _address(self._library, symbol), letters, tuple(sizes()[: len(letters)]))
+        writable = tuple(letter == "p" for letter in letters)
+        address = _address(self._library, symbol)
+        return Kernel(name, address, letters.replace("r", "p"), tuple(sizes()[: len(letters)]), writable)
 
     def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
         with with_location(launch.location):

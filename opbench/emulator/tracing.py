@@ -96,6 +96,10 @@ class Tracing:
         """Mark a buffer as initialised, because it was filled between two launches."""
         self._library.opb_trace_initialised(self.address, self._names.index(name))
 
+    def writable(self, name: str) -> None:
+        """Mark a buffer that the next launch may write, so that earlier reads by other threads are known."""
+        self._library.opb_trace_writable(self.address, self._names.index(name))
+
     def use_caches(self, launch: KernelLaunch) -> None:
         """Set the sizes of the modelled caches for the next launch; do nothing if no GPU's caches are modelled."""
         if self._limits is None or not self._limits.l2_bytes:
@@ -160,6 +164,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.opb_trace_open.restype = ctypes.c_void_p
     library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]
     library.opb_trace_initialised.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    library.opb_trace_writable.argtypes = [ctypes.c_void_p, ctypes.c_uint]
     library.opb_trace_arrays.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
     library.opb_trace_variables.argtypes = library.opb_trace_arrays.argtypes
     library.opb_trace_take.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

@@ -149,3 +149,23 @@ def test_a_compiler_without_memory(tracer: Tracer, monkeypatch: pytest.MonkeyPat
     text = 'extern "C" __global__ void k(int* out) { out[1] = 7654; }'
     with refuses("memory-short", error=EnvironmentFault):
         tracer.run(text, 1, 64, np.zeros(2, np.int32))
+
+
+READ_BEFORE_THE_FIRST_WRITE = """\
+extern "C" __global__ void k(int* most, const int* x, int* out) {{
+  const int seen = most[0];  // there
+  {barrier}
+  if (threadIdx.x == 63 && seen < x[63]) most[0] = x[63];  // here
+  out[threadIdx.x] = seen;
+}}"""
+
+
+@pytest.mark.parametrize(("barrier", "kinds"), [("", {"global_race"}), ("__syncthreads();", set())])
+def test_reads_before_the_first_write_of_an_initialised_buffer_are_known(
+    tracer: Tracer, barrier: str, kinds: set[str]
+) -> None:
+    text = READ_BEFORE_THE_FIRST_WRITE.format(barrier=barrier)
+    arrays = [np.zeros(1, np.int32), np.arange(64, dtype=np.int32), np.zeros(64, np.int32)]
+    found = tracer.run(text, 1, 64, *arrays, unwritten=(2,)).findings
+    assert {f.kind for f in found} == kinds
+    assert all(f.line == tracer.line("here") and str(tracer.line("there")) in f.message for f in found)

@@ -375,6 +375,9 @@ OPB_API Trace* opb_trace_open(const TraceBuffer* buffers, unsigned count, int co
 
 OPB_API void opb_trace_initialised(Trace* trace, unsigned buffer) { trace->memories[buffer].initialised = true; }
 
+// Records reads by each thread from now on, because the next launch may write to the buffer.
+OPB_API void opb_trace_writable(Trace* trace, unsigned buffer) { trace->memories[buffer].tracks_threads = true; }
+
 // Models caches of these sizes from the next launch on. The size of L1 depends on the launch's shared memory.
 OPB_API void opb_trace_caches(Trace* trace, unsigned multiprocessors, unsigned resident_blocks, uint64_t l1_bytes,
                               uint64_t l2_bytes) {

@@ -93,7 +93,7 @@ struct Other {
 struct GlobalMemory {
   uintptr_t start, end;
   bool initialised;
-  bool tracks_threads;  // whether `threads` is used; until the first write, reads by threads cannot race
+  bool tracks_threads;  // whether `threads` is used: reads by threads cannot race where no thread may write
   uint32_t shift;       // a cell covers 1 << shift bytes
   GlobalCell* cells;
   SharedCell* threads;  // one per cell: accesses by the threads of one block

@@ -1,7 +1,7 @@
 // Defines the exported functions of a module: one per kernel, which unpacks `void**` as cuLaunchKernel does.
 #pragma once
 
-// One letter per parameter: p pointer, b bool, c, s, i and l integers of 1, 2, 4 and 8 bytes, f float, d double, ? any other.
+// One letter per parameter: p pointer, r pointer to const, b bool, c, s, i and l integers of 1, 2, 4 and 8 bytes, f float, d double, ? any other.
 template <class T>
 struct opb_letter {
   static constexpr char value = '?';
@@ -9,6 +9,10 @@ struct opb_letter {
 template <class T>
 struct opb_letter<T*> {
   static constexpr char value = 'p';
+};
+template <class T>
+struct opb_letter<const T*> {
+  static constexpr char value = 'r';
 };
 template <class T>
 struct opb_letter<const T> : opb_letter<T> {};
