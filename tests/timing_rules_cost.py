@@ -30,6 +30,7 @@ from opbench.checking.measuring import timed_cases
 from opbench.errors import OpbenchError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
+from opbench.kernels.operator import Operator
 from opbench.running.suite import read_suite
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -43,9 +44,9 @@ def one_case_per_variant(suites: Iterable[str], catalog: Catalog) -> list[list[C
         for case in read_suite(Path(suite), catalog, "cuda").cases:
             if not case.variant.is_library:
                 cases.setdefault(case.variant.id, case)
-    by_problem: dict[str, list[Case]] = {}
+    by_problem: dict[Operator, list[Case]] = {}
     for case in cases.values():
-        by_problem.setdefault(str(case.problem), []).append(case)
+        by_problem.setdefault(case.problem, []).append(case)
     return list(by_problem.values())
 
 
