@@ -29,6 +29,12 @@ from opbench.emulator.backend import CpuBackend
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 
 BLOCKS, THREADS = 1024, 256
+HEAD = """\
+# python tests/indigo_races.py FOLDER FILE: kernels of the suite Indigo on the CPU, reported of all.
+# races found: kernels that have a race on some input; as labels: the bugs in the names of these kernels.
+# guards noted: kernels whose only bug is guardBug and that get a note, which is no fault.
+# right accused: kernels without a bug. Where no thread of a small graph takes a branch, nothing can race.
+"""
 MOST_KERNELS = 32
 """Kernels in a module: one compilation for many."""
 
@@ -115,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for request in modules(suite / "indigo_sources", Path(folder)):
             lines += [checked(backend, request, kernel, graph) for kernel in request.kernels for graph in graphs]
-    out.write_text(table(lines), encoding="utf-8")
+    out.write_text(HEAD + table(lines), encoding="utf-8")
     Path(f"{out}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     print(out.read_text(encoding="utf-8"), end="")
     return int(any(line["races"] and "Bug" not in line["kernel"] for line in lines))
