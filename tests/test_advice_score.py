@@ -6,6 +6,7 @@ import pytest
 
 import advice_score
 from advice_score import Step
+from opbench.insight.advice import NEAR
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,12 @@ def test_enough_steps_are_scored_and_a_third_is_held_out(steps: list[Step]) -> N
     cures = advice_score.cures(steps)
     assert len(steps) >= 350
     assert sum(step.held_out for step in cures) >= len(cures) / 3
+
+
+def test_each_case_far_from_its_bound_has_advice(measured: list[Step]) -> None:
+    far = [step for step in measured if step.over_bound * NEAR >= 1.0]
+    assert len(far) > 700
+    assert not [step.case for step in far if not step.advice]
 
 
 def test_the_promised_gains_are_mostly_in_their_range(steps: list[Step]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -231,11 +231,14 @@ class Advice:
     """The part of all counted passes or requests that these lines could save; 0 if no line is known."""
     examples: tuple[str, ...] = ()
     """Variants of the operator that use the mechanism."""
+    in_use: bool = False
+    """Whether the kernel has the mechanism, so that only other parameters are left to try."""
 
     @property
     def action(self) -> str:
         """Return what to do."""
-        return MECHANISMS[self.mechanism]
+        change = MECHANISMS[self.mechanism]
+        return f"{change}; the kernel does, so search better parameters (opbench tune)" if self.in_use else change
 
     @property
     def place(self) -> str:
@@ -301,22 +304,26 @@ def advise(
     """Return all advice on a case, the strongest first; none for a case below `least` times its lower bound.
 
     `problems` are the diagnoses of the counted problem, which know lines. `used` are the mechanisms that the variant's
-    header names: they are not advised again. `remedies` returns the variants with a mechanism.
+    header names: they are advised only if no rule knows another one. `remedies` returns the variants with a mechanism.
     """
     if facts.over_bound < least:
         return []
     strongest: dict[str, Found] = {}
     for rule in RULES:
         for found in rule(facts):
-            if found[0] not in used and found[1] > strongest.get(found[0], ("", 0.0))[1]:
+            if found[1] > strongest.get(found[0], ("", 0.0))[1]:
                 strongest[found[0]] = found
     named = [
         _advice(*found, expected_gain(found[0], distance_of(found[0], facts), facts.kind), problems, remedies)
         for found in strongest.values()
     ]
+    ranked = sorted(named, key=lambda one: -one.strength)
+    fresh = [one for one in ranked if one.mechanism not in used]
     lines = advise_lines(problems, facts.over_bound, used, facts.kind)
     others = [one for one in lines if one.mechanism not in strongest]
-    return sorted((*named, *others), key=lambda one: -one.strength)
+    if fresh or others or facts.over_bound * NEAR < 1.0:
+        return sorted((*fresh, *others), key=lambda one: -one.strength)
+    return [replace(one, in_use=True, strength=0.0) for one in ranked[:1]]
 
 
 def advise_lines(

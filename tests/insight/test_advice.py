@@ -113,6 +113,14 @@ def test_mechanisms_of_the_header_are_not_advised_again() -> None:
     assert first(facts, used=("vectorised_access",)) != "vectorised_access"
 
 
+def test_a_kernel_that_has_every_mechanism_is_to_be_tuned() -> None:
+    facts = replace(PRODUCT, reads=1.0)
+    assert [one.in_use for one in advise(facts)] == [False]
+    (again,) = advise(facts, used=("unrolled",))
+    assert (again.mechanism, again.binds, again.in_use) == ("unrolled", "latency", True)
+    assert "opbench tune" in again.action
+
+
 numbers = st.floats(0, 100)
 counts = st.integers(0, 600)
 
