@@ -19,7 +19,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.running import targets
-from support.builders.compiled import compile_all
+from support.builders.compiled import LITTLE_OPTIMISED, SYNTAX_ONLY, compile_all, compile_errors
 from support.common import CATALOG, kernel_variants
 from support.needs import needs_nvrtc
 
@@ -71,26 +71,42 @@ LAST = {variant.path: variant for variant in CUDA}
 """The last variant of each file. The others share its kernels and headers, and differ by a few macros."""
 
 
-def telling(variant: Variant, count: int) -> list[Case]:
-    """Return `count` examples in the first config that fits any: together they show the most, and cost the least.
+def kinds(case: Case) -> set[object]:
+    """Return what a case's problem covers: values of modes, and axes that are long, odd, a multiple of four or whole
+    warps.
+    """
+    axes = {axis: size for axis, size in case.problem.scope.items() if isinstance(size, int) and size > 1}
+    sizes = {(axis, size > WARP, size % 4 == 0, size % WARP == 0) for axis, size in axes.items()}
+    return {*served(case), *((axis, place, kind) for axis, *each in sizes for place, kind in enumerate(each))}
 
-    What counts is each mode's value, each value of a macro, and an axis that is long, odd or a multiple of four.
+
+def telling(variant: Variant) -> list[Case]:
+    """Return two examples in the first config that fits any: together they show the most, and cost the least.
+
+    Each mode's value, each value of a macro, and an axis that is long, odd or a multiple of four count.
     """
 
     def shows(case: Case) -> set[object]:
         axes = {axis: size for axis, size in case.problem.scope.items() if isinstance(size, int) and size > 1}
-        kinds = {(axis, kind) for axis, size in axes.items() for kind in (size > WARP, size % 4 == 0)}
-        return {None, *served(case), *case.request().macros, *kinds}
+        classes = {(axis, kind) for axis, size in axes.items() for kind in (size > WARP, size % 4 == 0)}
+        return {None, *served(case), *case.request().macros, *classes}
 
     pairs = fitting(variant)
     pairs.sort(key=lambda case: case.problem.flops() + case.problem.bytes())
-    kept = covering(pairs, shows, price)[:count]
-    return kept + [case for case in reversed(pairs) if case not in kept][: count - len(kept)]
+    kept = covering(pairs, shows, price)[:2]
+    return kept + [case for case in reversed(pairs) if case not in kept][: 2 - len(kept)]
 
 
 def quick(variant: Variant) -> list[Case]:
-    """Return what `make test` checks: two telling examples of the last variant of a file, one of the others."""
-    return telling(variant, 2 if variant is LAST[variant.path] else 1)
+    """Return what `make test` checks: the most telling example and, for the last variant of a file, the example of the
+    same module that adds the most.
+    """
+    first, *_ = telling(variant)
+    if variant is not LAST[variant.path]:
+        return [first]
+    module, seen = first.request(), kinds(first)
+    others = [case for case in fitting(variant) if case != first and case.request() == module]
+    return [first, *covering(others, lambda case: kinds(case) - seen, price)[:1]]
 
 
 MODULES = 4
@@ -99,7 +115,7 @@ MODULES = 4
 
 def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
     """As few pairs as show, with the two most telling ones, each value of each tuned parameter, each mode's values that
-    the variant serves and several values of macros, then each problem once.
+    the variant serves and several values of macros, then each kind of size of each axis.
 
     The tree has minutes, on two cores: `opbench check --all` takes every pair, and a run checks what it measures. Where
     instructions are interpreted, which takes longer, an example and a random shape stand for all problems.
@@ -109,16 +125,16 @@ def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
     def shows(case: Case) -> set[object]:
         return {*case.config.items(), *served(case), case.problem in examples}
 
-    first = telling(variant, 2)
+    first = telling(variant)
     seen = set().union(*map(shows, first))
-    kept = first + covering(pairs, lambda case: shows(case) - seen)
+    kept = first + covering(pairs, lambda case: shows(case) - seen, price)
     if len(kept) < MODULES:
         macros = {macro for case in kept for macro in case.request().macros}
-        kept += covering(pairs, lambda case: set(case.request().macros) - macros)[: MODULES - len(kept)]
+        kept += covering(pairs, lambda case: set(case.request().macros) - macros, price)[: MODULES - len(kept)]
     if not variant.compute_capability:
         built = {case.request() for case in kept}
-        left = {case.problem for case in pairs} - {case.problem for case in kept}
-        kept += covering([c for c in pairs if c.request() in built and c.problem in left], lambda c: {c.problem})
+        covered = set().union(*map(kinds, kept))
+        kept += covering([case for case in pairs if case.request() in built], lambda c: kinds(c) - covered, price)
     checked = quick(variant)
     return [case for case in kept if case not in checked]
 
@@ -210,12 +226,23 @@ def require_clean_compilation(variant: Variant, requests: set[BuildRequest], arc
         assert max(sum(one.spill_bytes.values()) for one in made) <= SPILLED_BYTES.get(variant.id, 0)
 
 
+def cheapest(variant: Variant) -> str:
+    """Return the option with which NVRTC finds the errors of a variant in the least time.
+
+    Without instructions of its own a variant is plain C++, in which only the front end finds errors. ptxas finds those
+    of instructions.
+    """
+    return LITTLE_OPTIMISED if any("asm" in source.text for source in variant.sources) else SYNTAX_ONLY
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("variant", LAST.values(), ids=lambda v: v.id)
 def test_the_last_variant_of_a_file_compiles_for_hopper(variant: Variant) -> None:
-    """In its first config: `test_compiles_for_the_gpu_without_one` compiles every variant."""
-    require_clean_compilation(variant, {fitting(variant)[0].request()}, "sm_90a")
+    """In its first config: `test_compiles_for_the_gpu_without_one` compiles every variant, and looks at the result."""
+    assert compile_errors([fitting(variant)[0].request()], "sm_90a", cheapest(variant)) == []
 
 
+@needs_nvrtc
 @pytest.mark.parametrize(
     ("variant", "arch"),
     [*((v, "sm_90a") for v in CUDA), *((v, "sm_80") for v in WITH_INSTRUCTIONS)],
@@ -224,12 +251,24 @@ def test_the_last_variant_of_a_file_compiles_for_hopper(variant: Variant) -> Non
 def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
     """Each value of each tuned parameter, on the first example that supports it: what g++ lets pass, NVRTC may not.
 
-    For sm_80 the first config of those with instructions of their own: plain C++ is the same for every GPU.
+    The first config of each variant is compiled to the end, and all of the last variant of a file with instructions of
+    its own, whose registers differ by config. The rest is compiled as `cheapest` says: the cpu backend limits shared
+    memory as ptxas does, in `test_right_on_examples_and_random_shapes`. With OPBENCH_LONG all is compiled to the end.
+
+    For sm_80 the first config of those with instructions: plain C++ is the same for every GPU.
     """
+    examples = CATALOG.operator(variant.operator).examples()
     firsts = []
     for config in variant.configs[: 1 if arch == "sm_80" else None]:
-        cases = (Case(variant, config, problem) for problem in CATALOG.operator(variant.operator).examples())
-        firsts += [case for case in cases if case.unmet() is None][:1]
-    requests = {case.request() for case in covering(firsts, lambda case: {None, *case.config.items()})}
+        cases = (Case(variant, config, problem) for problem in examples)
+        firsts += [first] if (first := next((case for case in cases if case.unmet() is None), None)) else []
+    requests = [case.request() for case in covering(firsts, lambda case: {None, *case.config.items()})]
     assert requests, "no example fits any config"
-    require_clean_compilation(variant, requests, arch)
+    option = cheapest(variant)
+    if os.environ.get("OPBENCH_LONG") or (option == LITTLE_OPTIMISED and variant is LAST[variant.path]):
+        whole = len(requests)
+    else:
+        whole = 1 if arch == "sm_90a" else 0
+    if whole:
+        require_clean_compilation(variant, set(requests[:whole]), arch)
+    assert compile_errors(requests[whole:], arch, option) == []

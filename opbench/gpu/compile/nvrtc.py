@@ -280,11 +280,16 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
         raise  # the error of the whole file is easier to understand
 
 
-def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
-    name, compiler = str(request.source), library(arch)
+def options_of(request: BuildRequest, arch: str) -> list[str]:
+    """Return NVRTC's options for a request."""
     macros = [f"-D{key}={value}" for key, value in request.macros]
     own = [f"-I{folder}" for folder in request.include]
-    options = [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options(arch)]
+    return [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options(arch)]
+
+
+def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
+    name, compiler = str(request.source), library(arch)
+    options = options_of(request, arch)
     if unit.is_reduced:
         options.append(f"-I{request.source.absolute().parent}")
     expressions = name_expressions(request, sources)

@@ -8,7 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from opbench.errors import CompileError
 from opbench.gpu.compile import nvrtc
+from opbench.gpu.compile.unit import name_expressions, whole_unit
 from opbench.kernels.launch import BuildRequest
+from opbench.source.sources import closure
+
+SYNTAX_ONLY = "-fdevice-syntax-only"
+"""NVRTC's option to end behind the front end."""
+LITTLE_OPTIMISED = "--Ofast-compile=mid"
+"""NVRTC's option for a third of the time, in which ptxas still assembles every instruction."""
+OPTIONS_SINCE = (12, 9)
+"""The oldest NVRTC for which these options were tried."""
 
 
 def compile_all(
@@ -26,3 +35,19 @@ def compile_all(
     nvrtc.include_options(arch)  # fill the cache once, not in every thread
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         return dict(zip(wanted, pool.map(attempt, wanted), strict=True))
+
+
+def compile_errors(requests: Iterable[BuildRequest], arch: str, option: str) -> list[str]:
+    """Return NVRTC's errors in requests of whole files, compiled with one more option if NVRTC is new enough.
+
+    The cache of cubins is neither read nor written.
+    """
+    compiler, errors = nvrtc.library(arch), []
+    added = [option] if compiler.version >= OPTIONS_SINCE else []
+    for request in dict.fromkeys(requests):
+        sources = closure(request.source, request.include)
+        unit, expressions = whole_unit(sources), name_expressions(request, sources)
+        options = [*nvrtc.options_of(request, arch), *added]
+        code, log, _ = compiler.compile(unit.text, str(request.source), options, unit.headers, expressions)
+        errors += [] if code else [log]
+    return errors
