@@ -35,6 +35,7 @@ ONLY_ON_A_GPU = {
     "depthwise_conv2d_dgrad",
     "depthwise_conv2d_wgrad",
     "grouped_matmul",
+    "groupnorm_backward",
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one
     "rmsnorm_backward",

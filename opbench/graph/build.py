@@ -218,6 +218,14 @@ class Builder:
         axes = {"batch": n, "channels": c, "pixels": h * w, "groups": groups, "activation": activation}
         return self._add(name, "groupnorm", axes, {"x": x, "weight": weight, "bias": bias}, x.shape)["out"]
 
+    def split(self, x: Value, first: int, *, name: str = "") -> tuple[Value, Value]:
+        """Split an image into its first channels and its other ones."""
+        name = self._name("split", name)
+        n, c, h, w = self._require_image(name, x)
+        axes = {"n": n, "c1": first, "c2": c - first, "h": h, "w": w}
+        one, other = self._add(name, "split", axes, {"x": x}).values()
+        return one, other
+
     def pixels(self, x: Value, *, name: str = "") -> Value:
         """Return the rows of an image, one for each pixel, with a column for each channel.
 

@@ -218,6 +218,36 @@ def diffusion(batch: int = 1, size: int = 64, channels: int = 4, base: int = 128
     of channels, and twice as many at half the size, where each pixel attends to all. Heads have up to 64 channels. The
     result is the noise in the images.
     """
+    _require_diffusion(size, base)
+    net = Builder("diffusion")
+    image = net.input("image", batch, channels, size, size)
+    return net.graph(_diffusion_noise(net, image, net.input("time", batch, base)))
+
+
+def diffusion_for_training(batch: int = 1, size: int = 64, channels: int = 4, base: int = 128) -> Graph:
+    """Return the network of `diffusion` with one input: images with one channel more, which holds the time's features.
+
+    The features are the first `base` numbers of that channel, so base <= size x size. The weights are those of
+    `diffusion`, by name.
+    """
+    _require_diffusion(size, base)
+    if base > size * size:
+        raise UsageError(
+            f"diffusion: base={base} is more than the {size * size} pixels of a channel that hold the time's features",
+            kind="not-allowed",
+            subject="base",
+            value=base,
+            allowed=size * size,
+        )
+    net = Builder("diffusion")
+    image, plane = net.split(net.input("image", batch, channels + 1, size, size), channels, name="inputs")
+    features = net.view(plane, (batch, size * size, 1, 1), name="time.plane")
+    if base < size * size:
+        features, _ = net.split(features, base, name="time.part")
+    return net.graph(_diffusion_noise(net, image, net.flatten(features, name="time")))
+
+
+def _require_diffusion(size: int, base: int) -> None:
     if size % 2 or base % 32:
         raise UsageError(
             f"diffusion: size={size}, base={base} is not allowed; take an even size, and for base a multiple of 32",
@@ -226,9 +256,13 @@ def diffusion(batch: int = 1, size: int = 64, channels: int = 4, base: int = 128
             value=size if size % 2 else base,
             allowed=2 if size % 2 else 32,
         )
-    net = Builder("diffusion")
-    image = net.input("image", batch, channels, size, size)
-    time = net.linear(net.input("time", batch, base), 4 * base, name="time1")
+
+
+def _diffusion_noise(net: Builder, image: Value, time: Value) -> Value:
+    """Add the layers of a diffusion model's UNet; return the noise in the images."""
+    batch, channels, _, _ = image.image
+    base = time.shape[1]
+    time = net.linear(time, 4 * base, name="time1")
     time = net.linear(net.activation("silu", time, name="time1.silu"), 4 * base, name="time2")
     time = net.activation("silu", time, name="time2.silu")
 
@@ -256,7 +290,7 @@ def diffusion(batch: int = 1, size: int = 64, channels: int = 4, base: int = 128
     x = net.conv2d(net.upsample2d(x, name="up1.upsample"), 2 * base, 3, padding=1, name="up1.double")
     x = residual(net.concat(x, large, name="up1.concat"), base, "up1")
     x = net.groupnorm(x, activation="silu", name="last.norm")
-    return net.graph(net.conv2d(x, channels, 3, padding=1, name="last"))
+    return net.conv2d(x, channels, 3, padding=1, name="last")
 
 
 def gpt2(
@@ -327,5 +361,9 @@ NETWORKS: dict[str, Callable[..., Graph]] = {
     "gpt2": gpt2,
 }
 """Keys are the names in commands and suites."""
-FOR_TRAINING: dict[str, Callable[..., Graph]] = {**NETWORKS, "gpt2": gpt2_for_training}
+FOR_TRAINING: dict[str, Callable[..., Graph]] = {
+    **NETWORKS,
+    "gpt2": gpt2_for_training,
+    "diffusion": diffusion_for_training,
+}
 """The same networks in the form that is trained, with the same sizes and weights."""

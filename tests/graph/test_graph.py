@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value, seen_flat
-from opbench.graph.zoo import NETWORKS, lenet, unet
+from opbench.graph.zoo import FOR_TRAINING, NETWORKS, lenet, unet
 from opbench.kernels.tensors import Arrays
 from support.builders.random_networks import inputs_of, networks
 from support.checks.errors import Refusal, message_of, refuses, refuses_name, same_messages
@@ -272,6 +272,24 @@ def test_weights_are_those_of_pytorch_bit_for_bit(network: str) -> None:
     assert sorted(weights) == sorted(digests)
     for name, array in weights.items():
         assert hashlib.sha256(array.tobytes()).hexdigest() == digests[name], name
+
+
+def test_the_form_of_diffusion_that_is_trained_computes_the_same() -> None:
+    """With the features of the time in one channel more of the images."""
+    sizes = {"batch": 2, "size": 8, "base": 32}
+    one, other = NETWORKS["diffusion"](**sizes), FOR_TRAINING["diffusion"](**sizes)
+    assert one.weights.keys() == other.weights.keys()
+    assert all(np.array_equal(array, other.weights[name]) for name, array in one.weights.items())
+    inputs = inputs_of(one)
+    image = np.zeros((2, 5, 8, 8), np.float32)
+    image[:, :4], image[:, 4].reshape(2, -1)[:, :32] = inputs["image"], inputs["time"]
+    results = [graph.reference(given)[graph.outputs[0]] for graph, given in ((one, inputs), (other, {"image": image}))]
+    np.testing.assert_array_equal(*results)
+    for change in ({"size": 7}, {"base": 48}):
+        with refuses("not-allowed", next(iter(change)), value=next(iter(change.values()))):
+            NETWORKS["diffusion"](**{**sizes, **change})
+    with refuses("not-allowed", "base", value=96, allowed=64):
+        FOR_TRAINING["diffusion"](**{**sizes, "base": 96})
 
 
 def test_attention_needs_whole_sequences_and_heads() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -112,12 +113,35 @@ def block_of_mobilenetv3() -> Graph:
     return net.graph(net.linear(net.flatten(net.depthwise_conv2d(x, 3, stride=2, name="half")), 4, name="scores"))
 
 
+def block_of_diffusion() -> Graph:
+    """Group norms, a term for each image and channel, attention over pixels, an upsampling and a concatenation."""
+    net = Builder("block")
+    image = net.input("image", 2, 2, 4, 4)
+    x = net.conv2d(
+        net.groupnorm(net.conv2d(image, 8, 3, padding=1), 2, "silu", name="norm1"), 8, 3, stride=2, padding=1
+    )
+    shift = net.view(net.linear(net.flatten(image), 8, name="time"), (2, 8, 1, 1), name="shift")
+    x = net.elementwise("add", x, shift, name="shifted")
+    rows = net.linear(net.pixels(net.groupnorm(x, 4, name="norm2"), name="pixels"), 24, name="qkv")
+    x = net.elementwise("add", net.image(net.attention(rows, 2, 2, "none", name="attention"), x, name="back"), x)
+    x = net.concat(net.upsample2d(x), image, name="both")
+    return net.graph(net.linear(net.flatten(net.conv2d(x, 4, 1, name="last")), 4, name="scores"))
+
+
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-def test_the_gradients_of_a_depthwise_block_are_those_of_float64(layout: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("block", "learned"),
+    [
+        (block_of_mobilenetv3, {"depthwise.weight", "depthwise.bias", "half.weight", "squeeze.weight", "norm1.scale"}),
+        (block_of_diffusion, {"norm1.weight", "norm2.bias", "time.weight", "qkv.weight", "last.weight"}),
+    ],
+)
+def test_the_gradients_of_a_block_are_those_of_float64(
+    block: Callable[[], Graph], learned: set[str], layout: str, tmp_path: Path
+) -> None:
     recipe = dataclasses.replace(SMALL, steps=1, layout=layout)
-    wanted, found = first_gradients(trainer(tmp_path / "run", block_of_mobilenetv3(), recipe=recipe))
-    names = {name.removesuffix(".nhwc") for name in found}
-    assert {"depthwise.weight", "depthwise.bias", "half.weight", "squeeze.weight", "norm1.scale"} <= names
+    wanted, found = first_gradients(trainer(tmp_path / "run", block(), recipe=recipe))
+    assert learned <= {name.removesuffix(".nhwc") for name in found}
     for name, gradient in wanted.items():
         assert np.linalg.norm(found[name] - gradient) <= 1e-5 * np.linalg.norm(gradient), name
 

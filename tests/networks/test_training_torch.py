@@ -14,7 +14,7 @@ import pytest
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
-from opbench.graph.zoo import lenet, mobilenetv3, unet
+from opbench.graph.zoo import diffusion_for_training, lenet, mobilenetv3, unet
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
 from opbench.networks.plan.executor import Context, Network
@@ -32,6 +32,7 @@ torch = pytest.importorskip("torch", reason="its autograd is what steps are comp
 NETWORKS: dict[str, tuple[Callable[[], Graph], str]] = {
     "lenet": (lambda: lenet(batch=5), "cross_entropy"),
     "unet": (lambda: unet(batch=2, size=16, base=4, levels=2), "binary_cross_entropy"),
+    "diffusion": (lambda: diffusion_for_training(batch=2, size=8, base=32), "mse"),
     "mobilenetv3": (lambda: mobilenetv3(batch=4, size=32, width=10, classes=3), "cross_entropy"),
 }
 
@@ -47,6 +48,8 @@ def by_autograd(
     functional = torch.nn.functional
     if loss == "cross_entropy":
         total = functional.cross_entropy(scores, targets.long())
+    elif loss == "mse":
+        total = functional.mse_loss(scores, targets.double())
     else:
         total = functional.binary_cross_entropy_with_logits(scores, targets.double())
     total.backward()

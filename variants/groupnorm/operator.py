@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage
+from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,15 @@ class GroupNorm(Operator):
     def reduction(self) -> int:
         """Return the elements of a group, at most 65536: longer sums are in blocks, whose error does not grow."""
         return min(self.width * self.pixels, 65536)
+
+    def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
+        """Return all at once: dx needs sums over the pixels that dweight and dbias are made of."""
+        if not wanted:
+            return []
+        names = ("x", "weight", "mean", "rstd", *(("bias",) if self.activation == "silu" else ()))
+        tensors = {name: name for name in names} | {"dout": "d.out"}
+        given = {"dx": "d.x", "dweight": "d.weight", "dbias": "d.bias"}
+        return [Gradient("groupnorm_backward", self.axes, tensors, given)]
 
     def _groups(self, x: np.ndarray) -> np.ndarray:
         """Return an image as batch, groups, channels of a group, pixels."""
