@@ -71,9 +71,9 @@ def test_list_imports_nothing_heavy(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize("path", SUITES, ids=lambda p: p.stem)
 def test_printed_names_are_selectors_in_every_suite(path: Path, backend: str) -> None:
     cases = list(read_suite(path, CATALOG, backend).cases)
-    for case in cases[:: max(1, len(cases) // 12)]:
+    for place, case in enumerate(cases[:: max(1, len(cases) // 12)]):
         assert [c.name for c in select(cases, [case.name])] == [case.name]
-        found = case_named(case.name)
+        found = CATALOG.case(case.name) if place else case_named(case.name)  # which reads all headers of the operator
         assert (found.name, found.problem, found.config) == (case.name, case.problem, case.config)
 
 
