@@ -13,6 +13,8 @@ DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>
 CAPABILITY := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -n | head -n 1 | tr -d .)
 CUDA := $(shell test "$(DRIVER)" -ge 580 -a "$(CAPABILITY)" -ge 75 2>/dev/null && echo cuda13 || { test "$(DRIVER)" -ge 525 2>/dev/null && echo cuda12; })
 COMPILER := $(shell command -v g++ clang++ >/dev/null || echo compiler)
+# Tests on a GPU compare findings with compute-sanitizer; its wheel is for drivers of CUDA 13.
+SANITIZER := $(and $(filter cuda13,$(CUDA)),sanitizer)
 EMPTY :=
 EXTRAS = $(subst $(EMPTY) $(EMPTY),$(COMMA),$(strip $(1) $(CUDA) $(COMPILER)))
 COMMA := ,
@@ -31,11 +33,11 @@ $(VENV)/.quick: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,test)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,test $(SANITIZER))]'
 	@touch $@ $(VENV)/.quick
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev $(SANITIZER))]'
 	@touch $@ $(VENV)/.test $(VENV)/.quick
 
 # The build without CUDA, a tenth of the other's size: where pip looks by itself, else where PyTorch keeps it.
