@@ -134,14 +134,13 @@ PROBES: Mapping[str, Probe] = {
     "tf32": Probe(("mma", "matmul"), "flops", "tf32"),
     "bf16": Probe(("mma", "linear"), "flops", "bf16"),
     "f16": Probe(("mma", "linear"), "flops", "f16"),
-    "fp8": Probe(("mma", "scaled_matmul"), "flops", "fp8"),
     "s8": Probe(("mma",), "flops", "s8"),
 }
 """The probe of each peak. `mma` multiplies from registers and shared memory; the library's matrix product is measured,
 too, and is the only probe for tensor cores that no variant of `mma` supports."""
 
 
-MATRIX = ("tf32", "bf16", "f16", "fp8", "s8")
+MATRIX = ("tf32", "bf16", "f16", "s8")
 """Keys of `PROBES` that are types of factors on the tensor cores."""
 
 

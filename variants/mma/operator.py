@@ -16,14 +16,11 @@ ROW_BYTES = 128
 DIVISOR = 1024
 """Of the sums, exact in every format; the kernels have its inverse written into them."""
 
-RESULTS = {"e4m3": "f32", "i8": "i32"}
+RESULTS = {"i8": "i32"}
 """The dtype of the results for operands of 8 bits."""
 
 MOST_ROUNDS = 4095
 """Of i8: with numbers from -64 to 63, so many rounds stay within 32 bits."""
-
-TENSOR_CORE_ROUNDOFF = 2.0**-13
-"""Of sums of 8-bit floats, which Hopper's tensor cores align to the largest term (DeepSeek-V3 Technical Report)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +29,7 @@ class Mma(Operator):
 
     Operands stay in registers or shared memory for all rounds, so that only the tensor cores limit the rate. `factor`
     is rounds / 1024, which keeps the sums of a long run finite in f16. With operands="i8" and dtype="i32", a and b are
-    of 8 bits and `factor` is `rounds`: the sums are exact. With operands="e4m3" and dtype="f32", `factor` is 1 (0
-    without rounds): each round starts the sums again, because tensor cores keep too few digits of a long sum of 8-bit
-    floats.
+    of 8 bits and `factor` is `rounds`: the sums are exact.
     """
 
     tiles: int
@@ -45,7 +40,7 @@ class Mma(Operator):
     role = "probe"
     inputs = {"a": "tiles 64 depth", "b": "tiles 256 depth"}
     outputs = {"out": "tiles 64 256"}
-    choices = {"operands": ("as_out", "e4m3", "i8"), "dtype": ("bf16", "f16", "f32", "i32")}
+    choices = {"operands": ("as_out", "i8"), "dtype": ("bf16", "f16", "f32", "i32")}
 
     def validate(self) -> None:
         """Refuse another dtype than that of the operands' sums, and sums of whole numbers that 32 bits do not hold."""
@@ -100,20 +95,16 @@ class Mma(Operator):
         return max(1, self.rounds * self.depth)
 
     def reference(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Multiply once: all rounds add, or compute again, the same product."""
-        factor = {"e4m3": float(self.rounds > 0), "i8": float(self.rounds)}.get(self.operands, self.rounds / DIVISOR)
+        """Multiply once: all rounds add the same product."""
+        factor = self.rounds if self.operands == "i8" else self.rounds / DIVISOR
         return factor * np.einsum("tmk,tnk->tmn", a, b)
 
     def tolerance(self, precision: str) -> Tolerance:
         """Allow what the base class does, and 2^-23 per instruction that adds to a sum.
 
         Tensor cores round their sums towards zero, so these errors add up in one direction (Fasi et al., Numerical
-        behavior of NVIDIA tensor cores, 2021). For e4m3, each of the `depth` terms of a sum may lose
-        `TENSOR_CORE_ROUNDOFF` of the sum, and half of that on average. Its operands are not rounded.
+        behavior of NVIDIA tensor cores, 2021).
         """
-        if self.operands == "e4m3":
-            lost = self.depth * TENSOR_CORE_ROUNDOFF
-            return Tolerance(elementwise=lost, norm=lost / 2)
         base = super().tolerance(precision)
         truncated = self.reduction() / 8 * 2.0**-23
         return Tolerance(elementwise=base.elementwise + truncated, norm=base.norm + truncated)

@@ -27,13 +27,6 @@
 // supports = { dtype = ["f32"] }
 // define  = { FROM_SHARED = "0" }
 //
-// [variant.registers_fp8]
-// title   = "mma.sync on e4m3 fragments that stay in registers"
-// product = "fp8"
-// supports = { operands = ["e4m3"], dtype = ["f32"] }
-// define  = { FROM_SHARED = "0" }
-// compute_capability = "8.9"
-//
 // [variant.registers_s8]
 // title   = "mma.sync on fragments of 8-bit whole numbers that stay in registers"
 // product = "s8"
@@ -58,13 +51,6 @@
 // supports = { dtype = ["f32"] }
 // define  = { FROM_SHARED = "1" }
 //
-// [variant.shared_fp8]
-// title   = "mma.sync on e4m3 fragments that ldmatrix reads from shared memory in every round"
-// product = "fp8"
-// supports = { operands = ["e4m3"], dtype = ["f32"] }
-// define  = { FROM_SHARED = "1" }
-// compute_capability = "8.9"
-//
 // [variant.shared_s8]
 // title   = "mma.sync on fragments of 8-bit whole numbers that ldmatrix reads from shared memory in every round"
 // product = "s8"
@@ -75,8 +61,7 @@
 // The probe of mma.sync: eight warps with 32 x 64 outputs each, so that a scheduler has two warps with sixteen
 // independent sums each. With fragments in registers nothing but the matrix instructions is issued; from shared memory
 // a warp needs 6 ldmatrix for 16 matrix instructions, as a matrix product would. Limit: the issue rate of mma.sync, the
-// full rate of the tensor cores on Ampere and Ada, about 62 % of it on Hopper (wgmma_* reach the rest). Each round of
-// registers_fp8 and shared_fp8 starts its sums at 0, because tensor cores keep 13 digits of a sum of 8-bit floats.
+// full rate of the tensor cores on Ampere and Ada, about 62 % of it on Hopper (wgmma_* reach the rest).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -87,9 +72,8 @@
 #include <opbench/tile.cuh>
 using namespace opbench;
 
-enum class Factors { bf16, f16, tf32, fp8, s8 };  // as the header names its product
+enum class Factors { bf16, f16, tf32, s8 };  // as the header names its product
 constexpr Factors factors = Factors::PRODUCT;
-constexpr bool restarts = factors == Factors::fp8;  // tensor cores keep too few digits of a long sum
 
 template <Factors>
 struct Tensors {
@@ -104,11 +88,6 @@ template <>
 struct Tensors<Factors::f16> {
     typedef __half T, Out;
     typedef float Sum;
-};
-template <>
-struct Tensors<Factors::fp8> {
-    typedef unsigned char T;
-    typedef float Sum, Out;
 };
 template <>
 struct Tensors<Factors::s8> {
@@ -129,7 +108,6 @@ __device__ __forceinline__ void multiply(Sum (&sum)[4], const unsigned (&a)[4], 
     if constexpr (factors == Factors::bf16) mma_bf16(sum, a, b0, b1);
     if constexpr (factors == Factors::f16) mma_f16(sum, a, b0, b1);
     if constexpr (factors == Factors::tf32) mma_tf32(sum, a, b0, b1);
-    if constexpr (factors == Factors::fp8) mma_bytes<Bytes::e4m3>(sum, a, b0, b1);
     if constexpr (factors == Factors::s8) mma_bytes<Bytes::s8>(sum, a, b0, b1);
 }
 
@@ -138,23 +116,19 @@ __device__ __forceinline__ void store_sums(Out* to, Sum x, Sum y) {
     if constexpr (factors == Factors::s8)
         *reinterpret_cast<int2*>(to) = make_int2(x, y);
     else
-        store_pair(to, restarts ? x : x / 1024, restarts ? y : y / 1024);
+        store_pair(to, x / 1024, y / 1024);
 }
 
 struct Fragments {
     unsigned a[warp_m / 16][4], b[warp_n / 16][4];  // b: words t and t + 4 of row g, then of row g + 8
 };
 
-// Multiply slice number `slice` of a round.
-__device__ __forceinline__ void multiply_slice(Sum (&sum)[warp_m / 16][warp_n / 8][4], const Fragments& from,
-                                               int slice) {
+__device__ __forceinline__ void multiply_slice(Sum (&sum)[warp_m / 16][warp_n / 8][4], const Fragments& from) {
 #pragma unroll
     for (int mi = 0; mi < warp_m / 16; ++mi)
 #pragma unroll
-        for (int ni = 0; ni < warp_n / 8; ++ni) {
-            if (restarts && slice == 0) sum[mi][ni][0] = sum[mi][ni][1] = sum[mi][ni][2] = sum[mi][ni][3] = 0;
+        for (int ni = 0; ni < warp_n / 8; ++ni)
             multiply(sum[mi][ni], from.a[mi], from.b[ni / 2][ni % 2 * 2], from.b[ni / 2][ni % 2 * 2 + 1]);
-        }
 }
 
 // a [tiles][64][depth], b [tiles][256][depth], out [tiles][64][256]
@@ -187,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
             for (int ni = 0; ni < warp_n / 16; ++ni)
                 load_matrices(from.b[ni], memory + swizzled_offset(b_row + ni * 16, slice * 2 + lane / 8 % 2));
-            multiply_slice(sum, from, slice);
+            multiply_slice(sum, from);
         }
     };
 #else
@@ -209,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     const auto round_of = [&] {
 #pragma unroll
-        for (int slice = 0; slice < slices; ++slice) multiply_slice(sum, from[slice], slice);
+        for (int slice = 0; slice < slices; ++slice) multiply_slice(sum, from[slice]);
     };
 #endif
     int round = 0;

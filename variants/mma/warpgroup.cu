@@ -30,13 +30,6 @@
 // supports  = { dtype = ["f32"] }
 // define    = { FROM_SHARED = "1" }
 //
-// [variant.wgmma_shared_fp8]
-// title     = "wgmma on e4m3 operands that both lie in shared memory"
-// builds_on = "shared_fp8"
-// product   = "fp8"
-// supports  = { operands = ["e4m3"], dtype = ["f32"] }
-// define    = { FROM_SHARED = "1" }
-//
 // [variant.wgmma_shared_s8]
 // title     = "wgmma on 8-bit whole numbers that both lie in shared memory"
 // builds_on = "shared_s8"
@@ -65,13 +58,6 @@
 // supports  = { dtype = ["f32"] }
 // define    = { FROM_SHARED = "0" }
 //
-// [variant.wgmma_registers_fp8]
-// title     = "wgmma on e4m3 operands, a in registers and b in shared memory"
-// builds_on = "registers_fp8"
-// product   = "fp8"
-// supports  = { operands = ["e4m3"], dtype = ["f32"] }
-// define    = { FROM_SHARED = "0" }
-//
 // [variant.wgmma_registers_s8]
 // title     = "wgmma on 8-bit whole numbers, a in registers and b in shared memory"
 // builds_on = "registers_s8"
@@ -83,8 +69,7 @@
 // The probe of Hopper's tensor cores: a warpgroup multiplies 64 x 256 outputs by the largest instruction, UNROLL rounds
 // to a commit group. Two blocks share a multiprocessor, so that one issues while the other waits for its group. An
 // instruction takes 128 clocks and reads at most 10 KB of shared memory, which delivers 16 KB in that time. Limit: the
-// tensor cores at the clock that power allows. Each round of e4m3 starts its sums at 0, because tensor cores keep 13
-// digits of a sum of 8-bit floats.
+// tensor cores at the clock that power allows.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -95,9 +80,8 @@
 #include <opbench/wgmma.cuh>
 using namespace opbench;
 
-enum class Factors { bf16, f16, tf32, fp8, s8 };  // as the header names its product
+enum class Factors { bf16, f16, tf32, s8 };  // as the header names its product
 constexpr Factors factors = Factors::PRODUCT;
-constexpr bool restarts = factors == Factors::fp8;  // tensor cores keep too few digits of a long sum
 
 template <Factors>
 struct Tensors {
@@ -115,12 +99,6 @@ struct Tensors<Factors::f16> {
     typedef __half T, Out;
     typedef float Sum;
     static constexpr Format format = Format::f16;
-};
-template <>
-struct Tensors<Factors::fp8> {
-    typedef unsigned char T;
-    typedef float Sum, Out;
-    static constexpr Bytes format = Bytes::e4m3;
 };
 template <>
 struct Tensors<Factors::s8> {
@@ -145,7 +123,7 @@ __device__ __forceinline__ unsigned rounded(unsigned word) { return factors == F
 // d = a * b, or d += a * b if `add` is not 0, on 64 x 256 x 32 bytes, with both operands in shared memory.
 template <class Sum>
 __device__ __forceinline__ void multiply(Sum (&d)[128], unsigned long long a, unsigned long long b, int add) {
-    if constexpr (factors == Factors::fp8 || factors == Factors::s8)
+    if constexpr (factors == Factors::s8)
         wgmma_bytes<Tensors<factors>::format>(d, a, b, add);
     else
         wgmma<Tensors<factors>::format>(d, a, b, add);
@@ -162,7 +140,6 @@ __device__ __forceinline__ void multiply(Sum (&d)[128], const unsigned (&a)[4], 
     if constexpr (factors == Factors::bf16) MULTIPLY("k16.f32.bf16.bf16", OPBENCH_SUMS_128, ", 1, 1, 0");
     if constexpr (factors == Factors::f16) MULTIPLY("k16.f32.f16.f16", OPBENCH_SUMS_128, ", 1, 1, 0");
     if constexpr (factors == Factors::tf32) MULTIPLY("k8.f32.tf32.tf32", OPBENCH_SUMS_128, ", 1, 1");
-    if constexpr (factors == Factors::fp8) MULTIPLY("k32.f32.e4m3.e4m3", OPBENCH_SUMS_128, ", 1, 1");
     if constexpr (factors == Factors::s8) MULTIPLY("k32.s32.s8.s8", OPBENCH_WHOLE_128, "");
 }
 
@@ -171,7 +148,7 @@ __device__ __forceinline__ void store_sums(Out* to, Sum x, Sum y) {
     if constexpr (factors == Factors::s8)
         *reinterpret_cast<int2*>(to) = make_int2(x, y);
     else
-        store_pair(to, restarts ? x : x / 1024, restarts ? y : y / 1024);
+        store_pair(to, x / 1024, y / 1024);
 }
 
 // a [tiles][64][depth], b [tiles][256][depth], out [tiles][64][256]
@@ -203,11 +180,10 @@ extern "C" __global__ void __launch_bounds__(128)
         for (int u = 0; u < decltype(unroll)::value; ++u)
 #pragma unroll
             for (int slice = 0; slice < slices; ++slice) {
-                const int add = !restarts || slice > 0;
                 if constexpr (FROM_SHARED)
-                    multiply(sum, left + slice * 2, right + slice * 2, add);
+                    multiply(sum, left + slice * 2, right + slice * 2, 1);
                 else
-                    multiply(sum, own[slice], right + slice * 2, add);
+                    multiply(sum, own[slice], right + slice * 2, 1);
             }
         wgmma_commit();
         wgmma_wait<0>();

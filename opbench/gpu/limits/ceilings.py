@@ -59,7 +59,7 @@ class Peaks:
     """L1 caches and shared memory of all multiprocessors together."""
     fp32_flops_per_s: float | None = None
     matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
-    """Dense rate of the tensor cores by what they multiply: tf32, bf16, f16, fp8 (floats of 8 bits), s8."""
+    """Dense rate of the tensor cores by what they multiply: tf32, bf16, f16, s8 (whole numbers of 8 bits)."""
     fp32_sustained_flops_per_s: float | None = None
     """Like `fp32_flops_per_s`, which a short burst reaches, but after seconds of load at settled clocks."""
     matrix_sustained_flops_per_s: dict[str, float] = field(default_factory=dict)
