@@ -27,6 +27,7 @@ REAL_FUNCTIONS: dict[str, Callable[..., object]] = {**FUNCTIONS, "sqrt": math.sq
 
 BITS = 63
 """Integers must fit into a signed 64-bit integer, as sizes, grids and bytes do."""
+LIMIT = 2**BITS
 LONGEST = 600
 """Most characters of one expression, so that nesting cannot overflow Python's stack."""
 
@@ -147,8 +148,7 @@ def _compile(node: ast.expr) -> Compiled:
         case ast.Name(id=name):
             return operator.itemgetter(name)
         case ast.BinOp(left=left, op=op, right=right):
-            kind, first, second = type(op), _compile(left), _compile(right)
-            return lambda scope: _arithmetic(kind, first(scope), second(scope))
+            return _compile_arithmetic(type(op), _compile(left), _compile(right))
         case ast.UnaryOp(op=op, operand=operand):
             unary, inner = _UNARY[type(op)], _compile(operand)
             return lambda scope: unary(inner(scope))
@@ -173,6 +173,21 @@ def _compile(node: ast.expr) -> Compiled:
         kind="not-allowed-in-expression",
         value=ast.unparse(node),
     )
+
+
+def _compile_arithmetic(kind: type[ast.operator], first: Compiled, second: Compiled) -> Compiled:
+    """Return a function of the scope for one operation, of which most are of small integers."""
+    if kind in (ast.Div, ast.Pow, ast.LShift):
+        return lambda scope: _arithmetic(kind, first(scope), second(scope))
+    compute = _BINARY[kind]
+
+    def evaluated(scope: Mapping[str, ExpressionValue]) -> Any:
+        left, right = first(scope), second(scope)
+        if type(left) is int and type(right) is int and -LIMIT < (result := compute(left, right)) < LIMIT:
+            return result
+        return _arithmetic(kind, left, right)
+
+    return evaluated
 
 
 def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:

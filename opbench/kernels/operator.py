@@ -39,6 +39,19 @@ NOT_IN_SCOPE = ("axes", "scope", "storage", "inputs", "outputs", "in_place")
 """Properties that a header's expressions cannot name."""
 
 
+@functools.lru_cache(256)
+def _derived_names(classes: tuple[type, ...]) -> tuple[str, ...]:
+    """Return the names of the classes' properties that a header's expressions may use."""
+    return tuple(
+        dict.fromkeys(
+            key
+            for cls in classes
+            for key, value in vars(cls).items()
+            if isinstance(value, property) and key not in NOT_IN_SCOPE
+        )
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operator:
     """Base of all operators: fields are axes (int) and modes (str); a bound instance is a problem."""
@@ -244,11 +257,7 @@ class Operator:
     @functools.cached_property
     def scope(self) -> dict[str, int | str]:
         """Return the names that a header's expressions may use, with values: fields and properties."""
-        derived = {}
-        for cls in type(self).__mro__:
-            for key, value in vars(cls).items():
-                if isinstance(value, property) and key not in NOT_IN_SCOPE:
-                    derived[key] = getattr(self, key)
+        derived = {key: getattr(self, key) for key in _derived_names(type(self).__mro__)}
         return {**derived, **self.axes, "dtype": self.storage}
 
     def _declared_tensors(self, declared: Mapping[str, str]) -> list[Tensor]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from opbench.kernels import expression
 from opbench.kernels.header import read_variants
 from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import Shapes, make_shapes, work
@@ -139,15 +140,24 @@ def test_a_problem_that_is_too_large_is_named_and_not_made(tmp_path: Path) -> No
     assert (str(shapes.nearest.problem), shapes.nearest.reason) == (f"(n={1 << 40})", "")
 
 
-SHIPPED = [
-    variant
+def restrictions(variant: Variant) -> str:
+    """Return all that decides which problems a variant accepts; parameters and macros only if a rule names one."""
+    named = {name for rule in variant.requires for name in expression.names(rule)}
+    configurable = named & (variant.tune.keys() | variant.define.keys())
+    parameters = (variant.tune, variant.where, variant.define) if configurable else ()
+    return repr((variant.operator, variant.requires, sorted(variant.supports.items()), parameters))
+
+
+SHIPPED = {
+    restrictions(variant): variant
     for name in CATALOG.operator_names()
     for variant in CATALOG.variants(name)
     if variant.requires or variant.supports
-]
+}
+"""A variant for each set of restrictions: problems are made from these alone."""
 
 
-@pytest.mark.parametrize("variant", SHIPPED, ids=lambda variant: variant.id)
+@pytest.mark.parametrize("variant", SHIPPED.values(), ids=lambda variant: variant.id)
 def test_shipped_variants_are_served(variant: Variant) -> None:
     shapes = shapes_of(variant, count=2)
     assert shapes.problems, shapes.nearest
