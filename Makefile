@@ -104,8 +104,10 @@ NETWORKS := $(addprefix lenet-,1-f32) $(addprefix alexnet-,1-f32 1-bf16 128-f32 
 NETWORKS_OUT ?= reports/networks
 NETWORK_LIMIT_S ?= 600
 part = $(word $(1),$(subst -, ,$(2)))
+# Those of a list of files that are not there in packed form, as tests/evidence.py packs them.
+missing = $(foreach file,$(1),$(if $(wildcard $(file).xz),,$(file)))
 
-networks: $(NETWORKS:%=$(NETWORKS_OUT)/%/network.json)  ## Time the networks of README.md with PyTorch, on a GPU, into NETWORKS_OUT (needs PyTorch)
+networks: $(call missing,$(NETWORKS:%=$(NETWORKS_OUT)/%/network.json))  ## Time the networks of README.md with PyTorch, on a GPU, into NETWORKS_OUT (needs PyTorch)
 
 $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 	timeout $(NETWORK_LIMIT_S) $(OPBENCH) net run $(call part,1,$*) --batch $(call part,2,$*) --precision $(call part,3,$*) \
@@ -126,7 +128,7 @@ evidence: $(PART:%=evidence-%)  ## Measure what the documents quote, on a GPU, i
 evidence-ceilings: | $(VENV)/.quick
 	test -e $(EVIDENCE)/ceilings/ceilings.json || $(OPBENCH) ceiling --out $(EVIDENCE)/ceilings
 
-evidence-selftest: $(EVIDENCE)/selftest/selftest.json $(EVIDENCE)/selftest-clock/selftest.json
+evidence-selftest: $(call missing,$(EVIDENCE)/selftest/selftest.json $(EVIDENCE)/selftest-clock/selftest.json)
 
 $(EVIDENCE)/selftest/selftest.json: | $(VENV)/.quick
 	$(OPBENCH) selftest --only cheats --out $(@D)
@@ -136,7 +138,7 @@ $(EVIDENCE)/selftest-clock/selftest.json: | $(VENV)/.quick
 
 $(SUITE_PARTS:%=evidence-%): evidence-%: | $(VENV)/.quick
 	@# Exit code 1: a variant is wrong, and the run holds it as all others.
-	test -e $(EVIDENCE)/$*/results.jsonl.gz || $(OPBENCH) run suites/$*.toml --out $(EVIDENCE)/$* \
+	test -e $(EVIDENCE)/$*/results.jsonl.xz || $(OPBENCH) run suites/$*.toml --out $(EVIDENCE)/$* \
 		$(if $(wildcard $(EVIDENCE)/$*/results.jsonl),--resume)
 
 evidence-networks:
@@ -152,13 +154,13 @@ TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-b
 train = $(OPBENCH) net train $(call part,1,$(1)) --batch $(call part,2,$(1)) --precision $(call part,3,$(1)) \
 	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D) \
 	$(if $(filter gpt2,$(call part,1,$(1))),--vocabulary 50304 --optimizer adamw --decay 0.1 --tune)
-evidence-trainings: $(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)
+evidence-trainings: $(call missing,$(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json))
 
 $(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick
 	$(call train,$*) --compare torch
 
 # Needs two GPUs: a step on both with its exchange of gradients, and a step within a limit of memory.
-evidence-gpus: $(LARGE_TRAININGS:%=$(EVIDENCE)/two-gpus/%/train.json) $(EVIDENCE)/memory-limit/unet-16-tf32/train.json
+evidence-gpus: $(call missing,$(LARGE_TRAININGS:%=$(EVIDENCE)/two-gpus/%/train.json) $(EVIDENCE)/memory-limit/unet-16-tf32/train.json)
 
 $(EVIDENCE)/two-gpus/%/train.json: | $(VENV)/.quick
 	$(call train,$*) --gpus 2
@@ -168,9 +170,9 @@ $(EVIDENCE)/memory-limit/%/train.json: | $(VENV)/.quick
 
 # Counters of every case of the suite in turn, by Nsight Compute. A packed run is not continued.
 evidence-counters: | $(VENV)/.quick
-	test -e $(EVIDENCE)/counters/results.jsonl.gz || test -e $(EVIDENCE)/counters/results.jsonl \
+	test -e $(EVIDENCE)/counters/results.jsonl.xz || test -e $(EVIDENCE)/counters/results.jsonl \
 		|| $(OPBENCH) run suites/counters.toml --out $(EVIDENCE)/counters
-	test -e $(EVIDENCE)/counters/results.jsonl.gz || $(BIN)/python tests/evidence.py --uncounted $(EVIDENCE)/counters \
+	test -e $(EVIDENCE)/counters/results.jsonl.xz || $(BIN)/python tests/evidence.py --uncounted $(EVIDENCE)/counters \
 		| xargs -r -d '\n' -I CASE $(OPBENCH) profile CASE --run $(EVIDENCE)/counters
 
 counters-cpu: $(VENV)/.quick  ## What the cpu backend counts for the cases of evidence-counters, into EVIDENCE; needs no GPU
@@ -216,6 +218,7 @@ $(EVIDENCE)/judge/%/verdict.json: | $(VENV)/.quick
 
 winners: $(VENV)/.quick  ## Write the winners file of the committed runs: what a network takes on that GPU
 	$(OPBENCH) book $(wildcard $(addprefix $(EVIDENCE)/,$(SUITE_PARTS))) $(wildcard $(EVIDENCE)/networks/*) --out $(EVIDENCE)/winners.json
+	$(BIN)/python tests/evidence.py $(EVIDENCE)
 
 mutants: $(VENV)/.test  ## Bugs planted in shipped kernels: which of them `opbench check` misses (kept in build/)
 	$(BIN)/python tests/mutants.py

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+import gzip
 import json
 import re
 import tomllib
 import types
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from opbench.errors import NotAllowed, OtherVersion, UsageError, unknown
 
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
+
+PACKED = (".xz", ".gz")
+"""Suffixes of files that `xz FILE` or `gzip FILE` made; opbench reads them in place of the plain file."""
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 """One step of a path as msgspec prints it: a field, an index, or some value of a mapping."""
@@ -43,10 +48,42 @@ def with_new_keys(value: Any, **names: str) -> Any:
     return {new_names.get(key, key): of for key, of in value.items()}
 
 
-def read_json(path: Path, remedy: str) -> Any:
-    """Return the JSON value of a file; raises UsageError, ending with `remedy`, if the file is not JSON."""
+def stored(path: Path) -> Path:
+    """Return the file, or its packed form if only that exists."""
+    packed = (path.with_name(path.name + suffix) for suffix in PACKED)
+    return path if path.exists() else next((twin for twin in packed if twin.exists()), path)
+
+
+def plain_name(path: Path) -> str:
+    """Return the name of a file without the suffix of its packed form."""
+    return path.stem if path.suffix in PACKED else path.name
+
+
+def unpacked(path: Path) -> bytes:
+    """Return the content of a file, packed or not; raises OSError for one that cannot be read or is not whole."""
+    raw = path.read_bytes()
     try:
-        return json.loads(path.read_bytes())
+        return gzip.decompress(raw) if path.suffix == ".gz" else _unxz(raw) if path.suffix == ".xz" else raw
+    except (EOFError, ValueError, zlib.error) as error:
+        raise OSError(str(error)) from None
+
+
+def _unxz(raw: bytes) -> bytes:
+    """Return the content of an .xz file; raises ValueError for another, or if this build of Python has no lzma."""
+    try:
+        import lzma
+    except ImportError:
+        raise ValueError("this Python has no module lzma; unpack the file with unxz") from None
+    try:
+        return lzma.decompress(raw)
+    except lzma.LZMAError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """Return the JSON value of a file, packed or not; raises UsageError, ending with `remedy`, for another file."""
+    try:
+        return json.loads(unpacked(stored(path)))
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {error.strerror or error}; {remedy}",

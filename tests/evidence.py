@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import re
 import sys
 from collections.abc import Iterable
@@ -15,10 +16,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from opbench.results.files import FILE, PACKED, read_run
+from opbench.records import plain_name, unpacked
+from opbench.results.files import FILE, read_run
 
 ROOT = Path(__file__).parent.parent
-RECORDS = ("network.json", "train.json", "plan.json")
+RECORDS = (FILE, "network.json", "train.json", "plan.json", "selftest.json")
+WINNERS = "winners.json"
+"""Every Python can unpack gzip, and opbench reads this file for each network."""
+COLOURS = 64
 REPORTS = (ROOT / "reports/h100", ROOT / "reports/h200")
 PAGES = (
     "h100/selftest/selftest.html",
@@ -30,9 +35,10 @@ PAGES = (
 """One page of each kind, for readers without opbench."""
 
 
-def unpacked(folders: Iterable[Path] = REPORTS) -> list[Path]:
-    """Results that take eight times what they could."""
-    return sorted(path for folder in folders for path in folder.rglob(FILE))
+def loose(folders: Iterable[Path] = REPORTS) -> list[Path]:
+    """Return the records that take ten times what they could."""
+    names = {WINNERS, *(name + suffix for name in RECORDS for suffix in ("", ".gz"))}
+    return sorted(path for folder in folders for path in folder.rglob("*.*") if path.name in names)
 
 
 def shown() -> set[Path]:
@@ -80,15 +86,27 @@ def uncounted(folder: Path) -> list[str]:
 
 
 def pack_record(path: Path) -> None:
-    """Store a record of a network or a training without spaces, two thirds of its size."""
-    path.write_text(json.dumps(json.loads(path.read_text()), separators=(",", ":"), ensure_ascii=False))
+    """Store the lines of a run, or a record without its spaces, in packed form."""
+    content = unpacked(path)
+    if plain_name(path) == FILE:
+        content = grouped(content.decode()).encode()
+    elif plain_name(path) in RECORDS:
+        content = json.dumps(json.loads(content), separators=(",", ":"), ensure_ascii=False).encode()
+    if path.name == WINNERS:
+        path.with_name(f"{WINNERS}.gz").write_bytes(gzip.compress(content, mtime=0))
+    else:
+        small = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+        path.with_name(f"{plain_name(path)}.xz").write_bytes(small)
+    path.unlink()
 
 
 def pack_picture(path: Path) -> None:
-    """Store a picture with 256 colours, a third of its size: charts have few."""
+    """Store a picture with 64 colours, a quarter of its size: charts have few."""
     with Image.open(path) as picture:
-        if picture.mode != "P":
-            picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        if picture.mode != "P" or picture.getcolors(COLOURS) is None:
+            picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+                path, optimize=True
+            )
 
 
 if __name__ == "__main__":
@@ -97,12 +115,9 @@ if __name__ == "__main__":
             print(case)
         sys.exit()
     chosen = [Path(name) for name in sys.argv[1:]] or REPORTS
-    for path in unpacked(chosen):
-        path.with_name(PACKED).write_bytes(gzip.compress(grouped(path.read_text(encoding="utf-8")).encode(), mtime=0))
-        path.unlink()
+    for path in loose(chosen):
+        pack_record(path)
     for path in redrawn(chosen):
         path.unlink()
-    for path in (path for folder in chosen for name in RECORDS for path in folder.rglob(name)):
-        pack_record(path)
     for path in (path for folder in chosen for path in folder.rglob("*.png")):
         pack_picture(path)

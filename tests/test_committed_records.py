@@ -14,7 +14,7 @@ from opbench.gpu.limits.ceilings import read_ceilings
 from opbench.networks.plan.plan import load_plan
 from opbench.networks.records.network import read_network
 from opbench.networks.records.training import read_training
-from opbench.records import to_json
+from opbench.records import read_json, to_json
 from opbench.report.selftest import read_selftest
 from opbench.results.book import read_book
 from opbench.results.experiment import read_experiments
@@ -52,7 +52,7 @@ def missing(written: object, read: object, place: str = "") -> list[str]:
 
 
 def content(path: Path) -> Any:
-    return json.loads(path.read_text())
+    return read_json(path, "")
 
 
 @pytest.mark.parametrize("path", run_files(REPORTS), ids=named)
@@ -74,22 +74,22 @@ def test_experiments(path: Path) -> None:
     assert missing(written, json.loads(json.dumps([one.to_json() for one in read_experiments(path)]))) == []
 
 
-@pytest.mark.parametrize("path", sorted(REPORTS.rglob("selftest.json")), ids=named)
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("selftest.json*")), ids=named)
 def test_a_selftest(path: Path) -> None:
     assert missing(content(path), read_selftest(path).to_json()) == []
 
 
-@pytest.mark.parametrize("path", sorted(REPORTS.rglob("network.json")), ids=named)
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("network.json*")), ids=named)
 def test_a_network(path: Path) -> None:
     assert missing(content(path), read_network(path).to_json()) == []
 
 
-@pytest.mark.parametrize("path", sorted(REPORTS.rglob("train.json")), ids=named)
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("train.json*")), ids=named)
 def test_a_training(path: Path) -> None:
     assert missing(content(path), read_training(path).to_json()) == []
 
 
-@pytest.mark.parametrize("path", sorted(REPORTS.rglob("plan.json")), ids=named)
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("plan.json*")), ids=named)
 def test_a_plan(path: Path) -> None:
     written = content(path)
     plan = load_plan(path, written["network"], written["gpu"], written["precision"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from functools import cache
@@ -10,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from evidence import PAGES, REPORTS, ROOT, redrawn, shown, unpacked
+from evidence import PAGES, REPORTS, ROOT, loose, redrawn, shown
 from opbench.kernels.folders import Catalog
 from opbench.networks.records.network import is_network, read_network
-from opbench.results.files import PACKED, read_run, run_files
+from opbench.records import read_json
+from opbench.results.files import read_run, run_files
 from opbench.running.suite import read_suite
 
 RUNS = [path for folder in REPORTS for path in run_files(folder)]
 
 
 def test_runs_are_packed_and_what_can_be_drawn_again_is_not_there() -> None:
-    assert (unpacked(), redrawn()) == ([], []), "python tests/evidence.py mends it"
+    assert (loose(), redrawn()) == ([], []), "python tests/evidence.py mends it"
 
 
 def test_what_documents_show_and_lead_to_is_there() -> None:
@@ -40,12 +40,12 @@ def test_every_committed_run_reads_whole(path) -> None:  # type: ignore[no-untyp
 
 @pytest.mark.parametrize(
     "path",
-    sorted(REPORTS[0].rglob("plan.json")),
+    sorted(REPORTS[0].rglob("plan.json*")),
     ids=lambda path: path.parent.relative_to(ROOT / "reports").as_posix(),
 )
 def test_a_plan_was_chosen_from_runs_that_are_there(path: Path) -> None:
     """The committed run that a plan names has the case; runs were repeated since, so their times differ."""
-    choices = json.loads(path.read_text())["choices"].values()
+    choices = read_json(path, "")["choices"].values()
     for folder in {c["source"].removeprefix("run ") for c in choices if c["source"].startswith("run ")}:
         assert measured(folder) >= {c["case"] for c in choices if c["source"] == f"run {folder}"}
 
@@ -55,7 +55,7 @@ def measured(folder: str) -> set[str]:
     """Cases of a committed run that have a time."""
     if is_network(ROOT / folder):
         return {node.case for node in read_network(ROOT / folder).nodes}
-    return {r.case for r in read_run(ROOT / folder / PACKED).results if r.measurement}
+    return {r.case for r in read_run(ROOT / folder).results if r.measurement}
 
 
 def test_the_suites_of_the_evidence_run_every_variant() -> None:

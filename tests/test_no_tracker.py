@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import subprocess
 
 import pytest
 
+from opbench.records import unpacked
 from support.common import ROOT
 
 MENTION = re.compile(
@@ -27,8 +27,7 @@ def text_of(name: str) -> bytes:
     path = ROOT / name
     if not path.is_file() or path.suffix in (".png", ".woff2", ".npz", ".safetensors"):
         return b""
-    content = path.read_bytes()
-    return gzip.decompress(content) if path.suffix == ".gz" else content
+    return unpacked(path)
 
 
 def test_the_pattern_finds_what_it_is_for() -> None:

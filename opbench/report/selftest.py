@@ -11,7 +11,7 @@ from typing import Any
 from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.paths import write_atomically
-from opbench.records import read_record
+from opbench.records import plain_name, read_record, stored
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import align_columns
@@ -42,7 +42,7 @@ def keep_selftest(outcome: Selftest, folder: Path) -> None:
 
 def is_selftest(place: Path) -> bool:
     """Return whether a folder or a file contains a self-test."""
-    return place.name == FILE or (place / FILE).is_file()
+    return plain_name(place) == FILE or stored(place / FILE).is_file()
 
 
 def read_selftest(place: Path) -> Selftest:

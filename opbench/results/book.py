@@ -144,6 +144,12 @@ class Book:
         """Return the content of the file."""
         return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
 
+    def _text(self) -> str:
+        """Return the file's content, an entry a line."""
+        own = self.to_json()
+        entries = ",\n".join(json.dumps(entry) for entry in own.pop("entries"))
+        return f'{json.dumps(own)[:-1]}, "entries": [\n{entries}\n]}}\n'
+
     def save(self, path: Path) -> None:
         """Write the file completely or not at all; raises UsageError if another kind of file has that name."""
         if path.exists():
@@ -152,7 +158,7 @@ class Book:
             except UsageError:
                 raise UsageError(f"{path}: is there and is no book; name another file: --out book.json") from None
         try:
-            paths.write_atomically(path, json.dumps(self.to_json(), indent=1).encode() + b"\n")
+            paths.write_atomically(path, self._text().encode())
         except OSError as error:
             reason = error.strerror or error
             raise EnvironmentFault(

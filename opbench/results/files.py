@@ -9,10 +9,8 @@ Format history of results.jsonl (the first line's "format"):
 from __future__ import annotations
 
 import fcntl
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,7 +22,7 @@ import msgspec
 from opbench.backend.counts import Traffic
 from opbench.errors import EnvironmentFault, Location, OtherVersion, UsageError, writing_remedy
 from opbench.gpu.limits.ceilings import Peaks
-from opbench.records import from_json
+from opbench.records import PACKED, from_json, plain_name, stored, unpacked
 from opbench.results.header import RunDevice, RunHeader
 from opbench.results.result import Result
 from opbench.results.rows import frame
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE = "results.jsonl"
-PACKED = f"{FILE}.gz"
-"""A finished run may be compressed with `gzip results.jsonl`; opbench reads the result and never writes it."""
+"""A finished run may be packed with `xz` or `gzip`; opbench reads it and never writes it."""
 
 
 def make_folder(folder: Path) -> None:
@@ -79,12 +76,12 @@ class RunWriter:
 
     def __init__(self, folder: Path, name: str = FILE) -> None:
         self.path = folder / name
-        if name == FILE and run_file(folder).name == PACKED:
+        if (packed := stored(self.path)).suffix in PACKED:
             raise UsageError(
-                f"{folder / PACKED} is a finished run; choose another --out DIR, "
-                f"or unpack it: gunzip {folder / PACKED}",
+                f"{packed} is a finished run; choose another --out DIR, "
+                f"or unpack it: {'unxz' if packed.suffix == '.xz' else 'gunzip'} {packed}",
                 kind="run-finished",
-                subject=folder / PACKED,
+                subject=packed,
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -147,23 +144,21 @@ def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
 
 
 def run_file(folder: Path) -> Path:
-    """Return the results file of a run's folder: the compressed one if only that exists."""
-    plain, packed = folder / FILE, folder / PACKED
-    return packed if packed.exists() and not plain.exists() else plain
+    """Return the results file of a run's folder: the packed one if only that exists."""
+    return stored(folder / FILE)
 
 
 def run_files(place: Path) -> list[Path]:
     """Return the results files in a folder and below it."""
-    return sorted({run_file(path.parent) for path in place.rglob(f"{FILE}*") if path.name in (FILE, PACKED)})
+    return sorted({run_file(path.parent) for path in place.rglob(f"{FILE}*") if plain_name(path) == FILE})
 
 
 def content(path: Path) -> bytes:
     """Return the uncompressed content of a results file; raises UsageError if it cannot be read."""
     try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.name == PACKED else raw
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
+        return unpacked(path)
+    except OSError as error:
+        reason = error.strerror or error
         raise UsageError(
             f"{path}: cannot be read: {reason}; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
             kind="unreadable",

@@ -8,9 +8,9 @@ from pathlib import Path
 from opbench.gpu.limits.products import product
 from opbench.kernels.operator import Operator
 from opbench.paths import shipped
+from opbench.records import plain_name
 from opbench.results.book import Book, BookEntry, BookTime, read_book
 from opbench.results.files import FILE as RUN_FILE
-from opbench.results.files import PACKED
 
 FILE = "winners.json"
 
@@ -18,7 +18,7 @@ FILE = "winners.json"
 @functools.cache
 def committed_winners() -> Book:
     """Return the entries of all winners files in reports/; raises UsageError for a corrupt file."""
-    books = [read_book(path) for path in sorted(shipped("reports").glob(f"*/{FILE}"))]
+    books = [read_book(path) for path in sorted(shipped("reports").glob(f"*/{FILE}*"))]
     return Book("cold", tuple(entry for book in books for entry in book.entries))
 
 
@@ -36,7 +36,7 @@ def same_model(gpu: str, other: str) -> bool:
 def run_of(time: BookTime) -> str:
     """Return the folder of the run that measured a time, such as "reports/h100/quick"."""
     run = Path(time.run)
-    return (run.parent if run.name in (RUN_FILE, PACKED) else run).as_posix()
+    return (run.parent if plain_name(run) == RUN_FILE else run).as_posix()
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from opbench.networks.records.network import read_network
+from opbench.records import read_json
 from support.builders.runs import relu_run, written
 from support.checks.command_line import refused
 from support.common import ROOT, Cli
@@ -30,7 +31,7 @@ def test_each_node_is_an_event_of_its_own_time_after_the_one_before(cli: Cli, tm
 
 
 def test_a_run_without_times_is_refused(cli: Cli, tmp_path: Path) -> None:
-    record = json.loads((LENET / "network.json").read_text())
+    record = read_json(LENET / "network.json", "")
     for node in record["nodes"]:
         node["kernel_s"] = None
     (tmp_path / "network.json").write_text(json.dumps(record))

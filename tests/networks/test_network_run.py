@@ -12,6 +12,7 @@ import pytest
 import opbench
 from opbench.graph.zoo import lenet
 from opbench.networks.records.network_run import network_run, read_any_run
+from opbench.records import read_json
 from opbench.results.comparison import NotComparable, RunComparison, compare_runs
 from support.builders.network_runs import record as fabricated
 from support.builders.network_runs import typed
@@ -68,7 +69,7 @@ def test_a_node_that_broke_and_a_variant_that_changed_are_said() -> None:
 @pytest.fixture
 def older(tmp_path: Path) -> Path:
     """The folder of a record whose nodes have a median and no samples."""
-    made = json.loads((COMMITTED / "network.json").read_text())
+    made = read_json(COMMITTED / "network.json", "")
     for node in made["nodes"]:
         node["samples_s"] = []
     (tmp_path / "older").mkdir()

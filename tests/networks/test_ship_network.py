@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -19,6 +18,7 @@ from opbench.networks.plan.plan import defaults
 from opbench.networks.ship import network
 from opbench.networks.ship.network import make_program, program_text
 from opbench.networks.ship.shipping_network import ship_network
+from opbench.records import read_json
 from opbench.shipping.choosing import target
 from opbench.shipping.compiling import CompiledText
 from support.builders.shipped import built
@@ -67,7 +67,7 @@ def test_a_shipped_network_gives_what_the_reference_says_for_other_inputs_too(le
 
 def test_the_program_calls_the_planned_variants_in_order_in_planned_memory(lenet: Path) -> None:
     source = (lenet / "lenet.cu").read_text()
-    plan = json.loads(PLAN.read_text())["choices"]
+    plan = read_json(PLAN, "")["choices"]
     main = source.partition("int main(")[2]
     assert re.findall(r"TRY\(layer::(\w+)\(", main) == list(plan)
     for choice in plan.values():

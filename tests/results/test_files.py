@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import lzma
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.errors import EnvironmentFault
-from opbench.records import from_json
-from opbench.results.files import FILE, FORMAT, PACKED, RunWriter, read_lines, read_run, run_files
+from opbench.records import PACKED, from_json, read_json
+from opbench.results.files import FILE, FORMAT, RunWriter, read_lines, read_run, run_files
 from opbench.results.result import Result
 from support.builders.runs import measurement
 from support.checks.errors import refuses, refuses_version, same_messages
@@ -162,24 +163,39 @@ def test_a_folder_that_cannot_be_written_is_told_with_what_would_help(tmp_path: 
     same_messages("unwritable_runs", messages, tmp_path)
 
 
-def test_a_packed_run_reads_as_it_was_and_is_not_written_again(tmp_path: Path) -> None:
-    path = write(tmp_path, result("a"), result("b"))
+PACKERS = {".gz": gzip.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_packed_run_reads_as_it_was_and_is_not_written_again(suffix: str, tmp_path: Path) -> None:
+    path, packed = write(tmp_path, result("a"), result("b")), tmp_path / f"{FILE}{suffix}"
     before = read_run(tmp_path)
-    (tmp_path / PACKED).write_bytes(gzip.compress(path.read_bytes()))
+    packed.write_bytes(PACKERS[suffix](path.read_bytes()))
     path.unlink()
-    assert read_run(tmp_path).results == before.results == read_run(tmp_path / PACKED).results
-    assert run_files(tmp_path) == [tmp_path / PACKED]
-    with refuses("run-finished", PACKED):
+    assert read_run(tmp_path).results == before.results == read_run(packed).results
+    assert run_files(tmp_path) == [packed]
+    with refuses("run-finished", packed.name):
         RunWriter(tmp_path)
     assert not path.exists()
 
 
-def test_a_damaged_packed_run_is_refused_with_its_name(tmp_path: Path) -> None:
-    whole = gzip.compress(write(tmp_path / "run", result()).read_bytes())
-    for broken in (whole[:-9], b"no gzip", whole[:20] + b"\0\0\0\0" + whole[24:]):
-        (tmp_path / PACKED).write_bytes(broken)
-        with refuses("unreadable", PACKED):
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_damaged_packed_run_is_refused_with_its_name(suffix: str, tmp_path: Path) -> None:
+    packed = tmp_path / f"{FILE}{suffix}"
+    whole = PACKERS[suffix](write(tmp_path / "run", result()).read_bytes())
+    for broken in (whole[:-9], b"not packed", whole[:20] + b"\0\0\0\0" + whole[24:]):
+        packed.write_bytes(broken)
+        with refuses("unreadable", packed.name):
             read_run(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_packed_record_is_read_in_place_of_the_plain_one(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"record.json{suffix}").write_bytes(PACKERS[suffix](b'{"a": 1}'))
+    assert read_json(tmp_path / "record.json", "") == read_json(tmp_path / f"record.json{suffix}", "") == {"a": 1}
+    (tmp_path / f"record.json{suffix}").write_bytes(PACKERS[suffix](b'{"a": 1}')[:-2])
+    with refuses("unreadable", "record.json"):
+        read_json(tmp_path / "record.json", "")
 
 
 COMMITTED = run_files(ROOT / "reports")

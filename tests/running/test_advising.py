@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from opbench.gpu.compile.resources import Resources
 from opbench.kernels.folders import Catalog
 from opbench.networks.records.network_run import read_case_run
 from opbench.results.advice import Advised
-from opbench.results.files import read_run
+from opbench.results.files import content, read_run, run_file
 from opbench.running import advising
 from opbench.running.advising import advise_page, advise_run
 from support.needs import needs_nvrtc
@@ -107,9 +106,8 @@ def test_without_machine_code_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_run_without_times_and_counts_is_refused(tmp_path: Path) -> None:
-    with gzip.open(COUNTED / "results.jsonl.gz", "rt") as lines:
-        kept = [line for line in lines if json.loads(line)["type"] != "traffic"]
-    (tmp_path / "results.jsonl").write_text("".join(kept))
+    lines = content(run_file(COUNTED)).splitlines(keepends=True)
+    (tmp_path / "results.jsonl").write_bytes(b"".join(line for line in lines if json.loads(line)["type"] != "traffic"))
     with pytest.raises(UsageError) as caught:
         advise_run(tmp_path, [], Catalog())
     assert (caught.value.kind, caught.value.value) == ("no-times", 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ from opbench.results.experiment import (
     pair_cost,
     read_experiments,
 )
-from opbench.results.files import RunWriter, read_lines, read_run
+from opbench.results.files import RunWriter, content, read_lines, read_run, run_file
 from opbench.running import experiment as room
 from opbench.running.experiment import Assembled, Bench, run_experiments
 from opbench.running.protocol import Open, Started, TimeCubins
@@ -308,7 +307,7 @@ def test_the_cpu_backend_has_no_clock() -> None:
 
 def test_a_run_keeps_its_results_next_to_experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ROOT / "reports/h100/triton"
-    (tmp_path / "results.jsonl").write_bytes(gzip.decompress((source / "results.jsonl.gz").read_bytes()))
+    (tmp_path / "results.jsonl").write_bytes(content(run_file(source)))
     before = read_run(tmp_path)
     writer = RunWriter(tmp_path)
     writer.write("experiment", run(monkeypatch, FakeWorker(), "global-loads", "global-stores").to_json())

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from opbench import units
 from opbench.errors import UsageError
-from opbench.networks.records.network import FILE as NETWORK_FILE
-from opbench.networks.records.network import Record, Times, batch, read_network
-from opbench.networks.records.training import FILE as TRAINING_FILE
+from opbench.networks.records.network import Record, Times, batch, is_network, read_network
 from opbench.networks.records.training import TrainingRecord, is_training, read_training
 from opbench.networks.report import phrases
 from opbench.networks.report.training_comparison import opbench_bytes, step_peers
@@ -37,7 +35,7 @@ TRAININGS_HEAD = (
 
 def network_folders(folder: Path) -> list[Path]:
     """Return the runs of networks and the trainings in a folder of such runs."""
-    return sorted(path.parent for name in (NETWORK_FILE, TRAINING_FILE) for path in folder.glob(f"*/{name}"))
+    return sorted(place for place in folder.glob("*/") if is_network(place) or is_training(place))
 
 
 def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
