@@ -1,12 +1,8 @@
 // /// opbench
-// title     = "all digits are counted in one pass; each pass then reads and writes once, by decoupled look-back"
-// builds_on = "radix_reordered"
 // mechanism = [
 //     "coalesced", "coalesced_stores", "fewer_passes", "fewer_operations", "warp_shuffle", "unrolled",
 //     "shared_memory_tile", "split_k", "vectorised_access",
 // ]
-// tune      = { BLOCK = [512, 256], ITEMS = [12, 16], AHEAD = [16, 32, 4] }
-// where     = ["BLOCK == 512 or ITEMS == 12", "AHEAD == 16 or (BLOCK == 512 and ITEMS == 12)"]
 // requires  = ["n < 268435456"]
 // supports  = { dtype = ["f32", "i32"] }
 // workspace = { keys = "n", sums = "4 * 256 + 4 + 256 * TILES" }
@@ -52,6 +48,19 @@
 // block  = ["BLOCK"]
 // shared = "4 * (TILE + 8 * BLOCK)"
 // args   = ["keys", "out", "sums", "n"]
+// [variant.onesweep]
+// title     = "all digits are counted in one pass; each pass then reads and writes once, by decoupled look-back"
+// builds_on = "radix_reordered"
+// tune      = { BLOCK = [512, 256], ITEMS = [12, 16], AHEAD = [16, 32, 4] }
+// where     = ["BLOCK == 512 or ITEMS == 12", "AHEAD == 16 or (BLOCK == 512 and ITEMS == 12)"]
+// define    = { LATE = "0" }
+//
+// [variant.onesweep_late_look_back]
+// title     = "keys are put in order in shared memory before the look-back, while tiles before publish their sums"
+// builds_on = "onesweep"
+// tune      = { BLOCK = [512, 384], ITEMS = [16, 20, 12], RESIDENT = [2, 3] }
+// where     = ["(BLOCK, ITEMS, RESIDENT) in ((512, 16, 2), (512, 12, 2), (384, 20, 2), (384, 16, 3))"]
+// define    = { LATE = "1", AHEAD = "8" }
 // ///
 //
 // How often a digit occurs does not depend on the order of the keys, so one kernel counts for all passes (Adinets and
@@ -60,12 +69,21 @@
 // over all tiles up to there. State and number are one word, whose upper four bits are 2 * pass + 1 for a tile's own
 // number and 2 * pass + 2 for a sum, so that one array serves all passes. A block takes its tile when it starts: the
 // blocks that it waits for are running. Limit: HBM, 36 bytes per key, and the votes that rank the keys of a warp.
+//
+// In `onesweep_late_look_back` a block publishes its numbers, puts its keys in order in shared memory, and looks back
+// only then: the tiles before have had time to publish their sums, so that it waits less and meets a sum sooner. The
+// compiler may use as many registers as RESIDENT blocks per multiprocessor leave.
 
 constexpr int DIGITS = 256, WARPS = BLOCK / 32;
 constexpr int COUNTING = 512, COPIES = 8;  // threads, and copies of each counter, of the kernel that counts
 constexpr unsigned NUMBER = 0x0fffffffu;   // the bits of a word's number
 typedef unsigned Bits;                     // of an element of any type
 static_assert(BLOCK >= DIGITS, "a thread for each digit");
+#if LATE
+#define BOUNDS __launch_bounds__(BLOCK, RESIDENT)
+#else
+#define BOUNDS __launch_bounds__(BLOCK)
+#endif
 
 // The workspace: counts of all digits, the next tile of each pass, and a word for each tile and digit.
 __device__ __forceinline__ unsigned* counts_of(unsigned* sums, int pass) { return sums + pass * DIGITS; }
@@ -197,8 +215,7 @@ __device__ __forceinline__ unsigned look_back(const unsigned* words, int tile, i
 }
 
 template <int pass>
-__global__ void __launch_bounds__(BLOCK)
-    sort_sweep(const Bits* __restrict__ source, Bits* __restrict__ target, unsigned* sums, int n) {
+__global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restrict__ target, unsigned* sums, int n) {
     // source, target [n]; sums: see above
     extern __shared__ unsigned memory[];
     unsigned* tile_keys = memory;                         // [TILE]
@@ -225,16 +242,18 @@ __global__ void __launch_bounds__(BLOCK)
     __syncthreads();
     const bool has_digit = threadIdx.x < DIGITS;
     int total = 0, before = 0, everywhere = 0;
+    unsigned* word = words_of(sums, tile) + threadIdx.x;
+    const unsigned own = 2 * pass + 1, sum = 2 * pass + 2;
+    const auto add_tiles_before = [&] {
+        before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
+        if (tile != 0) atomicExch(word, sum << 28 | (unsigned)(before + total));
+    };
     if (has_digit) {
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) total += counts[w * DIGITS + threadIdx.x];
-        unsigned* word = words_of(sums, tile) + threadIdx.x;
-        const unsigned own = 2 * pass + 1, sum = 2 * pass + 2;
         atomicExch(word, (tile == 0 ? sum : own) << 28 | (unsigned)total);
         everywhere = counts_of(sums, pass)[threadIdx.x];
-        // At once, because tiles that come later walk over this one until its sum is there.
-        before = look_back(words_of(sums, 0) + threadIdx.x, tile, pass);
-        if (tile != 0) atomicExch(word, sum << 28 | (unsigned)(before + total));
+        if (!LATE) add_tiles_before();  // at once: tiles that come later walk over this one until its sum is there
     }
     const int first = sum_before(total, warp_sums);
     if (has_digit) {
@@ -249,6 +268,7 @@ __global__ void __launch_bounds__(BLOCK)
     const int start = sum_before(everywhere, warp_sums);
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) tile_keys[counts[warp * DIGITS + (keys[k] >> shift & 255)] + ranks[k]] = keys[k];
+    if (LATE && has_digit) add_tiles_before();
     if (has_digit) shifts[threadIdx.x] = start + before - first;
     __syncthreads();
 #pragma unroll
