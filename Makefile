@@ -13,6 +13,8 @@ DRIVER := $(shell nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>
 CAPABILITY := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -n | head -n 1 | tr -d .)
 CUDA := $(shell test "$(DRIVER)" -ge 580 -a "$(CAPABILITY)" -ge 75 2>/dev/null && echo cuda13 || { test "$(DRIVER)" -ge 525 2>/dev/null && echo cuda12; })
 COMPILER := $(shell command -v g++ clang++ >/dev/null || echo compiler)
+# Tests on a GPU compare findings with compute-sanitizer; its wheel is for drivers of CUDA 13.
+SANITIZER := $(and $(filter cuda13,$(CUDA)),sanitizer)
 EMPTY :=
 EXTRAS = $(subst $(EMPTY) $(EMPTY),$(COMMA),$(strip $(1) $(CUDA) $(COMPILER)))
 COMMA := ,
@@ -31,11 +33,11 @@ $(VENV)/.quick: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,test)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,test $(SANITIZER))]'
 	@touch $@ $(VENV)/.quick
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev)]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(call EXTRAS,dev $(SANITIZER))]'
 	@touch $@ $(VENV)/.test $(VENV)/.quick
 
 # The build without CUDA, a tenth of the other's size: where pip looks by itself, else where PyTorch keeps it.
@@ -100,7 +102,8 @@ bench: $(VENV)/.test  ## What opbench itself costs (pytest-benchmark)
 # NAME-BATCH-PRECISION. A network whose record is there is skipped, so the same command resumes; -k goes on after a failure.
 NETWORKS := $(addprefix lenet-,1-f32) $(addprefix alexnet-,1-f32 1-bf16 128-f32 128-bf16) \
 	$(addprefix unet-,1-f32 1-bf16 16-f32 16-tf32 16-bf16) $(addprefix resnet50-,1-bf16 64-bf16) \
-	$(addprefix gpt2-,1-bf16 16-bf16) $(addprefix mobilenetv3-,1-bf16 64-bf16)
+	$(addprefix gpt2-,1-bf16 16-bf16) $(addprefix mobilenetv3-,1-f32 1-bf16 64-bf16) \
+	$(addprefix diffusion-,1-bf16 32-bf16)
 NETWORKS_OUT ?= reports/networks
 NETWORK_LIMIT_S ?= 600
 part = $(word $(1),$(subst -, ,$(2)))
@@ -154,7 +157,10 @@ TRAININGS := lenet-128-f32 lenet-128-bf16 $(LARGE_TRAININGS) unet-1-f32 unet-1-b
 train = $(OPBENCH) net train $(call part,1,$(1)) --batch $(call part,2,$(1)) --precision $(call part,3,$(1)) \
 	--data $(DATA_$(call part,1,$(1))) --steps 20 --out $(@D) \
 	$(if $(filter gpt2,$(call part,1,$(1))),--vocabulary 50304 --optimizer adamw --decay 0.1 --tune)
-evidence-trainings: $(call missing,$(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json))
+evidence-trainings: $(call missing,$(TRAININGS:%=$(EVIDENCE)/trainings/%/train.json)) $(EVIDENCE)/loss-curves/gpt2-4-bf16.json
+
+$(EVIDENCE)/loss-curves/%.json: | $(VENV)/.quick
+	$(BIN)/python tests/loss_curves.py $@ --batch $(call part,2,$*) --precision $(call part,3,$*)
 
 $(EVIDENCE)/trainings/%/train.json: | $(VENV)/.quick
 	$(call train,$*) --compare torch

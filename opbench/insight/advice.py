@@ -72,6 +72,7 @@ class Facts:
     flops_per_byte: float
     """FLOPs per compulsory byte."""
     blocks: int
+    """0 for a case that was not measured: a small problem says nothing about them."""
     waves: float
     """Blocks divided by those that the GPU holds at a time; of the largest kernel, as `blocks`."""
     kernels: int
@@ -594,23 +595,24 @@ def _stream(facts: Facts) -> Iterator[Found]:
             yield REGISTER_TILE, 0.78 if facts.integers < INTEGERS else 0.5, "reuse", "counted", passes
     else:
         yield "unrolled", 0.5, "latency", "measured", f"{facts.over_bound:.1f} times the bound with wide accesses"
-        yield "grid_stride", 0.3, "launches", "measured", f"{facts.blocks} blocks"
 
 
 def _launch(facts: Facts) -> Iterator[Found]:
     """Advise on resources, waves and launches; each is weak evidence compared with what the accesses say."""
     if facts.local_bytes:
         evidence = f"{facts.local_bytes} bytes of local memory a thread: registers spill, or an index is not constant"
-        yield "compile_time_sizes", 0.42, "local memory", "measured", evidence
+        yield "compile_time_sizes", 0.42, "local memory", "compiled", evidence
     if facts.idle_lanes:
         evidence = f"{units.percent(facts.idle_lanes)} of the lanes have no thread, as blocks are no multiple of {WARP}"
-        yield "flat_index", 0.3, "wasted work", "measured", evidence
+        yield "flat_index", 0.3, "wasted work", "counted", evidence
     if facts.occupancy < OCCUPIED and not facts.tensor:
         by = f", limited by {facts.limiter}" if facts.limiter else ""
-        yield "unrolled", 0.51, "occupancy", "measured", f"occupancy is {units.percent(facts.occupancy)}{by}"
+        yield "unrolled", 0.51, "occupancy", "compiled", f"occupancy is {units.percent(facts.occupancy)}{by}"
     if facts.tail > FEW_WAVES:
         evidence = f"{facts.waves:.2f} waves of blocks, so {units.percent(facts.tail)} of the time is a tail"
         yield "persistent", 0.4, "tail", "measured", evidence
+    if facts.blocks and facts.kind == "stream" and facts.width >= WIDE:
+        yield "grid_stride", 0.3, "launches", "measured", f"{facts.blocks} blocks"
     if facts.kernels > 1 and facts.launch_share > LAUNCHES:
         evidence = f"{units.percent(min(1.0, facts.launch_share))} of the time is that of as many empty kernels"
         yield "fused", 0.76, "launches", "measured", evidence

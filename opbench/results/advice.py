@@ -19,9 +19,6 @@ from opbench.kernels.case import Case
 from opbench.records import JSON
 from opbench.results.result import Result
 
-ENOUGH = 10**6
-"""Blocks of a case that is not measured: a small problem says nothing about idle multiprocessors."""
-
 
 @dataclass(frozen=True)
 class Advised:
@@ -193,7 +190,7 @@ def counted_facts(
     needed = case.problem.bytes()
     intensity = case.problem.flops() / needed if needed else 0.0
     found = facts_of(traffic, needed, resources, resources, over_bound, intensity)
-    return replace(found, blocks=ENOUGH, waves=math.inf)
+    return replace(found, blocks=0, waves=math.inf)
 
 
 def shared_modes(axes: Mapping[str, int | str], other: Mapping[str, int | str]) -> int:

@@ -23,6 +23,7 @@ stdio = pytest.importorskip("mcp.client.stdio")
 
 VARIANTS = ROOT / "variants"
 REWRITES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "relu": ("scalar", {"vectorised_access": "vec4"}),
     "add": ("scalar", {"vectorised_access": "vec4"}),
     "avgpool2d": ("flat_divmod", {"vectorised_access": "multi_output"}),
     "concat": ("flat_divmod", {"vectorised_access": "vectorised"}),
@@ -30,7 +31,6 @@ REWRITES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "layout2d": ("flat_divmod", {"shared_memory_transpose": "shared_tile", "vectorised_access": "vectorised"}),
     "matmul": ("coalesced", {"shared_memory_tile": "shared_tile", "register_tile": "register_tile_1d"}),
     "maxpool2d": ("flat_divmod", {"vectorised_access": "multi_output"}),
-    "relu": ("scalar", {"vectorised_access": "vec4"}),
     "softmax": ("thread_per_row", {"coalesced": "block_per_row"}),
     "transpose": (
         "naive_write_strided",

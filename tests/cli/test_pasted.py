@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 import shlex
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,9 @@ from opbench import api
 from opbench.running.targets import case_of
 from support.checks.errors import Refusal, refuses
 from support.common import CATALOG, RELU, WRONG, Cli
+from support.prestarted import Prestarted
 
+Paste = Callable[[str, Path], "subprocess.CompletedProcess[str]"]
 TUNED = WRONG.replace("// launch", '// tune = { BLOCK = [128, 256] }\n// where = ["BLOCK > 0"]\n// launch')
 
 
@@ -31,12 +32,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def paste(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A line as a shell runs it."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(
-        line, shell=True, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+@pytest.fixture
+def paste(prestarted: Prestarted) -> Paste:
+    """Run a line of opbench with the words into which a shell splits it."""
+
+    def run(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        words_of = f"opbench() {{ printf '%s\\0' \"$@\"; }}\n{line}"
+        shell = subprocess.run(["sh", "-c", words_of], cwd=cwd, capture_output=True, text=True, check=True)
+        return prestarted.run("-m", "opbench", *shell.stdout.split("\0")[:-1], cwd=cwd)
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -49,7 +54,7 @@ def paste(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ],
     ids=" ".join,
 )
-def test_every_rerun_line_finds_its_case_wrong_again(cli: Cli, folder: Path, words: list[str]) -> None:
+def test_every_rerun_line_finds_its_case_wrong_again(cli: Cli, paste: Paste, folder: Path, words: list[str]) -> None:
     first = cli("check", "--random", "0", *words, "--case", "*(n=1)", "--case", "*(n=31)")
     shown = re.compile(r"^ += wrong: (?:\d+ of \d+ cases, the first is )?(.*)\n += rerun: (.*)$", re.MULTILINE)
     told = shown.findall(first.stdout)
@@ -66,7 +71,7 @@ def test_every_rerun_line_finds_its_case_wrong_again(cli: Cli, folder: Path, wor
     [["my kernel.cu"], ["tiny.toml", "--variants", "mine"], ["relu", "--variants", "mine"]],
     ids=" ".join,
 )
-def test_the_commands_of_a_page_work(cli: Cli, folder: Path, words: list[str]) -> None:
+def test_the_commands_of_a_page_work(cli: Cli, paste: Paste, folder: Path, words: list[str]) -> None:
     (folder / "tiny.toml").write_text('[[run]]\noperator = "relu"\nproblems = [{ n = 7 }]\nconfigs = "default"\n')
     few = ["--case", "relu/my*" if words[0] == "my kernel.cu" else "relu/scalar*"]
     done = cli("run", *words, "--backend", "cpu", "--out", "out", "--seed", "11", *few)
@@ -100,7 +105,7 @@ def test_two_files_of_one_name_are_refused(cli: Cli, folder: Path) -> None:
     assert done.returncode == 2 and "are both relu/one; rename one, or take one after the other" in done.stderr
 
 
-def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, folder: Path) -> None:
+def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, paste: Paste, folder: Path) -> None:
     (folder / "one.cu").write_text(RELU)
     done = cli("explain", "one.cu", "--case", "(n=1000)")
     assert done.returncode == 0 and done.stdout.startswith("relu/one(n=1000)\n"), done.stderr
@@ -184,7 +189,7 @@ OWN = ["--variants", "my kernels"]
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_each_command_that_a_message_names_works_for_a_file_of_ones_own(
-    cli: Cli, own: Path, words: list[str], kind: str
+    cli: Cli, paste: Paste, own: Path, words: list[str], kind: str
 ) -> None:
     first = cli(*words)
     told = first.stdout + first.stderr

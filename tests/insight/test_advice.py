@@ -52,20 +52,20 @@ def test_the_first_advice_cures_the_only_limit(facts: Facts, mechanism: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "binds", "evidence"),
+    ("changes", "binds", "source", "evidence"),
     [
-        ({"local_bytes": 64}, "local memory", "64 bytes of local memory"),
-        ({"idle_lanes": 0.25}, "wasted work", "25 % of the lanes"),
-        ({"occupancy": 0.25, "limiter": "registers"}, "occupancy", "25 %, limited by registers"),
-        ({"waves": 1.25}, "tail", "1.25 waves of blocks, so 38 % of the time"),
-        ({"kernels": 3, "launch_share": 0.6}, "launches", "60 % of the time"),
-        ({"dram_over": 3.0}, "L2 reuse", "3.00× the compulsory bytes"),
-        ({"stalls": (("barrier", 0.5), ("wait", 0.1))}, "barriers", "50 % of the time on barrier"),
+        ({"local_bytes": 64}, "local memory", "compiled", "64 bytes of local memory"),
+        ({"idle_lanes": 0.25}, "wasted work", "counted", "25 % of the lanes"),
+        ({"occupancy": 0.25, "limiter": "registers"}, "occupancy", "compiled", "25 %, limited by registers"),
+        ({"waves": 1.25}, "tail", "measured", "1.25 waves of blocks, so 38 % of the time"),
+        ({"kernels": 3, "launch_share": 0.6}, "launches", "measured", "60 % of the time"),
+        ({"dram_over": 3.0}, "L2 reuse", "measured", "3.00× the compulsory bytes"),
+        ({"stalls": (("barrier", 0.5), ("wait", 0.1))}, "barriers", "measured", "50 % of the time on barrier"),
     ],
 )
-def test_launch_and_counters_are_evidence(changes: dict[str, object], binds: str, evidence: str) -> None:
+def test_launch_and_counters_are_evidence(changes: dict[str, object], binds: str, source: str, evidence: str) -> None:
     named = [one for one in advise(replace(STREAM, **changes)) if evidence in one.evidence]  # type: ignore[arg-type]
-    assert {(one.binds, one.source) for one in named} == {(binds, "measured")}
+    assert {(one.binds, one.source) for one in named} == {(binds, source)}
     assert not any(evidence in one.evidence for one in advise(STREAM))
 
 
@@ -111,6 +111,11 @@ def test_no_advice_near_the_lower_bound() -> None:
 def test_mechanisms_of_the_header_are_not_advised_again() -> None:
     facts = replace(STREAM, width=4.0)
     assert first(facts, used=("vectorised_access",)) != "vectorised_access"
+
+
+def test_blocks_of_a_case_that_was_not_measured_are_not_named() -> None:
+    assert any("4096 blocks" in one.evidence for one in advise(STREAM))
+    assert not any("blocks" in one.evidence for one in advise(replace(STREAM, blocks=0, waves=math.inf)))
 
 
 def test_a_kernel_that_has_every_mechanism_is_to_be_tuned() -> None:

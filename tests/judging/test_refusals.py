@@ -21,16 +21,18 @@ CPU = sorted((CHEATS / "judge").glob("*.cu"))
 TIME = [path for path in sorted((CHEATS / "time").glob("*.cu")) if "\n// refused: " in path.read_text()]
 SIGNS = [path for path in sorted((CHEATS / "time").glob("*.cu")) if "\n// sign: " in path.read_text()]
 HONEST = [*sorted((CHEATS / "time" / "honest").glob("*.cu")), *sorted((CHEATS / "slow").glob("*.cu"))]
-VARIANTS_A_DAY = 2
+VARIANTS_A_DAY = 1
 MOST_CONFIGS = 24
 """Variants with more configs take minutes; tests/test_variants.py checks them."""
 
 
 @pytest.mark.parametrize("path", [*CPU, *TIME], ids=lambda p: p.stem)
 def test_a_cheat_is_refused_with_its_code(path: Path) -> None:
-    document = judge([path], OPTIONS)
+    codes = said(path, "refused").split("|")
+    # A kernel that never ends takes all of its limit.
+    document = judge([path], replace(OPTIONS, time_limit_s=5.0) if codes == ["time-limit"] else OPTIONS)
     assert document.overall == "refused", document.reason
-    assert document.code in said(path, "refused").split("|"), document.reason
+    assert document.code in codes, document.reason
     assert document.next_step.sentence
 
 

@@ -110,7 +110,6 @@ def test_a_data_set_that_no_memory_holds_is_refused_before_it_is_made() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "lenet --data digits --batch 2",
         "unet --data textures:8 --batch 2 --size 16 --base 2 --levels 1",
         "gpt2 --data text --batch 2 --tokens 16 --layers 1 --heads 1 --width 8 --vocabulary 256",
     ],

@@ -24,3 +24,13 @@ def test_both_curves_of_a_small_gpt2_are_the_same(tmp_path: Path) -> None:
     losses = json.loads((tmp_path / "curves.json").read_text())["losses"]
     assert len(losses["opbench"]) == 3 and losses["opbench"][2] < losses["opbench"][0]
     np.testing.assert_allclose(losses["opbench"], losses["PyTorch"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", CURVES, ids=lambda path: path.stem)
+def test_the_losses_of_300_steps_on_a_gpu_are_those_of_pytorch(path: Path) -> None:
+    record = json.loads(path.read_text())
+    one, other = (np.array(record["losses"][name]) for name in ("opbench", "PyTorch"))
+    assert len(one) == len(other) == 300 and "H100" in record["gpu"]
+    assert one[-1] < 0.3 * one[0], "it learns"
+    assert np.abs(one / other - 1).max() <= 0.01, "at each step"
+    assert abs(one[-1] / other[-1] - 1) <= 0.001

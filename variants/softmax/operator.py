@@ -52,8 +52,9 @@ class Softmax(Operator):
         """Return the gradient from the probabilities alone, as x is not needed again; None for their logarithms."""
         if self.log == "yes":
             return None
+        axes = {name: value for name, value in self.axes.items() if name != "log"}
         tensors = {"out": "out", "dout": "d.out"}
-        return [Gradient("softmax_backward", self.axes, tensors, {"dx": "d.x"})] if wanted else []
+        return [Gradient("softmax_backward", axes, tensors, {"dx": "d.x"})] if wanted else []
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Seeded normals, every second row so far below 0 that only differences from its maximum have exponentials."""
