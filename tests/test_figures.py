@@ -20,7 +20,7 @@ from opbench.results.rows import rows
 FIGURE = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)? (?:ns|µs|ms|[GT]B/s|[GT]FLOP/s)(?![\w/])|(?<![\w.])\d[\d.]*×")
 NUMBER = re.compile(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?: ?(ns|us|µs|ms|[GT]B/s|[GT]FLOP/s|×)(?![\w/])|(?![\w.]))")
 SCALES = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "G": 1e9, "T": 1e12, "×": 1.0}
-GENERATED = re.compile(r"<!-- (\w+): written by opbench ladder -->.*?<!-- /\1 -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (\w+)(: written by opbench ladder)? -->.*?<!-- (/|end of )\1 -->", re.DOTALL)
 """`opbench ladder --check` compares these with the runs."""
 CODE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 """The tests of the pages run these."""
