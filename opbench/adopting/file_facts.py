@@ -73,7 +73,7 @@ class FileFacts:
 
     @cached_property
     def constants(self) -> dict[str, Sequence[Token]]:
-        """The names that have a value outside of functions."""
+        """The names that are defined outside of functions."""
         return global_definitions(self.declarations)
 
     @cached_property

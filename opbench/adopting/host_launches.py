@@ -128,7 +128,7 @@ def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
 
 
 def launches_of(everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]]) -> list[HostLaunch]:
-    """Every launch of a file, in order; `constants` are the names that have a value outside of functions."""
+    """Every launch of a file, in order; `constants` are the names that are defined outside of functions."""
     found = []
     for one in everything:
         if one.kind == "function" and not one.is_device:

@@ -219,7 +219,7 @@ def program_of(
 ) -> HostProgram:
     """The file's host side from `main`, or from the first function that launches; empty where nothing launches.
 
-    `constants` are the names that have a value outside of functions. `in_order` writes out the turns of counted loops
+    `constants` are the names that are defined outside of functions. `in_order` writes out the turns of counted loops
     that launch, takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
     """
     functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}

@@ -228,7 +228,7 @@ class _Writer:
             return
 
     def _geometry(self, launch: HostLaunch) -> tuple[list[str], list[str], str]:
-        """Grid, block and shared bytes as the header has them."""
+        """Return the grid, the block and the bytes of shared memory, written as in a kernel's header."""
         grid, block = (self._sides(number, given) for number, given in enumerate(launch.configuration[:2]))
         shared = ""
         if len(launch.configuration) > 2:

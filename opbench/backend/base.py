@@ -126,7 +126,7 @@ class Backend(Protocol):
         """Compile if necessary, and load."""
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """Return a new poisoned buffer; `dtype` is f32, f16, bf16, i32, …; raise EnvironmentFault without memory."""
+        """Return a new poisoned buffer; `dtype` is f32, f16, bf16, i32, …; EnvironmentFault if memory is out."""
 
     def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
         """Return a tensor in the memory of a buffer, at an offset in bytes, between the buffer's guard bands."""

@@ -112,7 +112,7 @@ def measure_cases(
 def relaunch_cases(
     session: Session, cases: Sequence[Case], on_start: Callable[[str], None] = lambda name: None
 ) -> MeasureResult:
-    """Launch right cases of one problem under the rules of `measure_cases`, on a backend without a clock.
+    """Launch cases with right results again under the rules of `measure_cases`, on a backend that times nothing.
 
     The result has no measurements. Findings of the backend in these launches make a case wrong.
     """

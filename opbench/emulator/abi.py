@@ -324,5 +324,6 @@ def require_same_numbers(library: ctypes.CDLL) -> None:
     raise EnvironmentFault(
         "the cpu backend's runtime and its Python part disagree: "
         + "; ".join(f"{name} is {compiled.get(name)} in C++, {expected.get(name)} in Python" for name in differing[:5])
-        + f" ({len(differing)} in all); make opbench/emulator/abi.py and runtime/*.hpp equal, or install opbench again"
+        + f" ({len(differing)} differences in all); install opbench again, or, after a change of one, "
+        + "make opbench/emulator/abi.py and runtime/*.hpp agree"
     )

@@ -97,7 +97,7 @@ class Event:
 
     @property
     def other_words(self) -> str:
-        """The line of the other access, such as "line 12"."""
+        """The line of the second access of a conflict, such as "line 12"."""
         return words_of(self.other)
 
     def there(self, message: str) -> tuple[Related, ...]:

@@ -146,8 +146,8 @@ class Builder:
         rows, width = self._require_rows(name, "attention", qkv)
         if rows % batch or width % (3 * heads):
             raise UsageError(
-                f"{name}: '{qkv.name}' {qkv.shape} must have a multiple of batch={batch} rows and of 3 x heads={heads} "
-                "columns",
+                f"{name}: '{qkv.name}' has the shape {qkv.shape}; its rows must be a multiple of "
+                f"batch={batch}, its columns of 3 x heads={3 * heads}",
                 kind="other-shape",
                 subject=name,
                 value=qkv.shape,

@@ -261,7 +261,7 @@ class _Draft:
         return name
 
     def available(self, image: str, layout: str) -> str:
-        """Return an image in a layout; convert it on the first call if necessary."""
+        """Return the name of an image in this layout; the first call adds the node that converts it."""
         if of := self.graph.values[image].of:
             self.nchw(of)
         place, name = self.placed.get(image, "nchw"), self.named(image, layout)

@@ -92,7 +92,7 @@ class _Split:
         return Node("advance", "advance", problem, {"count": MICRO}, {"new_count": MICRO_NEXT})
 
     def _average_statistics(self) -> Node | None:
-        """Move running statistics into one arena, and return the node that averages those of the micro-batches."""
+        """Put the running statistics of all micro-batches into one buffer; return the node that averages them."""
         names = [name for name, _ in self.training.statistics.values()]
         if not names:
             return None

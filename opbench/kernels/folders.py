@@ -269,7 +269,7 @@ def load_module(path: Path, name: str) -> ModuleType:
     """Import one Python file by path; raise UsageError with file and line for an error in it."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: is not a valid Python file")
+        raise UsageError(f"{path}: Python cannot import this file; name a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -90,7 +90,7 @@ def cells_of(text: str) -> set[ProblemVariant]:
 
 
 def _lost(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
-    """Return the rows that only the old text has, unless another problem of these runs replaced their problem."""
+    """Return the rows of the old text that the new one lacks, except those of problems that these runs replace."""
     shown = cells_of(new)
     problems = {problem for problem, _ in shown}
     return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}

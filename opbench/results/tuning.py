@@ -203,7 +203,7 @@ def ranked_finals(tuning: Tuning, run: Run | None) -> list[Final]:
 
 
 def fastest(run: Run | None) -> list[Result]:
-    """Return the right cases of the finals, the fastest first."""
+    """Return the cases of the final measurement whose results are right, the fastest first."""
     timed = [(r.measurement.median_s, r) for r in run.results if r.status == "right" and r.measurement] if run else []
     return [r for _, r in sorted(timed, key=lambda pair: pair[0])]
 

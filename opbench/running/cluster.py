@@ -284,7 +284,7 @@ class _WorkerPool:
 
 
 def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, place: str, device: str) -> Mapping[str, str]:
-    """Run a problem in a Dask worker; a message is sent only after the one before it has arrived."""
+    """Run a problem in a Dask worker and send its messages to the client, each after the last one arrived."""
     from distributed import Queue
 
     outbox = Queue(order.run)

@@ -216,7 +216,7 @@ class Server:
             )
 
     def relaunch(self, request: Relaunch, notify: Notify) -> MeasureResult:
-        """Launch right cases of one problem again and again, without a clock."""
+        """Launch the cases of one problem whose results are right again and again, without timing them."""
         with phase_range("measure"):
             cases = [unpack(self.catalog, packed) for packed in request.cases]
             return relaunch_cases(self.session, cases, lambda name: notify(Started(name)))

@@ -30,7 +30,7 @@ SIZES = (64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 @dataclass(frozen=True)
 class ReferenceTimer:
-    """A clock that is no part of opbench, for the same cells."""
+    """A timer that is no part of opbench; it times the same cases, so that opbench's times can be compared."""
 
     name: str
     what: str

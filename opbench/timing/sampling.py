@@ -252,7 +252,7 @@ def _warnings(
     """Return the warnings about a finished callable."""
     samples = contender.samples
     throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
-    slow = bool(contender.throttled) or any(map(guard.below, contender.clocks))
+    slow = bool(contender.throttled) or any(map(guard.is_throttled, contender.clocks))
     odd = {
         Warn.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
         Warn.TOO_SHORT: stats.median(samples) < SHORT * floor_s,

@@ -77,9 +77,9 @@ class ThrottleGuard:
     def throttled(self, clock_hz: float | None) -> bool:
         """Return whether a sample at this clock does not count; always False once the total waiting time is spent."""
         self.note(clock_hz)
-        return self.below(clock_hz) and self.waited_s < WAITED_S
+        return self.is_throttled(clock_hz) and self.waited_s < WAITED_S
 
-    def below(self, clock_hz: float | None) -> bool:
+    def is_throttled(self, clock_hz: float | None) -> bool:
         """Return whether this clock is throttled."""
         return bool(clock_hz) and (clock_hz or 0.0) < THROTTLED_SHARE * self.highest_hz
 

@@ -238,7 +238,9 @@ def _listing(cubin: bytes) -> str:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentFault(f"nvdisasm: {error}") from None
     if done.returncode:
-        raise EnvironmentFault(f"nvdisasm: {done.stderr.decode(errors='replace').strip()[:200]}")
+        raise EnvironmentFault(
+            f"nvdisasm failed with exit code {done.returncode}: {done.stderr.decode(errors='replace').strip()[:200]}"
+        )
     paths.write_atomically(kept, done.stdout)
     return done.stdout.decode("utf-8", errors="replace")
 

@@ -128,7 +128,7 @@ def convert_layouts(
             words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
             return laid, replace(rewrite, notes=(*rewrite.notes, words))
     else:
-        raise UsageError(f"--layout {options.layout} is not allowed; auto, nchw or nhwc")
+        raise UsageError(f"--layout {options.layout} is not allowed; choose auto, nchw or nhwc")
     return _in_layouts(graph, chosen)
 
 

@@ -169,7 +169,7 @@ class CpuRunner:
             self._program = place.backend.load(case.request())
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Compute the outputs from the inputs, all dense and in the problem's order; return when they are ready."""
+        """Compute the outputs and wait for them; inputs and outputs are contiguous, in the problem's order."""
         scratch = [torch.empty(t.nbytes, dtype=torch.uint8) for t in self._workspaces]
         buffers = {
             ours.name: self._backend.on_array(ours, _memory(given))
