@@ -370,7 +370,9 @@ def test_shipped_kernels_lose_one_class_only(variant: Variant) -> None:
     for cost in counted(found).classes:
         assert cost.reason != "not-assembled", cost.detail
         if cost.reason or not cost.changes:
-            assert cost.reason in {one.reason for one in cost.kept} or cost.name == BANK_CONFLICTS
+            # As many stores as were left out stand for the exclusive-or at the ends, if there were few.
+            few_stores = cost.name == GLOBAL_STORES and not cost.reason and cost.instructions <= 4
+            assert cost.reason in {one.reason for one in cost.kept} or cost.name == BANK_CONFLICTS or few_stores
             continue
         assert sum(cost.lines.values()) == cost.instructions
         for change in cost.changes:

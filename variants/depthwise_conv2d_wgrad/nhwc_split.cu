@@ -38,11 +38,14 @@
 // block adds the sums of its DOWN rows of threads in shared memory, one filter position at a time. The second kernel adds
 // the parts in their order, so that the bits do not depend on timing. Limit: r * s vectors of the image for each of
 // dout, nearly all from the L1 cache.
-#include <opbench/vectors.cuh>
-using namespace opbench;
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
 
-typedef Element<BF16> T;
-typedef Packed<T, LANES> Pack;
+struct __align__(sizeof(T) * LANES) Pack { T lane[LANES]; };
 constexpr int SUMS = R * S + BIAS;
 
 extern "C" __global__ void __launch_bounds__(8 * DOWN)
@@ -69,11 +72,11 @@ extern "C" __global__ void __launch_bounds__(8 * DOWN)
                     const Pack value = image[(size_t)((number * h + row) * w + column) * vectors + vector];
 #pragma unroll
                     for (int lane = 0; lane < LANES; ++lane)
-                        sums[i * S + j][lane] += lane_of<T>(gradient, lane) * lane_of<T>(value, lane);
+                        sums[i * S + j][lane] += (float)gradient.lane[lane] * (float)value.lane[lane];
                 }
             }
 #pragma unroll
-            for (int lane = 0; BIAS && lane < LANES; ++lane) sums[SUMS - 1][lane] += lane_of<T>(gradient, lane);
+            for (int lane = 0; BIAS && lane < LANES; ++lane) sums[SUMS - 1][lane] += (float)gradient.lane[lane];
         }
     }
 #pragma unroll

@@ -1,5 +1,5 @@
 // /// opbench
-// title     = "nhwc: vectors of channels, the pixels of an image in up to SPLIT parts, added in order by a second kernel"
+// title     = "nhwc: vectors of channels, the pixels of an image in up to SPLIT parts, added by a second kernel"
 // builds_on = "warp_per_plane"
 // mechanism = [
 //     "coalesced", "vectorised_access", "block_reduction", "fewer_barriers", "warp_shuffle", "compile_time_sizes",
@@ -53,11 +53,14 @@
 // Eight vectors of channels lie together in a pixel, and the blocks share the pixels of an image, so that one image
 // fills the GPU, too. The rows of a block meet in shared memory and the parts in the second kernel, both in a fixed
 // order. Limit: x and dout are read twice, the second time partly from the L2 cache.
-#include <opbench/vectors.cuh>
-using namespace opbench;
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#else
+typedef float T;
+#endif
 
-typedef Element<BF16> T;
-typedef Packed<T, LANES> Pack;
+struct __align__(sizeof(T) * LANES) Pack { T lane[LANES]; };
 constexpr int CHANNELS = PACKS * LANES;
 
 #if SILU
@@ -96,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
                 const int channel = pack * LANES + lane;
-                const float xhat = (lane_of<T>(value, lane) - centre) * scale;
-                const float dy = before(lane_of<T>(gradient, lane), xhat, weight[channel], BIAS_OF(channel));
+                const float xhat = ((float)value.lane[lane] - centre) * scale;
+                const float dy = before((float)gradient.lane[lane], xhat, weight[channel], BIAS_OF(channel));
                 sums[lane] += dy;
                 sums[LANES + lane] += dy * xhat;
             }
@@ -163,13 +166,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const float centre = mean[group], scale = rstd[group];
     const float level = means[group], tilt = means[batch * GROUPS + group];
     const Pack value = x[at], gradient = dout[at];
-    Vector<T, LANES> result;
+    Pack result;
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
         const int channel = pack * LANES + lane;
-        const float xhat = (lane_of<T>(value, lane) - centre) * scale, factor = weight[channel];
-        const float g = before(lane_of<T>(gradient, lane), xhat, factor, BIAS_OF(channel)) * factor;
-        result.lane(lane) = (T)(scale * (g - level - xhat * tilt));
+        const float xhat = ((float)value.lane[lane] - centre) * scale, factor = weight[channel];
+        const float g = before((float)gradient.lane[lane], xhat, factor, BIAS_OF(channel)) * factor;
+        result.lane[lane] = (T)(scale * (g - level - xhat * tilt));
     }
-    dx[at] = result.raw;
+    dx[at] = result;
 }
