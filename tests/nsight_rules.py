@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from opbench.nvtx import case_range, safe_name
+from opbench.records import read_json, unpacked
 
 FILE = Path(__file__).parent.parent / "reports/h100/nsight-rules/rules.json.gz"
 IGNORED = "MemoryL2Compression"
@@ -133,18 +134,17 @@ def suggestions_of(rows: Iterable[Mapping[str, str]]) -> dict[str, list[Suggesti
 
 def read(cases: Sequence[str]) -> dict[str, list[Suggestion]]:
     """Return the committed suggestions of those cases that Nsight Compute has measured."""
-    with gzip.open(FILE, "rt") as stream:
-        stored = json.load(stream)
+    stored = read_json(FILE, "")
     return {case: [Suggestion(**one) for one in stored[safe_name(case)]] for case in cases if safe_name(case) in stored}
 
 
 def add(paths: Sequence[Path]) -> None:
     """Add the suggestions of Nsight Compute's pages of details to the committed file."""
-    stored = json.loads(gzip.decompress(FILE.read_bytes())) if FILE.exists() else {}
+    stored = read_json(FILE, "") if FILE.exists() else {}
     for path in paths:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
-            rows = csv.DictReader(line for line in stream if line.startswith('"'))
-            stored |= {name: [asdict(one) for one in several] for name, several in suggestions_of(rows).items()}
+        lines = unpacked(path).decode().splitlines(keepends=True)
+        rows = csv.DictReader(line for line in lines if line.startswith('"'))
+        stored |= {name: [asdict(one) for one in several] for name, several in suggestions_of(rows).items()}
     FILE.parent.mkdir(parents=True, exist_ok=True)
     FILE.write_bytes(gzip.compress(json.dumps(stored, indent=0, sort_keys=True).encode(), mtime=0))
 

@@ -23,7 +23,7 @@ from support.prestarted import Prestarted
 BLOCK = re.compile(r'^```([\w+]+)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 SHELL = re.compile(r"[|&;<>$`\n]")
-"""What a shell would do more than split a command into words."""
+"""Signs that a command needs a shell, as it does more than list words."""
 EXAMPLES = ROOT / "examples"
 
 

@@ -190,6 +190,7 @@ def advise_page(
             if task.done() and task.exception() is None:
                 found[case] = task.result()
     finally:
+        # Until Python 3.14 a pool has no public way to end workers, and one may hang in a kernel.
         for process in list(pool._processes.values()):
             process.kill()
         pool.shutdown(cancel_futures=True)

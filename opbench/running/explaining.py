@@ -51,7 +51,7 @@ class Explained:
     explanation: Explanation
     traffic: Traffic
     advised: Advised
-    """What to change first, from the same counts."""
+    """The advice on the case, from the same counts, the strongest first."""
     without_operator: bool = False
     """Whether the launches of the file's host code were explained, because no operator fits."""
 
