@@ -85,7 +85,7 @@ OWN = (
     Code(
         "special-inputs",
         "right",
-        "The result is wrong on special inputs only",
+        "The result is wrong on special inputs",
         "Handle ties, zeros, infinities, subnormal and large numbers as the operator's reference does.",
     ),
     Code(

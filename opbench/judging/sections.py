@@ -52,8 +52,11 @@ from opbench.source.precision import UNIT_ROUNDOFF
 ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
 
 
-FIRST, LAST = ("keeps-state",), ("whole-numbers", "special-inputs", "old-output")
-"""Codes that explain the other ones of their section, and codes that matter only without other ones."""
+FIRST, LAST = ("keeps-state",), ("special-inputs", "whole-numbers", "old-output")
+"""Codes that explain the other ones of their section, and codes that matter only without other ones.
+
+Special inputs precede whole numbers: the small whole numbers of a tiny problem may be all 0 or all equal.
+"""
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
