@@ -43,6 +43,7 @@ __all__ = [
     "torch_tensor",
     "torch_tensors",
     "train",
+    "vector_width",
 ]
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         magnitude_of_rounded,
         rounded,
         to_storage,
+        vector_width,
     )
     from opbench.kernels.torch_library import nchw_view, torch_launch, torch_tensor, torch_tensors
     from opbench.networks.api import figures, load, read_run, train
@@ -105,6 +107,7 @@ _HOMES = {
     "torch_tensor": "opbench.kernels.torch_library",
     "torch_tensors": "opbench.kernels.torch_library",
     "train": "opbench.networks.api",
+    "vector_width": "opbench.kernels.tensors",
 }
 
 

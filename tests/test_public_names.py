@@ -14,7 +14,7 @@ from support.common import ROOT
 NAMES = {
     "read_run", "run", "check", "figures", "load", "train", "TrainOptions", "RunOptions", "CheckOptions",
     "Operator", "Tensor", "Tolerance", "Arrays", "UNIT_ROUNDOFF", "from_storage", "to_storage", "UsageError",
-    "rounded", "magnitude_of_rounded", "matrix_product", "by_pieces",
+    "rounded", "magnitude_of_rounded", "matrix_product", "by_pieces", "vector_width",
     "torch_tensor", "torch_tensors", "torch_launch", "nchw_view",
     "Gradient", "passed_on",
     "Builder", "Network", "network", "plan", "PlannedNetwork", "from_torch", "from_onnx",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opbench.errors import UsageError, unknown
 from opbench.kernels.arrays import FLOAT8, by_pieces, from_bf16, from_float8, to_bf16, to_float8
 
 Arrays = dict[str, np.ndarray]
@@ -69,6 +70,21 @@ class Tolerance:
     def exact(self) -> bool:
         """Return whether results must equal the reference bit for bit."""
         return self.elementwise == 0 and self.norm == 0
+
+
+VECTOR_BYTES = 16
+"""Bytes of the widest load or store of one thread, such as a `float4`."""
+
+
+def vector_width(dtype: str, *sizes: int) -> int:
+    """Return the elements of the longest vector of at most 16 bytes that divides every size.
+
+    Example: `vector_width("bf16", 24)` is 8, `vector_width("bf16", 24, 12)` is 4, and `vector_width("f32", 5)` is 1.
+    Without a size it is the number of elements in 16 bytes. Raises UsageError for an unknown dtype.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(unknown("dtype", dtype, DTYPES, where="vector_width"))
+    return math.gcd(VECTOR_BYTES // DTYPES[dtype].itemsize, *sizes)  # the first number is a power of two
 
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:

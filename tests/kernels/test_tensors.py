@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from opbench.kernels.tensors import from_storage, to_storage
+from opbench.kernels.tensors import DTYPES, from_storage, to_storage, vector_width
+from support.checks.errors import refuses_name
 
 KINDS = {"e4m3": (4, 3, 0x7E), "e5m2": (5, 2, 0x7B)}
 """Bits of the exponent and of the fraction, and the bits of the largest number."""
@@ -52,3 +53,16 @@ def test_numbers_beyond_the_largest_float_of_8_bits_become_the_largest(kind: str
     assert stored.tolist()[:3] == [largest, largest + 128, largest]
     assert np.isnan(from_storage(stored[3:4], kind)).all()
     assert stored[4] == 128
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_width_of_a_vector_is_the_largest_that_divides_every_size(dtype: str) -> None:
+    size = DTYPES[dtype].itemsize
+    for sizes in ((), (1,), (5,), (12,), (24, 6), (48, 32), (1024,)):
+        widths = [width for width in (1, 2, 4, 8, 16) if width * size <= 16 and all(s % width == 0 for s in sizes)]
+        assert vector_width(dtype, *sizes) == widths[-1]
+
+
+def test_the_width_of_a_vector_needs_a_known_dtype() -> None:
+    with refuses_name("dtype", "f42"):
+        vector_width("f42", 8)

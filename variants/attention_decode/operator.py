@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError
+from opbench import Arrays, Operator, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,7 @@ class AttentionDecode(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.depth % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.depth)
 
     def sorted_lengths(self) -> list[int]:
         """Return the tokens of each sequence, the shortest first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, UsageError
+from opbench import Gradient, Operator, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,7 @@ class AvgPool2d(Operator):
     @property
     def packs(self) -> int:
         """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.c % lanes:
-            lanes //= 2
-        return self.c // lanes
+        return self.c // vector_width(self.dtype, self.c)
 
     @property
     def inputs(self) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Operator, from_storage, to_storage
+from opbench import Arrays, Operator, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,7 @@ class BatchNorm2d(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a plane (nchw) or a pixel (nhwc)."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while (self.h * self.w if self.layout == "nchw" else self.c) % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.h * self.w if self.layout == "nchw" else self.c)
 
     @property
     def inputs(self) -> Mapping[str, str]:

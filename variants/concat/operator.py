@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,7 @@ class Concat(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides both runs."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.run1 % lanes or self.run2 % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.run1, self.run2)
 
     @property
     def inputs(self) -> Mapping[str, str]:

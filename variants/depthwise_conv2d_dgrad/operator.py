@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Operator, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,7 @@ class DepthwiseConv2dDgrad(Operator):
     @property
     def lanes(self) -> int:
         """Return the channels of the longest vector of up to 16 bytes that divides the channels."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.c % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.c)
 
     @property
     def inputs(self) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError
+from opbench import Arrays, Operator, Tolerance, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class DepthwiseConv2dWgrad(Operator):
     @property
     def lanes(self) -> int:
         """Return the channels of a thread: a vector of up to 16 bytes that divides the channels, of 80 sums at most."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.c % lanes or (lanes > 1 and lanes * self.r * self.s > 80):
+        lanes = vector_width(self.dtype, self.c)
+        while lanes > 1 and lanes * self.r * self.s > 80:
             lanes //= 2
         return lanes
 

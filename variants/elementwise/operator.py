@@ -20,6 +20,7 @@ from opbench import (
     from_storage,
     passed_on,
     to_storage,
+    vector_width,
 )
 
 DEGREES = {"add": 1, "sub": 1, "mul": 2, "div": 0, "add_relu": 1, "abs": 1, "leaky_relu": 1}
@@ -306,13 +307,11 @@ class Elementwise(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that does not cross what b is broadcast along."""
-        lanes = 8 if self.dtype == "bf16" else 4
         if self.broadcast in ("none", "scalar"):
-            return lanes  # the last elements are treated one by one
-        run = self.channels if self.broadcast == "channel" and self.inner == 1 else self.inner
-        while run % lanes:
-            lanes //= 2
-        return lanes
+            return vector_width(self.dtype)  # the last elements are processed one by one
+        return vector_width(
+            self.dtype, self.channels if self.broadcast == "channel" and self.inner == 1 else self.inner
+        )
 
     def flops(self) -> int:
         """Return one FLOP per element; an activation counts eight per result: exponential, quotient, sums, products."""

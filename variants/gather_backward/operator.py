@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance
+from opbench import Arrays, Operator, Tolerance, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,7 @@ class GatherBackward(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row of dbatch."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.features % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.features)
 
     def tensor_dtype(self, name: str) -> str:
         """Return int32 for indices and float32 for the sums."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, from_storage, to_storage
+from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,7 @@ class GroupNorm(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes in a plane (nchw) or a group's pixel (nhwc)."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while (self.pixels if self.layout == "nchw" else self.width) % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.pixels if self.layout == "nchw" else self.width)
 
     def validate(self) -> None:
         """Refuse groups that do not divide the channels."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage
+from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +54,7 @@ class GroupNormBackward(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a group's channels."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.width % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.width)
 
     def validate(self) -> None:
         """Refuse groups that do not divide the channels."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, Tolerance, from_storage, passed_on, rounded, to_storage
+from opbench import Arrays, Gradient, Operator, Tolerance, from_storage, passed_on, rounded, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +47,7 @@ class LayerNorm(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.cols % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.cols)
 
     def tensor_dtype(self, name: str) -> str:
         """Return float32 for all but the rows themselves."""

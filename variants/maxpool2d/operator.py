@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, Tolerance, UsageError
+from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, vector_width
 
 NONE = 255
 """The position in a window of nothing but NaN and -infinity."""
@@ -56,10 +56,7 @@ class MaxPool2d(Operator):
     @property
     def packs(self) -> int:
         """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.c % lanes:
-            lanes //= 2
-        return self.c // lanes
+        return self.c // vector_width(self.dtype, self.c)
 
     @property
     def inputs(self) -> Mapping[str, str]:

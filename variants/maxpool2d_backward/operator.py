@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage
+from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
 
 NONE = 255
 """The position of a window without a largest element."""
@@ -60,10 +60,7 @@ class MaxPool2dBackward(Operator):
     @property
     def packs(self) -> int:
         """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.c % lanes:
-            lanes //= 2
-        return self.c // lanes
+        return self.c // vector_width(self.dtype, self.c)
 
     @property
     def inputs(self) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Operator
+from opbench import Operator, vector_width
 
 NORMS = {
     "l1": lambda x, epsilon: abs(x).sum(axis=1),
@@ -44,10 +44,7 @@ class Normalize(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row (inner = 1) or `inner`."""
-        lanes, run = 8 if self.dtype == "bf16" else 4, self.axis if self.inner == 1 else self.inner
-        while run % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.axis if self.inner == 1 else self.inner)
 
     def flops(self) -> int:
         """Return three FLOPs per element: a size or square, its sum, and a product."""

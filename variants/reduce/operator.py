@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Gradient, Operator, Tolerance, from_storage, to_storage
+from opbench import UNIT_ROUNDOFF, Arrays, Gradient, Operator, Tolerance, from_storage, to_storage, vector_width
 
 REDUCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "sum": lambda x: x.sum(axis=1),
@@ -59,10 +59,7 @@ class Reduce(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row (inner = 1) or `inner`."""
-        lanes, run = 8 if self.dtype == "bf16" else 4, self.axis if self.inner == 1 else self.inner
-        while run % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.axis if self.inner == 1 else self.inner)
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, from_storage, to_storage
+from opbench import Arrays, Operator, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +54,7 @@ class ReduceBackward(Operator):
     @property
     def lanes(self) -> int:
         """Elements of the longest vector of up to 16 bytes that divides a row: of dx if inner = 1, else of `inner`."""
-        lanes, run = 8 if self.dtype == "bf16" else 4, self.axis if self.inner == 1 else self.inner
-        while run % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.axis if self.inner == 1 else self.inner)
 
     def flops(self) -> int:
         """One per element, but none for a sum, whose gradient is copied."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, from_storage, to_storage
+from opbench import Arrays, Operator, Tolerance, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class ReluBackward(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements in 16 bytes; the last elements are processed one by one."""
-        return 8 if self.dtype == "bf16" else 4
+        return vector_width(self.dtype)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """As every operator's, but `out` is what a ReLU gives: half of it is 0, which lets nothing pass."""

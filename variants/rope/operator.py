@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, UsageError
+from opbench import Arrays, Gradient, Operator, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,7 @@ class Rope(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a half, with neighbours a head."""
-        lanes, run = 8 if self.dtype == "bf16" else 4, self.half if self.pairs == "halves" else self.depth
-        while run % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.half if self.pairs == "halves" else self.depth)
 
     def validate(self) -> None:
         """Refuse an odd depth."""

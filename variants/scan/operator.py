@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Gradient, Operator, Tolerance, from_storage, to_storage
+from opbench import UNIT_ROUNDOFF, Arrays, Gradient, Operator, Tolerance, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,7 @@ class Scan(Operator):
     @property
     def lanes(self) -> int:
         """Elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.cols % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.cols)
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:

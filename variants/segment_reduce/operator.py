@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator
+from opbench import Arrays, Operator, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,7 @@ class SegmentReduce(Operator):
     @property
     def lanes(self) -> int:
         """Elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.cols % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.cols)
 
     @property
     def integers_exact(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, from_storage, to_storage
+from opbench import Arrays, Gradient, Operator, from_storage, to_storage, vector_width
 
 DEPTH = {"f64": 800.0}
 """What the exponential of its negative vanishes at, by dtype; 200 in float32 and bf16."""
@@ -35,10 +35,7 @@ class Softmax(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.cols % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.cols)
 
     def flops(self) -> int:
         """Return five FLOPs per element: comparison, subtraction, exponential, addition and product."""

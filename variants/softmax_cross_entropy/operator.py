@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError, from_storage, to_storage
+from opbench import Arrays, Operator, UsageError, from_storage, to_storage, vector_width
 
 DEPTH = 200.0
 """What float32's exponential of its negative vanishes at."""
@@ -45,10 +45,7 @@ class SoftmaxCrossEntropy(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.cols % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.cols)
 
     def validate(self) -> None:
         """Refuse a mean over no batch."""

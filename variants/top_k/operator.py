@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError
+from opbench import Arrays, Operator, Tolerance, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,7 @@ class TopK(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.cols % lanes:
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, self.cols)
 
     def tensor_dtype(self, name: str) -> str:
         """Return int32 for indices."""

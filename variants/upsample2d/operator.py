@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance, UsageError
+from opbench import Gradient, Operator, Tolerance, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +46,12 @@ class Upsample2d(Operator):
     @property
     def packs(self) -> int:
         """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        lanes = 8 if self.dtype == "bf16" else 4
-        while self.c % lanes:
-            lanes //= 2
-        return self.c // lanes
+        return self.c // vector_width(self.dtype, self.c)
 
     @property
     def columns(self) -> int:
         """Pixels of a row under a vector of up to 16 bytes of outputs."""
-        lanes = 8 if self.dtype == "bf16" else 4
+        lanes = vector_width(self.dtype)
         under = lanes // self.scale
         return under if lanes % self.scale == 0 and self.w % under == 0 else 1
 

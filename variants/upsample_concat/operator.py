@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance
+from opbench import Gradient, Operator, Tolerance, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,8 @@ class UpsampleConcat(Operator):
     @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes in a row (nchw) or in both channels (nhwc)."""
-        lanes = 8 if self.dtype == "bf16" else 4
         sizes = (self.q,) if self.layout == "nchw" else (self.c1, self.c2)
-        while any(size % lanes for size in sizes):
-            lanes //= 2
-        return lanes
+        return vector_width(self.dtype, *sizes)
 
     @property
     def inputs(self) -> Mapping[str, str]:
