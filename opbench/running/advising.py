@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import replace
 from multiprocessing import get_context
@@ -27,7 +27,7 @@ from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.run_data import RunData
 from opbench.running.explaining import sources_of
-from opbench.running.shapes import examples_of
+from opbench.running.shapes import FEW_WARPS, examples_of, reduced
 from opbench.running.targets import is_file, own_variants
 
 NEAR_BOUND = "within 10 % of its lower bound: little is left to gain"
@@ -223,15 +223,28 @@ def _without(found: Advised, reason: str) -> Advised:
 
 
 def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | None:
-    """Return the largest example with the modes and the config of a measured case; None if none fits."""
+    """Return the measured case at a size that is counted quickly, or the example most like it; None if none fits."""
     config = {name: value for name, value in result.config.items() if name in (variant.configs or [{}])[0]}
+    operator = catalog.operator(variant.operator)
+    smaller = reduced(variant, config, operator.from_axes(result.axes))
+    if smaller is not None:
+        return Case(variant, config, smaller)
     fitting = [
         Case(variant, config, problem)
-        for problem in examples_of(variant, catalog.operator(variant.operator))
+        for problem in examples_of(variant, operator)
         if variant.unmet(problem, config) is None
     ]
 
-    def likeness(case: Case) -> tuple[int, int]:
-        return shared_modes(result.axes, case.problem.axes), case.problem.bytes()
+    def likeness(case: Case) -> tuple[int, int, int]:
+        axes = case.problem.axes
+        return shared_modes(result.axes, axes), _filled_axes(result.axes, axes), case.problem.bytes()
 
     return max(fitting, key=likeness, default=None)
+
+
+def _filled_axes(measured: Mapping[str, int | str], counted: Mapping[str, int | str]) -> int:
+    """Return the number of axes that are as large as measured, or that fill a few warps."""
+    pairs = [(size, counted.get(name, 0)) for name, size in measured.items()]
+    return sum(
+        isinstance(size, int) and isinstance(other, int) and other >= min(size, FEW_WARPS) for size, other in pairs
+    )

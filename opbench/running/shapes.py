@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from opbench.checking.checking import SEED, is_traceable
+from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import Shapes, make_shapes, work
-from opbench.kernels.variant import Variant
+from opbench.kernels.variant import Config, Variant
 from opbench.paths import shipped
 from opbench.source.sources import tensor_core_operand_types
 
@@ -21,6 +22,12 @@ AFFORDABLE_BYTES = 1 << 28
 """Most bytes of all tensors of a generated problem."""
 LISTED = 4
 """Number of problems to make if a run needs one."""
+FEW_WARPS = 64
+"""Size from which an axis fills warps, even if each thread has one of its elements."""
+FLOORS = (32, 16, 8)
+"""Smaller sizes that axes are halved to, one after the other, until a problem can be counted quickly."""
+COUNTED_BYTES = 3 << 18
+"""Most bytes of all tensors of a reduced problem: a kernel may read each of them again for every output."""
 LARGER = 2
 """Factor by which a generated problem for a GPU may exceed the given ones."""
 
@@ -51,6 +58,65 @@ def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str, se
 
         made = make_shapes(variant, problems, LISTED, seed, is_alike, is_alike, problems)
     return sorted(made.problems, key=work, reverse=True)
+
+
+def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | None:
+    """Return a problem with smaller axes whose accesses are counted quickly on the CPU; None if the rules allow none.
+
+    Sizes are halved, so those that vectors or tiles divide stay so. Axes that no tensor has innermost come first, and
+    none falls below two warps before all are that small: with one thread for each row, three rows would hide how the
+    lanes of a warp access memory. Then come batches: the outermost axis of outputs with three axes or more. `config` is
+    that of the variant.
+    """
+    axes = [axis for axis, size in problem.axes.items() if isinstance(size, int)]
+    shapes = [named.split() for named in (*problem.inputs.values(), *problem.outputs.values())]
+    innermost = {shape[-1] for shape in shapes if len(shape) > 1}
+    outer = [axis for axis in axes if axis not in innermost]
+    inner = [axis for axis in axes if axis in innermost]
+    batches = [shape[0] for named in problem.outputs.values() if len(shape := named.split()) > 2]
+    below = [(group, floor) for floor in FLOORS for group in (outer, inner)]
+    for group, floor in ((outer, FEW_WARPS), (inner, FEW_WARPS), (batches, 1), *below):
+        while not _is_quick(problem):
+            smaller = min(_halved(variant, config, problem, group, floor), key=_counted_work, default=None)
+            if smaller is None or _counted_work(smaller) >= _counted_work(problem):
+                break
+            problem = smaller
+    return problem if _is_quick(problem) else None
+
+
+def _halved(variant: Variant, config: Config, problem: Operator, axes: Sequence[str], floor: int) -> Iterator[Operator]:
+    """Yield the accepted problems with one of some axes halved, or with all axes of its size where that is needed."""
+    for axis in axes:
+        size = problem.axes.get(axis)
+        if not isinstance(size, int) or size // 2 < floor:
+            continue
+        # An odd size stays odd, so that vectors divide no more of its rows than before.
+        half = size // 2 | size % 2
+        alike = [other for other, value in problem.axes.items() if value == size]
+        for changed in ([axis], alike):
+            try:
+                smaller = type(problem).from_axes({**problem.axes, **dict.fromkeys(changed, half)})
+                accepted = variant.unmet(smaller, config) is None
+            except UsageError:
+                continue
+            if accepted:
+                yield smaller
+                break
+
+
+def _stored_bytes(problem: Operator) -> int:
+    """Return the bytes of all tensors, also of rows that are not read."""
+    return sum(tensor.nbytes for tensor in (*problem.input_tensors(), *problem.output_tensors()))
+
+
+def _counted_work(problem: Operator) -> float:
+    """Return the work of a problem and of making its tensors."""
+    return work(problem) + _stored_bytes(problem) / 4
+
+
+def _is_quick(problem: Operator) -> bool:
+    """Return whether the accesses of a problem are counted within about a second, if nothing is read again."""
+    return is_traceable(problem) and _stored_bytes(problem) <= COUNTED_BYTES
 
 
 def is_shipped(variant: Variant) -> bool:

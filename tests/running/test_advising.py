@@ -18,6 +18,7 @@ from opbench.results.advice import Advised
 from opbench.results.files import content, read_run, run_file
 from opbench.running import advising
 from opbench.running.advising import advise_page, advise_run
+from opbench.running.shapes import reduced
 from support.needs import needs_nvrtc
 
 QUICK = Path(__file__).parent.parent.parent / "reports/h100/quick"
@@ -127,3 +128,24 @@ def test_a_case_without_a_modelled_time_is_near_no_bound() -> None:
     assert found.of_bound == 0.0
     assert not found.near
     assert found.reason in lines(found)[-1]
+
+
+@pytest.mark.parametrize(
+    ("case", "axes", "reduced_axes"),
+    [
+        ("softmax/block_per_row", {"rows": 4096, "cols": 1024}, {"rows": 64, "cols": 1024}),
+        ("softmax/block_per_row", {"rows": 4097, "cols": 1023}, {"rows": 65, "cols": 1023}),
+        ("softmax/block_per_row", {"rows": 3, "cols": 1024}, {"rows": 3, "cols": 1024}),
+        ("batched_matmul/naive", {"batch": 64, "m": 1024, "n": 1024, "k": 1024}, {"batch": 16, "m": 64}),
+        ("gather/flat_divmod", {"items": 50257, "features": 768, "rows": 16384, "total": 16384, "batches": "one"},
+         {"rows": 64, "total": 64, "features": 768}),
+    ],
+)  # fmt: skip
+def test_a_reduced_problem_has_whole_warps_of_rows(
+    case: str, axes: dict[str, int | str], reduced_axes: dict[str, int]
+) -> None:
+    operator, name = case.split("/")
+    variant = next(one for one in Catalog().variants(operator) if one.name == name)
+    found = reduced(variant, variant.configs[0], Catalog().operator(operator).from_axes(axes))
+    assert found is not None
+    assert {axis: found.axes[axis] for axis in reduced_axes} == reduced_axes

@@ -1,0 +1,91 @@
+"""Short kernels as strangers write them, each with one fault: the limit and the mechanism that come first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from opbench.insight.advice import Advice
+from opbench.kernels.case import Case
+from opbench.kernels.folders import Catalog
+from opbench.results.advice import Advised, over_bound
+from opbench.results.files import read_run
+from opbench.results.result import Result
+from opbench.running.advising import advise_run
+from opbench.running.targets import own_variants
+from support.needs import needs_nvrtc
+
+pytestmark = needs_nvrtc
+RUN = Path(__file__).parent.parent.parent / "reports/h100/strangers"
+Advisor = Callable[..., Advised]
+
+
+@pytest.fixture
+def advised(tmp_path: Path) -> Advisor:
+    """Return the advice on a kernel of an operator that takes a multiple of its lower bound on an H100."""
+
+    def advise_on(operator: str, header: str, kernel: str, axes: dict[str, int | str], distance: float) -> Advised:
+        path = tmp_path / "mine.cu"
+        title = f'operator = "{operator}"\ntitle = "a kernel with one fault"\n'
+        lines = "".join(f"// {line}\n" for line in f"/// opbench\n{title}{header.strip()}\n///".splitlines())
+        path.write_text(lines + kernel.strip() + "\n")
+        catalog = Catalog()
+        (variant,) = own_variants(path, catalog)
+        case = Case(variant, variant.configs[0], catalog.operator(operator).from_axes(axes))
+        run = read_run(RUN)
+        measured = _at(run.results[0], case)
+        bound = measured.measurement.median_s / (over_bound(measured, run.ceilings_of(measured)) or 0.0)  # type: ignore[union-attr]
+        timed = replace(measured.measurement, median_s=distance * bound)  # type: ignore[type-var]
+        run.results = [replace(measured, measurement=timed)]
+        run.header = replace(run.header, targets=(str(path),))
+        (found,) = advise_run(RUN, [str(path)], catalog, "h100", lambda _: run)
+        assert found.of_bound == pytest.approx(1 / distance)
+        return found
+
+    return advise_on
+
+
+def _at(measured: Result, case: Case) -> Result:
+    """Return a result with another case; its launch is compiled when advice needs it."""
+    return replace(
+        measured,
+        case=case.name,
+        operator=case.variant.operator,
+        variant=case.variant.name,
+        config=dict(case.config),
+        problem=str(case.problem),
+        axes=dict(case.problem.axes),
+        resources={},
+        flops=case.problem.flops(),
+        compulsory_bytes=case.problem.bytes(),
+        unit=case.unit,
+        precision=case.unit,
+    )
+
+
+def by_mechanism(found: Advised) -> dict[str, Advice]:
+    return {one.mechanism: one for one in found.advice}
+
+
+ROW_PER_THREAD = """
+launch = [{ kernel = "normalise", grid = ["cdiv(rows, 128)"], block = ["128"], args = ["x", "out", "rows", "cols"] }]
+"""
+
+
+@pytest.mark.parametrize("rows", [1 << 14, 1 << 18])
+def test_a_thread_for_each_row_is_uncoalesced(advised: Advisor, rows: int) -> None:
+    kernel = """
+__global__ void normalise(const float* x, float* out, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float largest = x[row * cols], sum = 0.0f;
+    for (int j = 1; j < cols; j++) largest = fmaxf(largest, x[row * cols + j]);
+    for (int j = 0; j < cols; j++) sum += expf(x[row * cols + j] - largest);
+    for (int j = 0; j < cols; j++) out[row * cols + j] = expf(x[row * cols + j] - largest) / sum;
+}
+"""
+    found = advised("softmax", ROW_PER_THREAD, kernel, {"rows": rows, "cols": 1024}, 12.0)
+    assert (found.advice[0].mechanism, found.advice[0].binds) == ("coalesced", "coalescing")
