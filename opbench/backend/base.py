@@ -1,4 +1,4 @@
-"""The interface of a backend; the runner uses nothing else of `cuda` or `cpu`."""
+"""The interface of a backend, which runs cases on a GPU (`cuda`) or on the CPU emulator (`cpu`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from opbench.timing.clock import Clock, Launch
 
 @dataclass(frozen=True)
 class KernelResources:
-    """Resources of one compiled kernel."""
+    """The registers and the memory that one compiled kernel uses."""
 
     registers: int
     shared_bytes: int
@@ -31,7 +31,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of the machine, before anything opens it."""
+    """One GPU of this machine, as listed before a backend opens it."""
 
     index: int
     uuid: str
@@ -48,15 +48,16 @@ class Buffer(Protocol):
     dtype: np.dtype
 
     def write(self, array: np.ndarray) -> None:
-        """Copy a C-contiguous host array of the same shape and dtype in."""
+        """Copy a C-contiguous host array of the same shape and dtype into the buffer."""
 
     def read(self) -> np.ndarray:
-        """Return a copy of the content."""
+        """Return a copy of the buffer's content as a host array."""
 
     def copy_from(self, other: Any, shift: int = 0) -> None:
-        """Copy the content of another buffer of this backend and of the same size, in launch order.
+        """Copy the content of another buffer of the same size, on the backend's stream.
 
-        Each byte moves `shift` bytes forward; the last `shift` bytes move to the front.
+        With `shift`, the content is rotated: each byte moves `shift` bytes forward, the last bytes to the
+        front.
         """
 
     def poison(self) -> None:
@@ -77,7 +78,7 @@ class Sparse(Buffer, Protocol):
 
     @property
     def content(self) -> np.ndarray:
-        """The content; only the pages that are read are fetched."""
+        """Return an array of the content that fetches only the pages that are read."""
 
     def clear(self) -> None:
         """Fill the content with zeros."""
@@ -87,7 +88,7 @@ class Sparse(Buffer, Protocol):
 
 
 class Program(Protocol):
-    """A compiled module, loaded."""
+    """A compiled module that is loaded on the device."""
 
     resources: Mapping[str, KernelResources]
     machine_code_sha256: str
@@ -104,45 +105,51 @@ class Program(Protocol):
 
 
 class Backend(Protocol):
-    """Where cases run. Compiling needs no device and is thread-safe; use the rest from one thread."""
+    """A device that runs cases.
+
+    Compiling is thread-safe and needs no device; call all other methods from one thread.
+    """
 
     name: str
     sm_count: int
 
     @property
     def limits(self) -> DeviceLimits | None:
-        """The limits of occupancy on this device; None without a GPU."""
+        """Return the device's limits of occupancy; None for the emulator without a modelled GPU."""
 
     def environment(self) -> Environment:
-        """Return device, driver, compiler and versions."""
+        """Return the device, the driver, the compiler and their versions."""
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Return why this backend cannot run a module, else None."""
 
     def compile(self, request: BuildRequest) -> Path:
-        """Compile into the disk cache, or reuse the cached file; raise CompileError."""
+        """Compile a module into the disk cache, or reuse the cached file; raise CompileError."""
 
     def load(self, request: BuildRequest) -> Program:
-        """Compile if necessary, and load."""
+        """Load a module on the device; compile it first if necessary."""
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
-        """Return a new poisoned buffer; `dtype` is f32, f16, bf16, i32, …; EnvironmentFault if memory is out."""
+        """Return a new poisoned buffer; raise EnvironmentFault if memory is out.
+
+        `dtype` is the name of an element type: f32, f16, bf16, i32, …
+        """
 
     def view(self, buffer: Buffer, tensor: Tensor, offset: int) -> Buffer:
-        """Return a tensor in the memory of a buffer, at an offset in bytes, between the buffer's guard bands."""
+        """Return a tensor that uses part of a buffer's memory, from `offset` bytes on."""
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
-        """Free the memory."""
+        """Free the memory of buffers."""
 
     def synchronize(self) -> list[Finding]:
-        """Wait for all launches; return the findings since the last call; raise LaunchError."""
+        """Wait for all launches and return the findings since the last call; raise LaunchError."""
 
 
 # Features of some backends: test with `isinstance` -----------------------------------------------------------------
 
 
 class Rotated:
-    """A case's launches on several sets of buffers; each call uses the next set."""
+    """A launch that uses the next of several sets of buffers in each call."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.launches = tuple(launches)
@@ -154,42 +161,42 @@ class Rotated:
 
 
 class DeviceClock(Clock, Protocol):
-    """The clock of a device; in addition to samples, it times launches in sequence."""
+    """A clock that times single launches, as every clock does, and also a sequence of launches."""
 
     @property
     def between(self) -> float:
-        """Return the seconds by which a time of `chain` exceeds the kernel's own time."""
+        """Return the seconds of overhead that `chain` adds to the kernel's own time."""
 
     def chain(self, launches: Sequence[Launch]) -> list[float]:
-        """Run launches one after the other, once; return the time between the events around each, in seconds."""
+        """Run launches one after the other, once; return the time between two events around each, in seconds."""
 
     def forget(self, launch: Launch) -> None:
-        """Free the resources of a launch before its buffers are freed."""
+        """Free the clock's data of a launch, such as a CUDA graph, before its buffers are freed."""
 
 
 @runtime_checkable
 class Timed(Backend, Protocol):
-    """A backend whose launches are timed."""
+    """A backend that can time launches."""
 
     @property
     def l2_bytes(self) -> int:
-        """Size of the L2 cache."""
+        """Return the size of the L2 cache in bytes."""
 
     def clock(self, mode: str = "cold") -> DeviceClock:
-        """Return the clock of one of `timing.MODES`; it is opened at first use."""
+        """Return the clock of a timing mode, one of `timing.MODES`; the clock is created at first use."""
 
 
 @runtime_checkable
 class LoadsCubins(Timed, Protocol):
-    """A backend that also loads machine code that opbench did not compile from a variant's source."""
+    """A backend that can run machine code from outside, such as an edited cubin."""
 
     def load_cubin(self, cubin: Path, request: BuildRequest) -> Program:
-        """Load a cubin with the kernels of a module; it is not kept for later loads of the module."""
+        """Load a cubin instead of a module's own code; the cubin is not cached."""
 
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Options of a trace."""
+    """Options of a traced run."""
 
     count: bool = True
     """Count requests, sectors and wavefronts."""
@@ -207,7 +214,7 @@ class TraceOptions:
 
 @dataclass(frozen=True)
 class Trace:
-    """The result of one traced run."""
+    """The findings and the memory traffic of one traced run."""
 
     findings: tuple[Finding, ...]
     traffic: Traffic
@@ -226,13 +233,16 @@ class Traced(Backend, Protocol):
     """A backend that can check every memory access of a launch."""
 
     def compile_traced(self, request: BuildRequest) -> Path:
-        """Compile the module for `trace` into the disk cache, or reuse it; raise CompileError."""
+        """Compile the instrumented build that `trace` runs into the disk cache, or reuse it; raise CompileError."""
 
     def load_traced(self, request: BuildRequest) -> Program:
-        """Load the module of `compile_traced`, to run it without a trace."""
+        """Load the instrumented build of `compile_traced`, and run it without a trace."""
 
     def orders(self, request: BuildRequest) -> int:
-        """Return in how many thread orders a check runs a module; each run of a bound program uses the next order."""
+        """Return the number of thread orders in which a check runs a module.
+
+        Each run of a bound program uses the next order.
+        """
 
     def architecture(self, request: BuildRequest) -> str:
         """Return the architecture for `#if __CUDA_ARCH__`, such as "sm_90"; empty if the source does not use it."""
@@ -244,7 +254,10 @@ class Traced(Backend, Protocol):
         buffers: Mapping[str, Buffer],
         skip_blocks: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch of a huge problem on sparse buffers, without the bits in `skip_blocks`."""
+        """Run some blocks of each launch of a huge problem on sparse buffers, and trace them.
+
+        Blocks whose number contains a bit of `skip_blocks` do not run.
+        """
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
         """Return a poisoned buffer that uses memory only for pages that are written."""
@@ -264,82 +277,88 @@ class Traced(Backend, Protocol):
 
 @runtime_checkable
 class HostMemory(Backend, Protocol):
-    """A backend whose kernels run on arrays in host memory."""
+    """A backend whose kernels can access arrays in host memory."""
 
     def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
-        """Return a tensor in the bytes of a host array, which stays the owner; there are no guard bytes."""
+        """Return a buffer that uses the memory of a host array.
+
+        The caller must keep the array. The buffer has no guard bytes.
+        """
 
 
 @runtime_checkable
 class Arena(Backend, Protocol):
-    """A backend on which the activations of a network share one piece of memory."""
+    """A backend that can place all activations of a network in one allocation."""
 
     def arena(self, nbytes: int) -> Buffer:
-        """Allocate memory for many tensors, between guard bands; raise EnvironmentFault if it is insufficient."""
+        """Allocate one piece of memory for many tensors, with guard bands at both ends; raise EnvironmentFault."""
 
 
 class Recording(Protocol):
-    """Recorded launches."""
+    """Launches that were recorded as a graph and can be replayed."""
 
     def launch(self) -> None:
-        """Enqueue all of them on the backend's stream."""
+        """Enqueue the recorded launches on the backend's stream."""
 
     def run(self) -> None:
-        """Run them on their own stream and wait; several threads can do this at the same time."""
+        """Run the recorded launches on a stream of their own, and wait; several threads may do so at once."""
 
     def close(self) -> None:
-        """Free the recording; harmless twice."""
+        """Free the recording; a second call does nothing."""
 
 
 @runtime_checkable
 class Recorder(Backend, Protocol):
-    """A backend that records launches and takes several threads."""
+    """A backend that can record launches as a graph, and that several threads may use."""
 
     def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> Recording:
-        """Record launches as one graph, each with the numbers of the earlier launches that it depends on."""
+        """Record launches as one graph.
+
+        Each step is a launch with the numbers of the earlier launches that it depends on.
+        """
 
     def enter_thread(self) -> None:
-        """Let the calling thread use the device, like the thread that opened the backend."""
+        """Let the calling thread use the device, as the thread that opened the backend does."""
 
 
 class Communicator(Protocol):
-    """Sum buffers over several devices, as one rank; all ranks must request the same sums in the same order."""
+    """One rank of several devices that sum buffers. All ranks must request the same sums in the same order."""
 
     @property
     def sm_count(self) -> int:
-        """Return the number of multiprocessors that a sum may take from kernels that run at the same time."""
+        """Return the number of multiprocessors that a sum may occupy while other kernels run."""
 
     def all_reduce(self, buffer: Buffer) -> Launch:
         """Return a launch that sums a buffer of float32 over all ranks, in place, on the backend's stream."""
 
     def close(self) -> None:
-        """Leave the communicator; a second call does nothing."""
+        """Close the communicator; a second call does nothing."""
 
 
 @runtime_checkable
 class Collective(Backend, Protocol):
-    """A backend that sums over several devices."""
+    """A backend that can sum buffers over several devices."""
 
     def new_identity(self) -> bytes:
-        """Return the identifier that the first rank sends to the others."""
+        """Return a new communicator's identifier, which the first rank sends to the others."""
 
     def communicator(self, ranks: int, identity: bytes, rank: int) -> Communicator:
-        """Join the communicator; return when all ranks have joined."""
+        """Open a rank of the communicator; return when all ranks have done so."""
 
 
 @runtime_checkable
 class Libraries(Backend, Protocol):
-    """A backend on which Python variants call a vendor's library."""
+    """A backend on which Python variants can call a vendor's library, such as cuBLAS."""
 
     @property
     def stream_handle(self) -> int:
-        """The driver's handle of this backend's stream."""
+        """Return the CUDA driver's handle of this backend's stream."""
 
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, object]:
-        """Return the buffers as the library's arrays on the same memory."""
+        """Return arrays of the library that share the buffers' memory, by name."""
 
     def memory_of(self, array: object) -> Buffer:
-        """Return a library's contiguous array as a buffer on the same memory, which the array continues to own."""
+        """Return a buffer that shares the memory of a library's contiguous array; the array still owns the memory."""
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Return a context in which the library's work goes to this backend's stream."""

@@ -1,4 +1,4 @@
-"""Memory traffic of a case per source line: requests of warps, requested bytes, and sectors that the hardware moves."""
+"""Memory traffic of a case for each source line: requests of warps, requested bytes, and sectors of 32 bytes."""
 
 from __future__ import annotations
 
@@ -65,32 +65,32 @@ class LineTraffic:
 
     @property
     def place(self) -> str:
-        """Such as "line 12"."""
+        """Return the line as text, such as "line 12"."""
         return place_text(self.file, self.line, self.called_from)
 
     @property
     def words(self) -> str:
-        """Such as "shared load 4 B"."""
+        """Return the kind of access as text, such as "shared load 4 B"."""
         return f"{self.space} {self.kind} {self.width} B"
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that the lanes request."""
+        """Return the bytes that all active lanes request."""
         return self.lanes * self.width
 
     @property
     def moved_bytes(self) -> int:
-        """Return bytes of whole sectors; 0 in shared memory."""
+        """Return the bytes of the sectors that are transferred; 0 for shared memory."""
         return self.sectors * SECTOR_BYTES
 
     @property
     def in_sectors(self) -> bool:
-        """Return whether the access reaches global memory, directly or through the TMA."""
+        """Return whether the access transfers sectors: global memory, accessed directly or through the TMA."""
         return self.space in ("global", "bulk")
 
     @property
     def lanes_per_request(self) -> float:
-        """Active lanes per request, of 32."""
+        """Return the mean number of active lanes in a request, at most 32."""
         return _ratio(self.lanes, self.requests)
 
     @property
@@ -100,17 +100,17 @@ class LineTraffic:
 
     @property
     def ideal_sectors_per_request(self) -> float:
-        """Sectors per request if the requested bytes were contiguous."""
+        """Return the sectors per request if the requested bytes were contiguous."""
         return _ratio(self.ideal_sectors, self.requests)
 
     @property
     def conflicts(self) -> int:
-        """Wavefronts that bank conflicts add."""
+        """Return the additional wavefronts that bank conflicts cause."""
         return self.wavefronts - self.ideal_wavefronts
 
     @property
     def conflicts_per_request(self) -> float:
-        """Wavefronts per request that bank conflicts add."""
+        """Return the additional wavefronts per request that bank conflicts cause."""
         return _ratio(self.conflicts, self.requests)
 
     def scaled(self, factor: float) -> LineTraffic:
@@ -118,7 +118,7 @@ class LineTraffic:
         return replace(self, **{name: round(getattr(self, name) * factor) for name in COUNTS})
 
     def __add__(self, other: LineTraffic) -> LineTraffic:
-        """Add the counts of both; keep the first one's source position."""
+        """Add the counts of two records; the sum has the first one's source position."""
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
 
 
@@ -130,7 +130,7 @@ SAVED = tuple(name for name in COUNTS if "_saved_" in name)
 
 @dataclass(frozen=True)
 class BranchTraffic:
-    """A line at which warps diverged; lines without divergence are not recorded."""
+    """A source line at which the threads of a warp took different paths."""
 
     kernel: str
     file: str
@@ -146,12 +146,12 @@ class BranchTraffic:
 
     @property
     def fewest_lanes_each(self) -> float:
-        """Lanes on the path with fewer lanes, on average."""
+        """Return the mean number of lanes on the path with fewer lanes."""
         return _ratio(self.fewest_lanes, self.divergent)
 
     @property
     def share(self) -> float:
-        """Divergences per execution."""
+        """Return the fraction of executions at which the warp diverged."""
         return _ratio(self.divergent, self.executions)
 
     def scaled(self, factor: float) -> BranchTraffic:
@@ -161,7 +161,7 @@ class BranchTraffic:
         return replace(self, executions=executions, divergent=divergent, fewest_lanes=fewest)
 
     def __add__(self, other: BranchTraffic) -> BranchTraffic:
-        """Add the counts of both; keep the first one's source position."""
+        """Add the counts of two records; the sum has the first one's source position."""
         return replace(
             self,
             executions=self.executions + other.executions,
@@ -172,7 +172,7 @@ class BranchTraffic:
 
 @dataclass(frozen=True)
 class CacheTraffic:
-    """Predicted cache misses of the counted requests, in sectors; the caches are cold before the first launch."""
+    """Predicted cache misses of the counted requests, in sectors, for caches that are cold before the first launch."""
 
     l2_loads: int = 0
     """Missed in the multiprocessor's L1 cache, or bypassed it."""
@@ -192,7 +192,7 @@ class CacheTraffic:
 
 @dataclass(frozen=True)
 class KernelTraffic:
-    """One kernel's launches and the number of counted blocks."""
+    """The number of launches, blocks, threads and barriers of one kernel, and how many blocks were counted."""
 
     kernel: str
     launches: int
@@ -207,17 +207,17 @@ class KernelTraffic:
 
     @property
     def barriers_per_block(self) -> float:
-        """Block-wide barriers that a block passes, on average."""
+        """Return the mean number of block-wide barriers that a block passes."""
         return _ratio(self.barriers, self.counted_blocks)
 
     @property
     def sampled(self) -> bool:
-        """Return whether some blocks were not counted."""
+        """Return whether only some of the blocks were counted."""
         return self.counted_blocks < self.blocks
 
     @property
     def factor(self) -> float:
-        """Factor from a count to an estimate for all blocks."""
+        """Return the factor that converts a count of the sampled blocks to an estimate for all blocks."""
         return _ratio(self.blocks, self.counted_blocks)
 
     def __add__(self, other: KernelTraffic) -> KernelTraffic:
@@ -234,7 +234,7 @@ class KernelTraffic:
 
 @dataclass(frozen=True)
 class Traffic:
-    """All counts of one run of a case."""
+    """All counts of one traced run of a case."""
 
     lines: tuple[LineTraffic, ...] = ()
     """Sorted by kernel, file, line and column."""
@@ -257,7 +257,7 @@ class Traffic:
         return sum(getattr(entry, name) for entry in self.select(**selection))
 
     def kernel(self, name: str) -> KernelTraffic:
-        """Return one kernel's launches."""
+        """Return the record of one kernel's launches."""
         for entry in self.kernels:
             if entry.kernel == name:
                 return entry
@@ -273,7 +273,7 @@ class Traffic:
         return replace(self, lines=lines, branches=branches, source=PREDICTED)
 
     def renamed(self, name: Callable[[str], str]) -> Traffic:
-        """Return the same traffic with other file names."""
+        """Return the same traffic with file names converted by `name`."""
         lines = tuple(replace(entry, file=name(entry.file)) for entry in self.lines)
         return replace(self, lines=lines, branches=tuple(replace(e, file=name(e.file)) for e in self.branches))
 
@@ -318,7 +318,7 @@ def gather(
     complete: bool = True,
     branches: Iterable[BranchTraffic] = (),
 ) -> Traffic:
-    """Combine many counts: add those with the same source position, space, kind and width."""
+    """Combine counts from several records: add those with the same source position, space, kind and width."""
     merged: dict[tuple[object, ...], LineTraffic] = {}
     for entry in lines:
         place = (entry.kernel, entry.file, entry.line, entry.column, entry.called_from)

@@ -59,7 +59,7 @@ class Environment:
 
     @property
     def place(self) -> str:
-        """The device that ran the cases, such as "NVIDIA H200" or a processor's name; empty if not known."""
+        """Return the name of the device, such as "NVIDIA H200" or a processor's name; empty if unknown."""
         return self.gpu or self.device or self.processor
 
     @property
@@ -68,6 +68,6 @@ class Environment:
         return parse_capability(self.compute_capability)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the known fields."""
+        """Return the known fields as JSON data."""
         written: dict[str, Any] = to_json(self, sparse=True)
         return written

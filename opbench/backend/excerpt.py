@@ -38,10 +38,10 @@ def source_line(file: str, line: int) -> str:
 
 
 def expression_at(text: str, column: int, name: str = "") -> Span | None:
-    """Return the expression that a compiler's column stands for; None where the column is outside of the line.
+    """Return the expression that a compiler's column refers to; None for a column outside of the line.
 
-    GCC marks an element of an array at its closing bracket, a store at its assignment, and a plain variable at the
-    operator that uses it; Clang marks the start. The use of `name` next to a bare operator replaces it.
+    GCC marks an element of an array at its closing bracket, a store at its assignment, and a plain variable at
+    the operator that uses it; Clang marks the start. The use of `name` next to a bare operator replaces it.
     """
     at = column - 1
     if not 0 <= at < len(text) or text[at].isspace():
@@ -67,9 +67,9 @@ def expression_at(text: str, column: int, name: str = "") -> Span | None:
 
 
 def is_update(text: str, *columns: int) -> bool:
-    """Return whether a line reads and writes one element in one statement, and the columns name no other element.
+    """Return whether a line reads and writes one element in one statement, such as `sum += x` or `sum = sum + x`.
 
-    As in `sum += x`, `count[bin]++` or `sum = sum + x`. A column of 0 is not known and excludes the answer.
+    The columns must not name another element. A column of 0 is unknown: the answer is then False.
     """
     spans = [expression_at(text, column) for column in columns]
     named = {re.sub(r"\s", "", text[span.start - 1 : span.end - 1]) if span else "" for span in spans}
@@ -84,13 +84,13 @@ def is_update(text: str, *columns: int) -> bool:
 
 
 def _is_dereference(text: str, at: int) -> bool:
-    """Return whether the asterisk at a position is the operator of one operand."""
+    """Return whether the asterisk at a position is a dereference, and not a product."""
     before = text[:at].rstrip()
     return text[at] == "*" and (not before or before[-1] in "(;{}=,&|+-<>!?:")
 
 
 def _postfix_start(text: str, end: int) -> int:
-    """Return where the postfix expression begins that ends before `end`, such as `a.b[i][j]`."""
+    """Return the start of the postfix expression that ends before `end`, such as `a.b[i][j]`."""
     at = end
     while at > 0:
         if text[at - 1] in CLOSING:
@@ -108,7 +108,7 @@ def _postfix_start(text: str, end: int) -> int:
 
 
 def _postfix_end(text: str, end: int) -> int:
-    """Return where the subscripts behind a name end."""
+    """Return the end of the subscripts that follow a name."""
     while end < len(text) and text[end] == "[":
         depth = 0
         for at in range(end, len(text)):
@@ -122,7 +122,7 @@ def _postfix_end(text: str, end: int) -> int:
 
 
 def _opening_bracket(text: str, closing: int) -> int:
-    """Return the position of the bracket that a closing one belongs to; -1 where there is none."""
+    """Return the position of the bracket that matches a closing one; -1 without a match."""
     depth = 0
     for at in range(closing, -1, -1):
         depth += (text[at] == text[closing]) - (text[at] == CLOSING[text[closing]])

@@ -15,7 +15,7 @@ KERNEL_SUFFIX = ".cu"
 
 @dataclass(frozen=True)
 class Related:
-    """A further source position of a finding, such as the other access of a race."""
+    """A second source position of a finding, such as the other access of a race."""
 
     message: str
     """What happened there, such as "written by thread (1,0,0)"."""
@@ -71,30 +71,30 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Such as "line 12"; empty where no line is known."""
+        """Return the line of the finding as text, such as "line 12"; empty for an unknown line."""
         return place_text(self.file, self.line, self.called_from) if self.line else ""
 
     @property
     def first_place(self) -> tuple[str, int, int]:
-        """File, line and column where a reader looks first: the kernel's own file, before a header that it calls."""
+        """Return the file, line and column to show first: the kernel's file rather than a header's."""
         if self.kernel_file and self.called_from:
             return self.kernel_file, self.called_from, 0
         return self.file, self.line, self.column
 
     @property
     def first_source(self) -> str:
-        """The text of the line where a reader looks first."""
+        """Return the source text of the line that `first_place` names."""
         return self.caller_source if self.kernel_file and self.called_from else self.source
 
     @property
     def who(self) -> str:
-        """Such as "block (0,0,0) thread (224,0,0)"; empty where it is not known."""
+        """Return the block and thread as text, such as "block (0,0,0) thread (224,0,0)"; empty if unknown."""
         block = f"block {triple(self.block)}" if self.block is not None else ""
         thread = f"thread {triple(self.thread)}" if self.thread is not None else ""
         return " ".join(filter(None, (block, thread)))
 
     def to_json(self) -> dict[str, JSON]:
-        """Return the fields that are set."""
+        """Return the fields that are set, as JSON data."""
         return {k: v for k, v in asdict(self).items() if v not in ("", None, 0, ())}
 
 
@@ -105,7 +105,7 @@ def headline(finding: Finding) -> str:
 
 
 def place_and_message(finding: Finding, path: str) -> str:
-    """Return "my.cu:12: shared-race: …"; `path` is how the file of the finding's first place is written."""
+    """Return a finding as "my.cu:12: shared-race: …"; `path` converts the file name."""
     file, line, _ = finding.first_place
     place = f"{path}:{line}: " if file and line else f"{path}: " if file else ""
     inside = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""

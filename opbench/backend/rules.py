@@ -24,7 +24,7 @@ class Rule:
 
     @property
     def kind(self) -> str:
-        """The name as results.jsonl has it, such as "shared_race"."""
+        """Return the rule's name as in results.jsonl, such as "shared_race"."""
         return self.name.replace("-", "_")
 
 
