@@ -1,1 +1,1 @@
-"""Binding, checking, judging and timing of cases on one device."""
+"""Check and time cases on one device: bind them to buffers, run them and judge their outputs."""

@@ -1,4 +1,4 @@
-"""Selection and opening of the two backends, `cuda` and `cpu`."""
+"""Choose and open one of the two backends, `cuda` and `cpu`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHOICES = ("auto", "cuda", "cpu")
 
 
 def resolve(name: str) -> str:
-    """Return the name of a backend; "auto" is cuda when a GPU and CuPy are available, else cpu."""
+    """Return the name of a backend; "auto" means cuda if a GPU and CuPy are available, else cpu."""
     if name == "auto":
         from opbench.gpu import driver as cuda
 
@@ -34,7 +34,7 @@ def resolve(name: str) -> str:
 
 @functools.cache
 def prepare(name: str) -> None:
-    """Start building in the background what the cpu backend needs; opening the backend waits for the build."""
+    """Start to build the cpu backend's runtime in the background; opening the backend waits for the build."""
     if resolve(name) != "cpu":
         return
 
@@ -49,7 +49,7 @@ def prepare(name: str) -> None:
 
 
 def start_fork_server() -> ForkServer:
-    """Start the process from which confined processes of the cpu backend are forked; call it early, with one thread."""
+    """Start the process from which the cpu backend forks confined processes; call it while one thread exists."""
     # The fork server's children cannot read files of modules, so it must have every module before it starts.
     from opbench.cage.fork_server import ForkServer
     from opbench.emulator import caged
@@ -59,10 +59,10 @@ def start_fork_server() -> ForkServer:
 
 
 def rank_environments(name: str, ranks: int) -> list[dict[str, str]]:
-    """Return the additional environment variables for each of several processes that train together.
+    """Return the environment variables of each rank of a training that uses several processes.
 
-    Each process opens the backend `name` with them. Raises EnvironmentFault where this machine has too few devices or
-    lacks a collective library.
+    Each process opens the backend `name` with them. Raises EnvironmentFault if this machine has too few devices
+    or lacks a collective library.
     """
     if resolve(name) == "cuda":
         from opbench.gpu.driver import collective
@@ -81,10 +81,10 @@ def gpus() -> list[Gpu]:
 def open_backend(
     name: str, capability: tuple[int, int] | None = None, fork_server: ForkServer | None = None
 ) -> Backend:
-    """Open a backend; raise EnvironmentFault if this machine lacks what it needs.
+    """Open a backend; raise EnvironmentFault if this machine lacks a requirement.
 
-    `capability` is the compute capability whose code the cpu backend compiles; None is the newest that it can execute.
-    With a fork server the cpu backend compiles and runs kernels in confined processes.
+    `capability` is the compute capability for which the cpu backend compiles; None means the newest that it can
+    execute. With a fork server the cpu backend compiles and runs kernels in confined processes.
     """
     if resolve(name) == "cuda":
         from opbench.gpu.driver import CudaBackend

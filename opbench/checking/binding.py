@@ -1,4 +1,4 @@
-"""Binding of a case to a device: its kernels, or its library's call, with given buffers."""
+"""Bind a case to buffers on a device, so that it can be launched: its kernels, or its library's call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opbench.timing.clock import Launch, TimedLaunch
 
 @dataclass(frozen=True)
 class Binding:
-    """A case ready to launch."""
+    """A case that is bound to buffers and ready to launch."""
 
     launch: Launch
     launches: tuple[KernelLaunch, ...] = ()
@@ -38,15 +38,16 @@ def bind(
     traced: bool = False,
     overlapped: bool = True,
 ) -> Binding:
-    """Bind a case to buffers, given by name: its tensors and its workspaces.
+    """Bind a case to its tensors and workspaces, given by name in `buffers`.
 
-    `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `written` are inputs that the
-    launches just before may write: a programmatic launch that reads one of them early then waits for the end of those
-    launches instead of overlapping them. `setup` selects the setup launches (True), the others (False) or all (None);
-    only their buffers are needed. `traced` loads the build that traces run, so that one build serves both. Without
-    `overlapped`, no launch starts before the end of the launch before it (no programmatic dependent launch).
+    `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `written` are inputs
+    that an earlier launch may still write: a programmatic launch that reads one of them then waits for the end
+    of the earlier launch. `setup` selects the setup launches (True), the others (False) or all (None); only
+    their buffers are needed. `traced` loads the instrumented build. Without `overlapped`, no launch starts
+    before the launch before it ends (no programmatic dependent launch).
 
-    Raises LaunchError for what the device rejects, CompileError, and UsageError for an invalid header or library file.
+    Raises LaunchError if the device rejects a launch, CompileError, and UsageError for an invalid header or
+    library file.
     """
     if case.variant.is_library:
         return Binding(_bind_library(backend, case, _with_in_place_outputs(case, buffers)))
@@ -69,22 +70,23 @@ def bind(
 
 
 def rebind(backend: Backend, case: Case, bound: Binding, buffers: Mapping[str, Buffer]) -> Launch:
-    """Return the launch of a bound case on other buffers, without looking its module up again."""
+    """Bind a bound case to other buffers; reuse its loaded module."""
     if bound.program is None:
         return _bind_library(backend, case, _with_in_place_outputs(case, buffers))
     return bound.program.bind(bound.launches, buffers)
 
 
 def _with_in_place_outputs(case: Case, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
-    """Return the buffers, where outputs that a library updates in place are replaced by their inputs."""
+    """Return the buffers; outputs that a library updates in place are replaced by their inputs."""
     own = case.problem.in_place if case.variant.in_place else {}
     return {**buffers, **{old: buffers[new] for new, old in own.items()}}
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:
-    """Call a Python variant's `bind` with the buffers as the library's arrays.
+    """Call a Python variant's `bind` with arrays of its library on the buffers.
 
-    A function `collect` of the launch copies what the library returned into the outputs, outside the timed interval.
+    If the returned launch has a function `collect`, that function copies the library's results into the
+    outputs, outside the timed interval.
     """
     if not isinstance(backend, Libraries):
         raise UsageError(f"{case.name}: calls a GPU library; needs the cuda backend")
@@ -122,10 +124,10 @@ SMALL_BYTES = 64 << 20
 
 
 def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
-    """Bind a case to new buffers and launch it once, without a reference or a check; return the launch and the buffers.
+    """Launch a case once on new buffers without checking it; return the launch and the buffers.
 
-    The caller frees the buffers. Inputs are the problem's own if they are small or contain integers, which may be
-    indices; otherwise they repeat a few random numbers.
+    The caller frees the buffers. Inputs are the problem's own if they are small or contain integers, which may
+    be indices; otherwise a few random numbers are repeated.
     """
     problem = case.problem
     input_tensors = problem.input_tensors()

@@ -1,4 +1,4 @@
-"""The session on one backend: prepares a problem's data once, runs its cases and judges them."""
+"""A session on one backend: it prepares a problem's data once, runs the problem's cases and judges their outputs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ INTEGER_RUN_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one judged run of a case."""
+    """The verdict on one run of a case, and whether the run damaged data that later runs need."""
 
     verdict: Verdict
     damaged: bool = False
@@ -109,7 +109,7 @@ class Session:
         traced_work: float = TRACED_WORK,
         secret: str = "",
     ) -> None:
-        """`secret` repeats the random choices of an earlier session; a new one is drawn by default."""
+        """Open a session; `secret` repeats the random choices of an earlier session, by default they are new."""
         self.backend = backend
         self.secret = secret or secrets.token_hex(16)
         self.traced_work = traced_work
@@ -123,9 +123,9 @@ class Session:
     # A problem's buffers ------------------------------------------------------------------------------------------
 
     def prepare(self, problem: Operator, given: Arrays | None = None) -> PreparedProblem:
-        """Return the buffers of a problem; the previous problem's buffers are freed.
+        """Return the buffers of a problem; free those of the previous problem.
 
-        `given` are stored inputs that replace the seeded ones.
+        `given` are stored inputs to use instead of random ones.
         """
         if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
             self.release()
@@ -134,7 +134,7 @@ class Session:
         return self._prepared
 
     def move(self, prepared: PreparedProblem) -> PreparedProblem:
-        """Move the problem to new buffers, allocated before the old ones are freed if both fit."""
+        """Move the problem's data to new buffers. The old buffers are freed last, if memory allows."""
         try:
             buffers = allocate(self.backend, _all_tensors(prepared.problem))
             self.release()
@@ -155,7 +155,7 @@ class Session:
     # A case -------------------------------------------------------------------------------------------------------
 
     def unsupported(self, case: Case) -> str | None:
-        """Return why the case cannot run here, else None."""
+        """Return the reason why the case cannot run here; None if it can."""
         if reason := case.unmet():
             return reason
         if case.variant.is_library:
@@ -173,9 +173,9 @@ class Session:
         return None
 
     def bind(self, case: Case, prepared: PreparedProblem, traced: bool = False) -> BoundCase:
-        """Bind a case to a problem's buffers and a new workspace that the caller frees.
+        """Bind a case to a problem's buffers and to a new workspace, which the caller frees.
 
-        `traced` binds the build that traces run.
+        `traced` binds the instrumented build.
         """
         workspace = allocate(self.backend, case.workspace(self.sm_count))
         buffers = {**prepared.buffers, **workspace}
@@ -184,7 +184,7 @@ class Session:
         )
 
     def launch(self, case: Case) -> Launch:
-        """Return the case's launch on verified inputs; it stays valid until the next problem is prepared."""
+        """Return the case's launch on inputs that were verified; it is valid until the next problem is prepared."""
         prepared = self.prepare(case.problem)
         prepared.load("normal", verify=True)
         return self.bind(case, prepared).binding.launch
@@ -194,9 +194,9 @@ class Session:
     def check(self, case: Case, given: Arrays | None = None) -> CheckResult:
         """Check a case: trace it if possible, then run it on normals, on small integers and on special inputs.
 
-        Runs on integers and special inputs are traced, too, because they may take other paths through the kernel. A
-        case with findings is not run at full speed, where it could do anything. `given` inputs replace the normals; the
-        result then includes the outputs of a right case.
+        Runs on integers and special inputs are traced, too, because the kernel may take other paths. A case
+        with findings does not run untraced on the device. `given` inputs replace the normals; the result of a
+        right case then includes its outputs.
         """
         if self.is_sampled(case):
             assert isinstance(self.backend, Traced)
@@ -244,7 +244,7 @@ class Session:
                 self.release()
 
     def _add_causes(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
-        """Add possible causes to a wrong result."""
+        """Add the possible causes in `hints` to the verdict on a wrong result."""
         if isinstance(self.backend, Traced) and not case.variant.is_library:
             hints += tuple(self.backend.compiler_warnings(case.request()))
         if not hints:
@@ -256,11 +256,11 @@ class Session:
         return replace(outcome, verdict=replace(told, reason=reason, findings=told.findings + hints))
 
     def is_sampled(self, case: Case) -> bool:
-        """Return whether only a sample of the case's blocks runs, because its problem exceeds the memory."""
+        """Return whether only some blocks of the case run, because its problem does not fit into memory."""
         return isinstance(self.backend, Traced) and not case.variant.is_library and is_huge(case.problem)
 
     def is_traced(self, case: Case) -> bool:
-        """Return whether every memory access of the case is traced: the backend can trace, and the problem is small."""
+        """Return whether the case's memory accesses are traced: the backend supports it, and the problem is small."""
         traceable = is_traceable(case.problem, self.traced_work)
         return isinstance(self.backend, Traced) and not case.variant.is_library and traceable
 
@@ -282,10 +282,10 @@ class Session:
         return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
 
     def _resolve_undefined_hints(self, ready: BoundCase, kind: str, trace: Trace) -> Trace:
-        """Turn hints about undefined shuffle values into errors where such a value reaches an output.
+        """Turn a hint about an undefined shuffle value into an error if such a value changes an output.
 
-        Each line that reads an undefined value runs again with other values instead; if an output differs, the value is
-        used.
+        Each line that reads an undefined value runs again with other values; the value matters if an output
+        differs.
         """
         suspects = [finding for finding in trace.findings if _is_undefined(finding) and finding.line]
         if not suspects or not trace.completed or any(not f.hint for f in trace.findings):
@@ -328,7 +328,7 @@ class Session:
         return outcome
 
     def _watched_run(self, ready: BoundCase, kind: str) -> Outcome:
-        """Run a bound case once on a kind of inputs, traced if its build allows; findings precede results."""
+        """Run a bound case once on one kind of inputs, traced if its build allows it."""
         if not ready.traced:
             return self.run(ready, kind)
         expected = _write_inputs(ready, kind)
@@ -338,7 +338,7 @@ class Session:
         return self._judged_run(ready, expected, lambda: None, kind)
 
     def _check_orders(self, ready: BoundCase, outcome: Outcome) -> Outcome:
-        """Run in other orders of threads, because the effect of a fault may depend on the order."""
+        """Run the case again in other thread orders, because a race may show only in some of them."""
         assert isinstance(self.backend, Traced)
         for _ in range(1, self.backend.orders(ready.case.request())):
             if not (again := self.run(ready, "normal")).verdict.right:
@@ -375,13 +375,13 @@ class Session:
         return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
 
     def run(self, ready: BoundCase, kind: str) -> Outcome:
-        """Run a bound case once on a kind of inputs; judge its outputs and check that it wrote nothing else."""
+        """Run a bound case once on one kind of inputs; judge the outputs and check that no other memory changed."""
         return self._judged_run(ready, _write_inputs(ready, kind), ready.binding.launch, kind)
 
     def _judged_run(
         self, ready: BoundCase, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
     ) -> Outcome:
-        """Launch and judge the outputs; `before` are findings of earlier launches."""
+        """Launch a bound case and judge its outputs; `before` are findings of earlier launches."""
         launch()
         findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
         prepared = ready.prepared
@@ -407,7 +407,7 @@ class Session:
 
 
 def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
-    """Add to an outcome on which inputs the case failed."""
+    """Add the kind of inputs on which the case failed to an outcome."""
     verdict = _with_detail(outcome.verdict, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
     return Outcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
 
@@ -437,12 +437,12 @@ def _all_tensors(problem: Operator) -> list[Tensor]:
 
 
 def _is_undefined(finding: Finding) -> bool:
-    """Return whether a finding is a shuffle whose value CUDA does not define, and which may be unused."""
+    """Return whether a finding is a shuffle with an undefined value that the kernel may never use."""
     return finding.hint and finding.kind == WARP_MASK.kind
 
 
 def _write_inputs(ready: BoundCase, kind: str) -> Expected:
-    """Write the inputs of a kind of run to their buffers and poison all other buffers."""
+    """Write one kind of inputs to the input buffers, and poison all other buffers."""
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     ready.prepared.load(kind)
     for name, buffer in ready.buffers.items():
@@ -454,7 +454,7 @@ def _write_inputs(ready: BoundCase, kind: str) -> Expected:
 
 
 def _why_no_integers(ready: BoundCase) -> str:
-    """Return why the run on small whole numbers need not be exact or is skipped; "" if it must be exact."""
+    """Return why the run on small integers is inexact or is skipped; "" if its results must be exact."""
     problem = ready.case.problem
     if problem.allowance(ready.case.variant.precision).exact:
         return ""
@@ -478,7 +478,7 @@ def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
 
 
 def _changed_inputs(prepared: PreparedProblem, expected: Expected) -> Finding | None:
-    """Return a finding about the first changed input, else None.
+    """Return a finding for the first input that the launch changed, else None.
 
     Fingerprints detect a change; only then the content is copied from the device to find the element.
     """
@@ -497,7 +497,7 @@ def _reference_damage(prepared: PreparedProblem) -> Finding | None:
 
 
 def judge_outputs(backend: Backend, ready: BoundCase, kind: str, buffers: Mapping[str, Buffer]) -> str:
-    """Return the first fault of the outputs in these buffers after a launch on a kind of inputs; "" if right."""
+    """Return the first fault of the outputs after a launch on one kind of inputs; "" if they are right."""
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     outputs = ready.case.problem.output_tensors()
     judged = [_judge_output(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
@@ -508,7 +508,7 @@ def judge_outputs(backend: Backend, ready: BoundCase, kind: str, buffers: Mappin
 def _judge_output(
     backend: Backend, prepared: PreparedProblem, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
 ) -> Judgement:
-    """Compare an output with its reference; bits that were right before are not compared again."""
+    """Compare an output with its reference; skip the comparison for bits that were right before."""
     key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (judgement := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
@@ -563,7 +563,7 @@ def _with_detail(verdict: Verdict, detail: str) -> Verdict:
 
 
 def _kernel_place(case: Case) -> tuple[str, int]:
-    """Return file and line of the kernel that a case launches last, where a wrong result is reported."""
+    """Return file and line of the kernel that a case launches last: a wrong result is reported there."""
     for kernel in reversed(case.variant.kernels):
         if found := declaration(case.variant.sources, kernel):
             return str(found.file), found.line
@@ -571,7 +571,7 @@ def _kernel_place(case: Case) -> tuple[str, int]:
 
 
 def _error_pattern(ready: BoundCase, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
-    """Return the pattern of an output's wrong elements; None for a large output or without a pattern."""
+    """Return the pattern of an output's wrong elements; None if the output is large or shows no pattern."""
     problem, case = ready.case.problem, ready.case
     reference = expected.reference[tensor.name]
     if tensor.elements > PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
@@ -601,16 +601,16 @@ def _error_pattern(ready: BoundCase, tensor: Tensor, buffer: Buffer, expected: E
 
 
 def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
-    """Return the axes of the inputs that an output lacks, with their sizes."""
+    """Return the axes, with their sizes, that the inputs have and an output lacks."""
     kept = set(problem.outputs[tensor.name].split())
     named = {axis for axes in problem.inputs.values() for axis in axes.split()}
     return {axis: int(problem.scope[axis]) for axis in sorted(named - kept) if not axis.isdigit()}
 
 
 def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:
-    """Return a function for the reference restricted to a part of one axis; None if it would take too long.
+    """Return a function that computes the reference on a part of one axis; None if it takes too long.
 
-    Inputs outside that part are 0.
+    Inputs outside of that part are 0.
     """
     if problem.flops() > PATTERN_FLOPS:
         return None

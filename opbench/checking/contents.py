@@ -1,4 +1,4 @@
-"""Several contents for one problem's inputs, so that consecutive timed launches have different inputs."""
+"""Several sets of inputs for one problem, so that consecutive timed launches get different data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENTS = (*JUDGED, SHIFTED)
 
 @dataclass
 class Contents:
-    """Sets of input buffers by kind of content; all sets share outputs and workspaces."""
+    """Sets of buffers with different inputs, by kind of content; all sets share outputs and workspaces."""
 
     sets: dict[str, Mapping[str, Buffer]]
     allocated: list[Mapping[str, Buffer]] = field(default_factory=list)
@@ -32,12 +32,12 @@ class Contents:
 
 
 def kind_of_set(number: int) -> str:
-    """Return the kind of content of a graph's buffer set, by the number of the set."""
+    """Return the kind of content of a graph's buffer set with this number."""
     return CONTENTS[number % len(CONTENTS)]
 
 
 def load_contents(backend: Backend, prepared: PreparedProblem) -> Contents:
-    """Return a problem's loaded buffers and further sets with other contents, as many as memory allows."""
+    """Return a problem's buffers and as many further sets with other inputs as memory allows."""
     own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
     contents = Contents({CONTENTS[0]: own})
     for kind in CONTENTS[1:]:
@@ -54,7 +54,7 @@ def load_contents(backend: Backend, prepared: PreparedProblem) -> Contents:
 def _write_content(
     prepared: PreparedProblem, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]
 ) -> None:
-    """Write one kind of content, on the device if it can be derived from the normals there."""
+    """Write one kind of content to input buffers; on the device, if it can be derived from the normals there."""
     if kind == SHIFTED and prepared.are_independent:
         chance = prepared.chance(SHIFTED)
         for tensor in prepared.problem.input_tensors():

@@ -1,4 +1,4 @@
-"""A problem's data: its buffers on the device, and the expected outputs of each kind of run."""
+"""A problem's data: its buffers on the device, and the expected outputs for each kind of inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
 
 @dataclass
 class Expected:
-    """The inputs of one run and the expected outputs."""
+    """The inputs and the expected outputs of one run."""
 
     inputs: Arrays
     reference: Arrays
@@ -74,22 +74,25 @@ class PreparedProblem:
     """Inputs that are already on the device, by kind of run."""
 
     def chance(self, purpose: str) -> random.Random:
-        """Return random numbers for one purpose; an equal secret gives equal numbers, whatever else was drawn."""
+        """Return a random number generator for one purpose.
+
+        Equal secrets give equal numbers, whatever other generators drew.
+        """
         return random.Random(f"{self.secret}/{self.problem.name}{self.problem}/{purpose}")
 
     @functools.cached_property
     def fresh_seed(self) -> int:
-        """Return the seed of "again" and "shifted" inputs."""
+        """Return the seed of the inputs "again" and "shifted", which differs from the first seed."""
         return self.chance("again").getrandbits(31)
 
     @property
     def are_independent(self) -> bool:
-        """Return whether the inputs are independent normals, so that a permutation of them is equally valid."""
+        """Return whether the inputs are independent normals: then a permutation of them is a valid input, too."""
         return self.given is None and type(self.problem).make_inputs is Operator.make_inputs
 
     @property
     def is_doubled(self) -> bool:
-        """Return whether the "again" inputs are twice the normals, which avoids a second, slow reference.
+        """Return whether the inputs "again" are twice the normals, which needs no second reference.
 
         Whole numbers are not doubled, because they could overflow.
         """
@@ -97,13 +100,13 @@ class PreparedProblem:
         return self.problem.degree is not None and self.problem.storage not in INTEGERS and not few
 
     def inputs(self, kind: str) -> Arrays:
-        """Return the inputs of a kind of run, made once; this needs no reference."""
+        """Return one kind of inputs; they are generated once and need no reference."""
         if kind not in self.made:
             self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make_inputs(kind)
         return self.made[kind]
 
     def make_ahead(self, kind: str) -> None:
-        """Start making the inputs of a kind of run in another thread while the device is busy."""
+        """Start to generate one kind of inputs in another thread while the device is busy."""
         if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= AHEAD_BYTES:
             self.inputs("normal")  # other kinds may be derived from them
             self.ahead[kind] = _THREAD.submit(self._make_inputs, kind)
@@ -119,11 +122,11 @@ class PreparedProblem:
         return self.problem.make_inputs(seed, integers=kind == "integers")
 
     def doubled(self) -> Arrays:
-        """Return twice the normals; they need no new reference, because powers of two do not change rounding."""
+        """Return the normals times two. Their reference is exactly twice the first one, so it needs no computation."""
         return {t.name: _doubled_input(self.inputs("normal")[t.name], t) for t in self.problem.input_tensors()}
 
     def load(self, kind: str, verify: bool = False) -> None:
-        """Write the inputs of a kind of run to their buffers unless they are there.
+        """Write one kind of inputs to the buffers unless they are there.
 
         `verify` checks that nothing has changed them since they were written.
         """
@@ -139,22 +142,22 @@ class PreparedProblem:
         self.loaded = kind
 
     def changed(self, name: str) -> bool:
-        """Return whether an input differs from what was written."""
+        """Return whether an input on the device differs from the data that was written."""
         return self.buffers[name].fingerprint() != self.loaded_prints[name]
 
     def is_overwritten(self) -> bool:
-        """Return whether a kernel wrote to the memory of a reference."""
+        """Return whether a kernel wrote to the memory of a reference on the device."""
         return any(is_overwritten(expected.sealed) for expected in self.expected.values())
 
     def moved_to(self, other: PreparedProblem) -> None:
-        """Share references, inputs and judgements with the same problem in other buffers."""
+        """Return the same problem in other buffers; references, inputs and judgements are shared."""
         other.expected, other.made, other.judged = self.expected, self.made, self.judged
         other.secret, other.ahead = self.secret, self.ahead
 
     def expect(self, kind: str, precision: str) -> Expected:
-        """Return the expected outputs of a kind of run, computed once.
+        """Return the expected outputs for one kind of inputs, computed once.
 
-        A kind is "normal", "again" (other content), "integers" or a kind of special inputs.
+        A kind is "normal", "again" (other normals), "integers" or a kind of special inputs.
         """
         key = (kind, precision)
         if key not in self.expected:
@@ -192,7 +195,7 @@ def _without_warnings(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Ar
 
 
 def _finite_magnitude(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Replace infinite magnitudes by the result's absolute value, or by 0 where that is infinite, too."""
+    """Replace infinite magnitudes by the result's absolute value, or by 0 if that is infinite, too."""
     sizes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
     return np.where(np.isfinite(sizes), sizes, 0.0)
 

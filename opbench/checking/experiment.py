@@ -1,4 +1,4 @@
-"""Time a case with the machine code of knock-outs, interleaved, on the same inputs and with the caches of a run."""
+"""Time a case with knock-outs: edited machine code that lacks some instructions, to find what limits a kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBES = 2
 
 @dataclass(frozen=True)
 class KnockOutTimes:
-    """The measurements of a case's knock-outs by name; empty for a probe."""
+    """The times of a case with each knock-out, by name; empty for a run without a clock."""
 
     measurements: dict[str, Measurement]
 
@@ -36,12 +36,12 @@ def time_cubins(
     on_start: Callable[[str], None] = lambda name: None,
     on_sample: Callable[[str, float], None] = lambda name, seconds: None,
 ) -> KnockOutTimes:
-    """Launch a case with other machine code of its kernels, and time the launches if there is a clock.
+    """Launch a case with each edited cubin in place of its own code, and time the launches if there is a clock.
 
-    Inputs rotate and outputs are poisoned as in `measure_cases`, but outputs are not judged, because knock-outs compute
-    wrong ones. The case itself must be right before, and after all launches: then none of them wrote elsewhere. Raises
-    UsageError if the case is wrong, and LaunchError for a knock-out that faults; `on_start` was last called with its
-    name.
+    Inputs rotate and outputs are poisoned as in `measure_cases`. Outputs are not judged, because knock-outs
+    compute wrong ones. The original case must be right before and after all launches: then none of them wrote
+    elsewhere. Raises UsageError if the case is wrong, and LaunchError for a knock-out that faults; `on_start`
+    was last called with its name.
     """
     backend = session.backend
     if not isinstance(backend, LoadsCubins):
@@ -82,7 +82,7 @@ def time_cubins(
 
 
 def _free(backend: Backend, contents: Contents, ready: BoundCase | None) -> None:
-    """Free the memory; after a fault the process ends anyway, and its first error counts."""
+    """Free the memory; ignore errors after a fault, because the process ends and reports its first error."""
     try:
         contents.free(backend)
         if ready is not None:
@@ -92,7 +92,7 @@ def _free(backend: Backend, contents: Contents, ready: BoundCase | None) -> None
 
 
 def _turns(session: Session, ready: BoundCase, contents: Contents, cubin: Path) -> CaseLaunches:
-    """Bind machine code to the inputs of every content."""
+    """Bind a cubin to the inputs of every content."""
     assert isinstance(session.backend, LoadsCubins)
     program = session.backend.load_cubin(cubin, ready.case.request())
     launches = {
@@ -105,7 +105,7 @@ def _turns(session: Session, ready: BoundCase, contents: Contents, cubin: Path) 
 
 
 def _require_right(session: Session, ready: BoundCase, when: str) -> None:
-    """Raise an error if the case is wrong before its knock-outs were launched, or afterwards."""
+    """Raise UsageError if the case is wrong; `when` is the point in time for the message."""
     changed = [t.name for t in ready.case.problem.input_tensors() if ready.prepared.changed(t.name)]
     verdict = session.run(ready, "normal").verdict
     if verdict.right and not changed:

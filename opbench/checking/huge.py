@@ -1,4 +1,4 @@
-"""Checks of problems that 32-bit indices cannot address: a few blocks run on sparse memory and are judged."""
+"""Check problems that exceed 32-bit indices: a few blocks run on sparse memory, and their outputs are judged."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LONG_WORK = 4e6
 
 
 def is_huge(problem: Operator) -> bool:
-    """Return whether a tensor has more elements than an `int` can count, or for a vector almost as many.
+    """Return whether a tensor has more elements than an `int` can count.
 
-    The length of a vector is an axis, which must itself fit into an `int`.
+    For a vector, almost as many are enough: its length is an axis, which must itself fit into an `int`.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
@@ -36,10 +36,10 @@ def is_huge(problem: Operator) -> bool:
 def huge_problems(
     examples: list[Operator], fits: Callable[[Operator], bool] = lambda problem: True
 ) -> Iterator[Operator]:
-    """Yield huge problems: the largest examples with one axis enlarged until a tensor is huge.
+    """Yield huge problems: the largest examples, with one axis enlarged until a tensor is huge.
 
-    Modes are combined so that any two values occur together. An axis qualifies if its tensors grow with it but the work
-    per output does not, such as batches, rows or images.
+    Modes are combined so that any two values occur together. An axis qualifies if its tensors grow with it but
+    the work per output does not, such as batches, rows or images.
     """
     seen, met = set(), set[tuple[str, ...]]()
     for problem in sorted(examples, key=lambda p: -p.bytes()):
@@ -60,7 +60,7 @@ def huge_problems(
 
 
 def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
-    """Yield small examples with one axis longer than 16 bits count, for each axis and each value of each mode.
+    """Yield small examples with one axis longer than 65535, for each axis and each value of each mode.
 
     Each item is a list with the longer problem first; a variant takes the first one that it supports.
     """
@@ -109,11 +109,11 @@ def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
 
 
 def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
-    """Return the verdict on a sample of a huge problem's blocks.
+    """Run some blocks of a huge problem and return the verdict on them.
 
-    It checks that no access is out of bounds, that no `int` overflows, and, where slices are independent, that the
-    blocks' outputs equal the reference. A first run finds the slices that the blocks write; a second run has inputs in
-    them.
+    The check finds accesses out of bounds and overflows of `int`. Where slices are independent, it also
+    compares the blocks' outputs with the reference: a first run finds the slices that the blocks write, and a
+    second run has inputs in them.
     """
     slices = slices_of(case, sm_count)
     buffers: dict[str, Sparse] = {}

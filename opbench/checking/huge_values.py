@@ -32,7 +32,7 @@ SEED = 20260
 
 @dataclass(frozen=True)
 class Slices:
-    """A problem split into independent slices along one axis: any subset of them is a problem, too."""
+    """A problem split into independent slices along one axis; some of the slices form a smaller problem."""
 
     problem: Operator
     axis: str
@@ -45,7 +45,7 @@ class Slices:
         return int(self.problem.axes[self.axis])
 
     def some(self, count: int) -> Operator:
-        """Return the problem with `count` slices."""
+        """Return the smaller problem that consists of `count` slices."""
         return _with_axis_size(self.problem, self.axis, count)
 
     def _split_axis(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ class Slices:
         return array.reshape(*array.shape[:place], -1, each, *array.shape[place + 1 :])
 
     def taken(self, name: str, array: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Return the part of a tensor that belongs to the slices `which`."""
+        """Return the part of a tensor that belongs to the slices with the numbers `which`."""
         if name not in self.places:
             return np.array(array)
         place, each = self.places[name]
@@ -61,7 +61,7 @@ class Slices:
         return some.reshape(*array.shape[:place], len(which) * each, *array.shape[place + 1 :])
 
     def put(self, name: str, array: np.ndarray, which: np.ndarray, some: np.ndarray) -> None:
-        """Write a tensor of the slices `which` to its place in the whole tensor."""
+        """Copy the part of a tensor that belongs to the slices `which` to its place in the whole tensor."""
         if name not in self.places:
             array[...] = some
         else:
@@ -71,7 +71,7 @@ class Slices:
             )
 
     def numbers(self, name: str, shape: tuple[int, ...], flat: np.ndarray) -> np.ndarray:
-        """Return the slice of each element, given by its flat index."""
+        """Return the number of the slice that each element belongs to; elements are given by their flat index."""
         place, each = self.places[name]
         found: np.ndarray = flat // (prod(shape[place + 1 :]) * each) % self.count
         return found
@@ -88,7 +88,7 @@ class Judged:
 
 
 def slices_of(case: Case, sm_count: int) -> Slices | str:
-    """Return the slices in which the case's outputs can be judged, else the reason why they cannot."""
+    """Return the slices in which the outputs of a case can be judged, or the reason why they cannot be judged."""
     launches = case.launches(sm_count)
     if len([launch for launch in launches if launch.kernel]) > 1 or case.workspace(sm_count):
         return "what a launch needs of another one was not computed"
@@ -114,7 +114,7 @@ def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator:
 
 
 def _independent_slices(problem: Operator, axis: str) -> Slices | None:
-    """Return the problem's slices along an axis if a small problem shows that they are independent, else None."""
+    """Return the problem's slices along an axis; None unless a small problem shows that they are independent."""
     try:
         whole, part = _with_axis_size(problem, axis, SAMPLE), _with_axis_size(problem, axis, len(CHOSEN))
         tensors = [*whole.input_tensors(), *whole.output_tensors()]
@@ -141,7 +141,7 @@ def _independent_slices(problem: Operator, axis: str) -> Slices | None:
 
 
 def _are_slices_independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> bool:
-    """Return whether slices of a small problem have the same results alone as in the whole problem."""
+    """Return whether the slices of a small problem have the same results alone as in the whole problem."""
     content, which = whole.make_inputs(seed), np.array(CHOSEN)
     some = {name: slices.taken(name, array, which) for name, array in content.items()}
     full, alone = whole.reference_outputs(content), part.reference_outputs(some)
@@ -149,7 +149,7 @@ def _are_slices_independent(slices: Slices, whole: Operator, part: Operator, see
 
 
 def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
-    """Return the slices with written elements, as many as can be judged together, or why there are none."""
+    """Return the slices with written elements, at most as many as fit into one judgement, or why there are none."""
     slice_numbers: list[np.ndarray] = []
     for tensor in case.problem.output_tensors():
         buffer = buffers[tensor.name]
@@ -190,7 +190,7 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
 
 
 def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> None:
-    """Write the slices' inputs to their places in the huge tensors, and reset the outputs."""
+    """Write the inputs of the slices to their places in the huge tensors, and poison the outputs."""
     slice_inputs = slices.some(len(which)).make_inputs(SEED)
     for name, some in slice_inputs.items():
         slices.put(name, buffers[name].content, which, some)
@@ -204,7 +204,7 @@ def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.nd
 
 
 def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
-    """Return the verdict on what was written in these slices."""
+    """Return the verdict on the outputs that were written in these slices."""
     problem = slices.some(len(which))
     inputs = problem.make_inputs(SEED)
     tolerance = problem.allowance(case.variant.precision)
@@ -226,7 +226,7 @@ def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], whic
 
 
 def _mismatch_sentence(slices: Slices, judgement: Judgement, name: str, which: np.ndarray) -> str:
-    """Describe a mismatch with its index in the huge problem."""
+    """Describe a mismatch with its index in the huge problem, in one sentence."""
     mismatch = judgement.mismatch
     assert mismatch is not None
     if mismatch.index is None:
@@ -238,7 +238,7 @@ def _mismatch_sentence(slices: Slices, judgement: Judgement, name: str, which: n
 
 
 def _poison_bits(buffer: Sparse) -> np.ndarray:
-    """Return the bits of an element that was never written."""
+    """Return the bits that an element has if it was never written."""
     return np.array(~np.array(0, f"u{buffer.dtype.itemsize}"))
 
 
@@ -247,14 +247,14 @@ def _as_unsigned(array: np.ndarray) -> np.ndarray:
 
 
 def _elements_on_pages(pages: np.ndarray, elements: int, each: int) -> np.ndarray:
-    """Return the flat indices of the elements on pages."""
+    """Return the flat indices of the elements that lie on these memory pages."""
     flat = (pages.astype(np.int64)[:, None] * each + np.arange(each)).reshape(-1)
     found: np.ndarray = flat[flat < elements]
     return found
 
 
 def _sample_indices(numbers: np.ndarray, most: int) -> np.ndarray:
-    """Return at most `most` numbers in order: the first, the last, and random ones between."""
+    """Return at most `most` of the numbers in ascending order: the first, the last, and random ones between."""
     if numbers.size <= most:
         return numbers
     ends = [*range(min(2, most)), *range(numbers.size - most // 4, numbers.size)]

@@ -1,4 +1,4 @@
-"""The samples of a case: each with other inputs and poisoned outputs; some of them are judged."""
+"""Timed launches of a case: each gets other inputs and poisoned outputs, and some outputs are judged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def judged_samples(chance: random.Random) -> frozenset[int]:
 
 
 class SampleJudge:
-    """Decides which samples of a case are judged, and records the first fault."""
+    """Decide which of a case's samples are judged, and record the first fault."""
 
     def __init__(self, session: Session, ready: BoundCase, chance: random.Random, active: bool = True) -> None:
         self._session, self._ready = session, ready
@@ -44,7 +44,7 @@ class SampleJudge:
 
     @property
     def due(self) -> bool:
-        """Return whether the next sample that counts is judged."""
+        """Return whether the next sample must be judged."""
         return self._owed or self._number in self._schedule
 
     def require(self) -> None:
@@ -53,11 +53,11 @@ class SampleJudge:
 
     @property
     def kind(self) -> str:
-        """Return the content that is judged next; contents with a reference alternate."""
+        """Return the kind of inputs to judge next; kinds with a reference alternate."""
         return self._kinds[0]
 
     def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
-        """Count a sample, and judge it if due."""
+        """Count a sample, and judge its outputs if due."""
         due = self.due and not self.fault
         self._owed = due and kind not in JUDGED
         if due and kind in JUDGED:
@@ -76,32 +76,32 @@ Content = TypeVar("Content")
 
 
 class ContentOrder(Generic[Content]):
-    """The order in which samples take contents: each once in random order before one occurs again."""
+    """Order in which samples use the kinds of inputs: all of them once, in random order, before any repeats."""
 
     def __init__(self, contents: Iterable[Content], chance: random.Random) -> None:
         self._contents, self._chance = tuple(contents), chance
         self._queue: list[Content] = []
 
     def first(self) -> Content:
-        """Return the content that is next in line, and leave it there."""
+        """Return the next content without removing it."""
         if not self._queue:
             self._queue = list(self._contents)
             self._chance.shuffle(self._queue)
         return self._queue[0]
 
     def take(self, content: Content) -> Content:
-        """Count a content as taken, also one that is not next in line, and return it."""
+        """Remove a content from the remaining ones, also if it is not the next, and return it."""
         if content in self._queue:
             self._queue.remove(content)
         return content
 
     def next(self) -> Content:
-        """Take the content that is next in line."""
+        """Return the next content and remove it."""
         return self.take(self.first())
 
 
 class CaseLaunches:
-    """A case on several contents in random order; all contents occur once before one occurs again."""
+    """Launch a case on several contents in random order; each occurs once before any repeats."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class CaseLaunches:
         judge: SampleJudge,
         chance: random.Random,
     ) -> None:
-        """`inputs` and `launches` are by kind of content."""
+        """Take the buffers `inputs` and the `launches`, both by kind of content."""
         self._ready, self._inputs, self.judge = ready, inputs, judge
         self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
@@ -123,7 +123,7 @@ class CaseLaunches:
         return lambda: self.renew(kind)
 
     def renew(self, kind: str) -> None:
-        """Poison outputs and workspaces; an output that is updated in place gets the input's values back."""
+        """Poison outputs and workspaces; reset an output that is updated in place to its input."""
         updates = self._ready.case.updates
         for name, buffer in self._ready.buffers.items():
             if name in updates:
@@ -134,12 +134,12 @@ class CaseLaunches:
             variable.copy_from(content)  # on the device: the stream may be blocked, and the host must not wait
 
     def launch_next_content(self) -> None:
-        """Launch on the next content as one of many launches that are timed together, without renewing buffers."""
+        """Launch the case on the next content without poisoning; many such launches are timed together."""
         self._kind = self._order.next()
         self.launches[self._kind]()
 
     def next_launch(self) -> Launch:
-        """Renew the buffers and return the launch on the next content."""
+        """Poison the buffers and return the launch on the next content."""
         self._kind = self._order.first()
         if self.judge.due:
             self._kind = self.judge.kind if self.judge.kind in self.launches else CONTENTS[0]
@@ -148,7 +148,7 @@ class CaseLaunches:
         return self.launches[self._kind]
 
     def sampled(self) -> None:
-        """Count the sample, and judge it if due."""
+        """Count the sample, and judge its outputs if due."""
         self.judge.sampled(self._kind, self._ready.buffers)
 
 
@@ -163,8 +163,9 @@ class GraphLaunches:
         judge: SampleJudge,
         chance: random.Random,
     ) -> None:
-        """`sets` are the outputs of each set, with the content `kind_of_set`; `poisoned` are renewed before a
-        replay.
+        """Take the outputs of each buffer set in `sets`, and the buffers `poisoned` to poison before a replay.
+
+        `kind_of_set` gives the content of a set.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned
         self.judge, self._chance = judge, chance
@@ -176,7 +177,7 @@ class GraphLaunches:
         return self._launch
 
     def sampled(self) -> None:
-        """Count the replay, and judge one of its sets if due."""
+        """Count the replay, and judge the outputs of one set if due."""
         kind = self.judge.kind
         number = self._chance.choice([n for n in range(len(self._sets)) if kind_of_set(n) == kind])
         self.judge.sampled(kind, self._sets[number])

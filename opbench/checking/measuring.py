@@ -1,4 +1,4 @@
-"""Interleaved timing of one problem's right cases, and checks that they are still right while timed and afterwards."""
+"""Time the right cases of one problem in turn, and check that they are still right while timed and afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOLES = 64
 
 @dataclass(frozen=True)
 class MeasureResult:
-    """Timed cases by name; `wrong` describes the faults of cases that did not stay right."""
+    """Measurements by name of case; `wrong` describes cases whose results were wrong in a timed launch or later."""
 
     measurements: dict[str, Measurement]
     wrong: dict[str, str]
@@ -39,7 +39,7 @@ class MeasureResult:
 
 @dataclass
 class TimedCases:
-    """All objects that timing one problem's cases needs."""
+    """The buffers, launches and judges that are needed to time one problem's cases."""
 
     prepared: PreparedProblem
     contents: Contents = field(default_factory=lambda: Contents({}))
@@ -53,37 +53,37 @@ class TimedCases:
 
     @property
     def timed(self) -> dict[str, BoundCase]:
-        """Return the cases that get a time."""
+        """Return the names of the cases to time."""
         return {name: ready for name, ready in self.ready.items() if name not in self.invalid}
 
     @property
     def turns(self) -> dict[str, LaunchSource]:
-        """Return the objects that renew each case's buffers before a sample."""
+        """Return, for each case, the object that poisons its buffers before a sample."""
         return {**self.case_launches, **self.graph_launches}
 
     @property
     def judges(self) -> dict[str, SampleJudge]:
-        """Return the judges of each case's samples."""
+        """Return, for each case, the judge of its samples."""
         own = {name: turns.judge for name, turns in self.case_launches.items()}
         return {**own, **{name: turns.judge for name, turns in self.graph_launches.items()}}
 
     @property
     def faults(self) -> dict[str, str]:
-        """Return the first fault of the judged samples, by case."""
+        """Return the first fault in the judged samples of each case."""
         return {name: judge.fault for name, judge in self.judges.items() if judge.fault}
 
     def late_refusals(self) -> dict[str, str]:
-        """Return a reason for each timed case that changed module variables while it was timed."""
+        """Return, by name of case, why a time is invalid: the case changed module variables while it was timed."""
         return {name: reason for name in self.timed if (reason := self.state[name].late_refusal())}
 
     @property
     def launches(self) -> list[Launch]:
-        """Return all launches for which a clock may have stored a CUDA graph."""
+        """Return all launches for which a clock may hold a CUDA graph."""
         own = [launch for turns in self.case_launches.values() for launch in turns.launches.values()]
         return [*own, *self.rotation.launches.values()]
 
     def with_actual_mode(self, name: str, measurement: Measurement) -> Measurement:
-        """Return a measurement with its actual mode, and with a warning if contents are missing."""
+        """Return a measurement with the mode that was really used, and a warning if it had too few contents."""
         few = name not in self.graph_launches and len(self.contents.sets) < len(CONTENTS)
         warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
         return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
@@ -112,9 +112,9 @@ def measure_cases(
 def relaunch_cases(
     session: Session, cases: Sequence[Case], on_start: Callable[[str], None] = lambda name: None
 ) -> MeasureResult:
-    """Launch cases with right results again under the rules of `measure_cases`, on a backend that times nothing.
+    """Launch right cases again as `measure_cases` does, on a backend that cannot time.
 
-    The result has no measurements. Findings of the backend in these launches make a case wrong.
+    The result has no measurements. A finding in these launches makes a case wrong.
     """
     with timed_cases(session, cases, "cold", None, on_start) as timing:
         findings: dict[str, str] = {}
@@ -138,7 +138,7 @@ def _without_faults(
     check_again: bool,
     on_start: Callable[[str], None],
 ) -> MeasureResult:
-    """Return the measurements of cases without a fault, and the faults of the others."""
+    """Split the cases after timing: return the measurements of cases without a fault, and the faults of the others."""
     invalid = timing.invalid | timing.late_refusals()
     kept = {name: timing.with_actual_mode(name, m) for name, m in measured.items() if name not in invalid}
     wrong = {**timing.faults, **findings}
@@ -157,10 +157,10 @@ def timed_cases(
     on_start: Callable[[str], None] = lambda name: None,
     judged: bool = True,
 ) -> Iterator[TimedCases]:
-    """Bind right cases of one problem for timing, with inputs that rotate, poisoned outputs and judged samples.
+    """Bind right cases of one problem for timing: inputs rotate, outputs are poisoned, some samples are judged.
 
-    Everything that times cases goes through here. Cases that keep state between launches are in `invalid`. Without a
-    clock, cases run in the build in which they were checked.
+    All code that times cases uses this function. Cases that keep state between launches are in `invalid`.
+    Without a clock, cases run in the build in which they were checked.
     """
     timing = TimedCases(session.prepare(cases[0].problem))
     timing.prepared.load("normal", verify=True)
@@ -191,7 +191,7 @@ def timed_cases(
 
 
 def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
-    """Bind a case to the inputs of every content."""
+    """Bind a case to the inputs of every content, and return its launches."""
     ready = timing.ready[case.name]
     launches = {CONTENTS[0]: ready.binding.launch}
     for kind, inputs in timing.contents.sets.items():
@@ -205,7 +205,7 @@ def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) 
 
 
 def _cases_without_time(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
-    """Return, by name, why cases get no time."""
+    """Return, by name of case, why it cannot be timed."""
     invalid: dict[str, str] = {}
     for name, state in timing.state.items():
         on_start(name)
@@ -215,7 +215,7 @@ def _cases_without_time(timing: TimedCases, on_start: Callable[[str], None]) -> 
 
 
 def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -> None:
-    """Bind every case to enough sets of buffers that a graph of its launches runs with a cold L2."""
+    """Bind every case to so many sets of buffers that a CUDA graph of its launches runs with a cold L2."""
 
     timed = timing.timed
 
@@ -241,10 +241,11 @@ def _check_again(
     contents: Contents,
     on_start: Callable[[str], None],
 ) -> dict[str, str]:
-    """Return the faults of timed cases, by name, on new content in the timed buffers, then in other buffers.
+    """Check timed cases on new inputs in the same buffers, then in other buffers; return the faults by name.
 
-    The first check finds outputs that are cached and returned again, or work that stops after some launches. The second
-    also finds a dependence on addresses. In between, each case runs once over most of its own output.
+    The first check finds outputs that are cached and returned again, or work that stops after some launches.
+    The second also finds a dependence on addresses. In between, each case runs once while most of its output
+    holds its own old results.
     """
     wrong: dict[str, str] = {}
     prepared.spare = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
@@ -280,9 +281,10 @@ def _check_again(
 
 
 def _over_old_output(session: Session, ready: BoundCase) -> str:
-    """Launch a right case again with a few poisoned elements in its output, and return its fault, or "".
+    """Launch a right case while its output holds old results and a few poisoned elements; return the fault, or "".
 
-    This finds a kernel that skips the work when some elements of the old output, or a mark in a workspace, are present.
+    This finds a kernel that skips the work if some elements of the old output, or a mark in a workspace, are
+    present.
     """
     if ready.case.updates:
         return ""  # the old output is an input of such a case

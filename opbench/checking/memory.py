@@ -1,4 +1,4 @@
-"""Memory checks of a file without an operator: races, bounds, uninitialised reads and barriers, without a reference."""
+"""Check the memory accesses of a file that has no operator: races, bounds, uninitialised reads and barriers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
 
 @dataclass(frozen=True)
 class _TracedPlan:
-    """A trace with its findings and notes in the user's file."""
+    """The trace of a plan, with findings and notes that refer to the user's file."""
 
     trace: Trace
     findings: list[Finding]
@@ -97,7 +97,7 @@ class _TracedPlan:
 
 
 def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
-    """Trace a plan's launches; return the reason if the backend does not support them."""
+    """Trace a plan's launches; return the reason instead if the backend cannot run them."""
     if not isinstance(backend, Traced):
         raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
@@ -125,10 +125,11 @@ def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions
 
 
 def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
-    """Return whether a finding may result from the random contents: an index from a buffer, or an assertion on a value.
+    """Return whether a finding may be an effect of the random buffer contents, and not of the kernel.
 
-    Of races, only those at a store whose index comes from a buffer count: real contents may ensure distinct elements.
-    An access beyond the end of a buffer whose size is unknown counts, too.
+    Examples are an index read from a buffer, or an assertion on a value. Of races, only those at a store whose
+    index comes from a buffer count: real contents may ensure distinct elements. An access beyond the end of a
+    buffer whose size is unknown counts, too.
     """
     if finding.kind == "trap" and "assertion" in finding.message:
         return True
@@ -144,7 +145,7 @@ def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
 
 
 def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:
-    """Return the finding with the user's file, if an edited copy of the file was compiled."""
+    """Return the finding with the user's file instead of the edited copy that was compiled."""
     if source is None:
         return finding
     related = tuple(replace(one, file=_own_file(one.file, plan)) for one in finding.related)
@@ -153,7 +154,7 @@ def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> 
 
 
 def _own_file(file: str, plan: MemoryPlan) -> str:
-    """Return the user's file in place of an edited copy of it; other files as they are."""
+    """Return the user's file for an edited copy of it, and any other file unchanged."""
     return str(plan.path.resolve()) if Path(file).name == plan.path.name else file
 
 
@@ -166,7 +167,7 @@ def _guard_damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
 
 
 def _fill_buffer(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
-    """Fill a buffer as planned: random numbers that depend on its name, zeros, or poison."""
+    """Fill a buffer as the plan requires: random numbers whose seed includes its name, zeros, or poison."""
     if planned.content == "uninitialised":
         buffer.poison()
         return

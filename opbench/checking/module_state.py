@@ -1,4 +1,4 @@
-"""Checks that a launch does not benefit from what earlier launches left in module variables."""
+"""Check that a launch does not use results that earlier launches left in module variables."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ HEAP_FAULT = "keeps state between launches: it calls malloc, and memory of the d
 
 
 def uses_device_heap(binding: Binding) -> bool:
-    """Return whether a bound case's module calls malloc or new."""
+    """Return whether a bound case's module calls malloc or new in device code."""
     return bool(binding.program and binding.program.uses_device_heap)
 
 
 def module_variables(binding: Binding) -> Mapping[str, Buffer]:
-    """Return the variables of a bound case's module, except constants that the header fills."""
+    """Return the `__device__` variables of a bound case's module, without constants that the header fills."""
     filled = {launch.constant for launch in binding.launches}
     variables = binding.program.variables() if binding.program else {}
     return {name: buffer for name, buffer in variables.items() if name not in filled}
 
 
 class ModuleState:
-    """The variables of a case's module, except constants that the header fills."""
+    """The `__device__` variables of a case's module, without constants that the header fills."""
 
     def __init__(self, session: Session, ready: BoundCase, turns: CaseLaunches, judged: bool) -> None:
-        """`judged` is False if there is no reference to judge launches with."""
+        """Take a bound case and its launches; `judged` is False without a reference to judge the outputs with."""
         self._session, self._ready, self._turns, self._judged = session, ready, turns, judged
         self._heap = uses_device_heap(ready.binding)
         self._variables = module_variables(ready.binding)
@@ -47,10 +47,10 @@ class ModuleState:
         self._copies: dict[str, Buffer] = {}
 
     def refusal(self) -> str:
-        """Return why the case keeps state between launches; "" if it does not.
+        """Return why the case may not be timed: it keeps state between launches. Return "" if it may be timed.
 
-        Every content is launched once. Variables that these launches change are scratch if the case is right whatever
-        their values are; they are then restored before each sample.
+        Every content is launched once. Variables that these launches change are scratch memory if the case is
+        right whatever their values are; they are then restored before each sample.
         """
         if self._heap:
             return HEAP_FAULT
@@ -91,10 +91,10 @@ class ModuleState:
         return {name: variable.fingerprint() for name, variable in self._variables.items()}
 
     def _state_dependence(self, changed: list[str]) -> str:
-        """Return the fault of the case with some states of its variables; "" if it is right with all of them.
+        """Return the fault of the case in some states of its variables; "" if it is right in all of them.
 
-        Each content runs twice in a row, so a launch follows one on the same or on other inputs. Some states are mixed,
-        word by word, from two that launches left, so that a count or an index remains valid.
+        Each content runs twice in a row, so a launch follows one on the same or on other inputs. Some states
+        are mixed, word by word, from two states after a launch, so that a count or an index remains valid.
         """
         other = {name: self._variables[name].read() for name in changed}
         kinds = [kind for kind in JUDGED if kind in self._turns.launches]
@@ -114,13 +114,13 @@ class ModuleState:
 
 
 def state_fault(names: list[str]) -> str:
-    """Return the fault of a case that changes these module variables."""
+    """Return the message for a case that changes these module variables."""
     plural = "s" if len(names) > 1 else ""
     listed = ", ".join(f"'{name}'" for name in names)
     return f"keeps state between launches: it changes the module variable{plural} {listed}"
 
 
 def _mix_states(one: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-    """Return bytes of which each aligned 4-byte word comes from one of two states at random."""
+    """Return bytes in which each aligned 4-byte word comes at random from one of two states."""
     words = chance.random(-(-one.size // 4)) < 0.5
     return np.where(np.repeat(words, 4)[: one.size], one, other)

@@ -1,8 +1,8 @@
-"""References on the device under test: computed, protected by fingerprints, and compared there.
+"""Compute references on the device under test and compare outputs there; fingerprints protect the references.
 
-For hundreds of megabytes the host would take longer for the reference and the comparison than the device for all other
-work. A fingerprint detects a kernel that writes to a reference. An output that is not right is judged again on the
-host, which produces the messages.
+For hundreds of megabytes the host would take longer for the reference and the comparison than the device for
+all other work. A fingerprint detects a kernel that writes to a reference. An output that is not right is judged
+again on the host, which produces the messages.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def expected_on_device(
 ) -> tuple[Arrays, Arrays | None, Sealed] | None:
     """Return a large problem's reference and magnitude in device memory, with their fingerprints.
 
-    Returns None without a suitable device, with too little memory, or if CuPy cannot compute the operator's reference;
-    the host then computes it.
+    Returns None without a suitable device, with too little memory, or if CuPy cannot compute the operator's
+    reference; the host then computes it.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
     if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < SMALLEST:
@@ -71,7 +71,7 @@ def expected_on_device(
 
 
 def release_device_cache() -> None:
-    """Free the memory that CuPy caches from released references: the next problem's buffers do not come from CuPy."""
+    """Free the device memory that CuPy caches, because the next problem's buffers do not come from CuPy."""
     if cupy := sys.modules.get("cupy"):
         cupy.get_default_memory_pool().free_all_blocks()
 
@@ -82,7 +82,7 @@ def _fingerprint_arrays(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sea
 
 
 def is_overwritten(sealed: Sealed) -> bool:
-    """Return whether something wrote to a reference, which no kernel may do."""
+    """Return whether a kernel wrote to a reference; no kernel may."""
     return any(memory.fingerprint() != seen for memory, seen in sealed)
 
 
@@ -98,7 +98,7 @@ def judge_buffer(
 ) -> Judgement:
     """Compare an output with its reference, on the device if the reference is there.
 
-    See `opbench.checking.verdict.judge`.
+    See `opbench.checking.verdict.judge` for the parameters.
     """
     if not isinstance(reference, np.ndarray):
         cupy = cupy_module()
@@ -121,7 +121,7 @@ def compare_faultless(
 ) -> Judgement | None:
     """Return the judgement on an output without a fault, else None; arrays are NumPy's or CuPy's.
 
-    See `opbench.checking.verdict.judge`.
+    See `opbench.checking.verdict.judge` for the parameters.
     """
     stored, wanted = out.reshape(-1), reference.reshape(-1)
     allowance = None if magnitude is None else magnitude.reshape(-1)

@@ -1,7 +1,7 @@
-"""Patterns that the wrong elements of an output form, each with its usual cause.
+"""Recognise patterns in the positions and values of wrong elements, each with its usual cause.
 
-Each pattern is a function of the evidence. It returns a pattern only if right and wrong elements fit it and no weaker
-explanation would suffice. A pattern is a hint in addition to the verdict, never a verdict.
+Each pattern is a function of the evidence. It returns a pattern only if right and wrong elements fit it and no
+weaker explanation would suffice. A pattern is a hint in addition to the verdict, never a verdict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Partial = Callable[[str, int, int], np.ndarray | None]
 
 @dataclass(frozen=True)
 class Pattern:
-    """A property that the wrong elements share."""
+    """A property that all wrong elements share, with the usual cause and its remedy."""
 
     name: str
     sentence: str
@@ -89,7 +89,7 @@ def poisoned_nan(e: Evidence) -> Pattern | None:
 
 
 def one_element(e: Evidence) -> Pattern | None:
-    """Detect that only element 0 is wrong, and is 0 or was never written."""
+    """Detect that only element 0 is wrong: it is 0, or it was never written."""
     wrong = np.flatnonzero(e.wrong)
     if e.got.size <= FEW or wrong.size != 1 or wrong[0] != 0:
         return None
@@ -146,7 +146,7 @@ def _only_first_right(e: Evidence, place: Any, pattern: Pattern) -> Pattern | No
 
 
 def tail(e: Evidence) -> Pattern | None:
-    """Detect that exactly the elements after the last full tile of one axis are wrong."""
+    """Detect that the wrong elements are those after the last full tile of one axis."""
     for axis, size in reversed(list(enumerate(e.got.shape))):
         along = np.moveaxis(e.wrong, axis, 0).reshape(size, -1)
         bad = np.asarray(along.any(axis=1))
@@ -187,7 +187,7 @@ def transposed(e: Evidence) -> Pattern | None:
 
 
 def all_zero(e: Evidence) -> Pattern | None:
-    """Detect that every element is 0 where none should be."""
+    """Detect that every element is 0 although the reference is not."""
     if e.got.size < FEW or e.got.any() or not e.wrong.all():
         return None
     return Pattern(
@@ -198,7 +198,7 @@ def all_zero(e: Evidence) -> Pattern | None:
 
 
 def repeated(e: Evidence) -> Pattern | None:
-    """Detect that all elements have the value of element 0."""
+    """Detect that all elements equal element 0 although the reference's differ."""
     first = e.got.flat[0]
     if e.got.size < 2 * FEW or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
         return None
@@ -212,7 +212,7 @@ def repeated(e: Evidence) -> Pattern | None:
 
 
 def multiple(e: Evidence) -> Pattern | None:
-    """Detect that every wrong element is the same whole multiple of the expected value."""
+    """Detect that every wrong element is the expected value times the same whole number."""
     wrong = e.wrong & (e.expected != 0)
     if np.count_nonzero(wrong) < FEW or not np.isfinite(e.got[wrong]).all():
         return None
@@ -246,7 +246,7 @@ def partial_sum(e: Evidence) -> Pattern | None:
 
 
 def _tile_ranges(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield, for each tile size, the ranges of the first and the last tile, and of all but these."""
+    """Yield the ranges that a partial sum may cover, for each tile size: the first tile, the last, and all others."""
     seen = set()
     for tile in tiles:
         full = size - size % tile or size - tile
@@ -257,7 +257,7 @@ def _tile_ranges(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _same_sum(e: Evidence, other: np.ndarray) -> bool:
-    """Return whether the wrong elements equal another result that clearly differs from the expected one."""
+    """Return whether the wrong elements equal another result, which clearly differs from the expected one."""
     got, other, expected = e.got[e.wrong], other[e.wrong], e.expected[e.wrong]
     size = float(np.linalg.norm(other))
     near = CLOSE if got.size >= FEW else ALONE
@@ -265,7 +265,7 @@ def _same_sum(e: Evidence, other: np.ndarray) -> bool:
 
 
 def _equal_up_to_rounding(left: np.ndarray, right: np.ndarray) -> bool:
-    """Return whether two results are equal up to rounding."""
+    """Return whether two results differ only by rounding."""
     with np.errstate(invalid="ignore"):
         return bool(np.allclose(left, right, rtol=CLOSE, atol=CLOSE * float(np.abs(right).mean()), equal_nan=True))
 

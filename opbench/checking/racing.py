@@ -1,4 +1,4 @@
-"""Races between cases of one problem: a quick check of each, then timing until it is clearly slower than the leader."""
+"""Find the fastest case of a problem: check each once, then time it until it is clearly slower than the leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opbench.timing.racing import RaceOptions, RaceSamples, race
 
 @dataclass(frozen=True)
 class RaceResult:
-    """The result of a race for each case, by name."""
+    """The outcome of each case in a race, by name."""
 
     raced: dict[str, RaceSamples]
     wrong: dict[str, str]
@@ -40,10 +40,10 @@ def measure_in_rounds(
 ) -> RaceResult:
     """Judge one launch of each case, then measure the right ones and the leader in rounds, for at most `limit_s`.
 
-    They compete in time or, with `energy`, in joules, under the rules of `measure_cases`: a case (also the leader) that
-    is wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a full check, so the
-    caller must check the winner. Raises LaunchError if a case crashed the device; `on_start` was last called with its
-    name.
+    They compete in time or, with `energy`, in joules, under the rules of `measure_cases`: a case (also the
+    leader) that is wrong in a judged sample or keeps state between launches is in `wrong`. One run is not a
+    full check, so the caller must check the winner. Raises LaunchError if a case crashed the device; `on_start`
+    was last called with its name.
     """
     began = now()
     wrong: dict[str, str] = {}
@@ -87,7 +87,7 @@ def measure_in_rounds(
 
 
 def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
-    """Judge a possible winner on each content with a reference, as a short race judges only one of them."""
+    """Judge a possible winner on every content that has a reference; a short race judges only one of them."""
     on_start(name)
     turns, judge = timing.turns[name], timing.judges[name]
     for _ in JUDGED:
@@ -97,7 +97,7 @@ def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]
 
 
 def _energy_per_launch(meter: EnergyMeter, turns: CaseLaunches) -> float:
-    """Return the joules of one launch among many, each on other inputs than the last; the last may be judged."""
+    """Return the mean energy in joules of one launch among many, each on other inputs than the one before."""
     turns.next_launch()  # renews outputs and workspaces
     value = meter.joules(turns.launch_next_content)
     turns.sampled()
@@ -105,7 +105,7 @@ def _energy_per_launch(meter: EnergyMeter, turns: CaseLaunches) -> float:
 
 
 def _checked_case(session: Session, case: Case) -> str:
-    """Return why a case is wrong; "" if one run on normals was right and changed no other memory."""
+    """Return the fault of a case in one run on normals; "" if it was right and changed no other memory."""
     try:
         ready = session.bind(case, session.prepare(case.problem))
     except EnvironmentFault as error:

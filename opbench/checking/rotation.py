@@ -1,4 +1,4 @@
-"""Launches that rotate over several sets of buffers, so that a CUDA graph of many launches runs with a cold L2."""
+"""Launches that rotate over several sets of buffers, so that each launch of a CUDA graph finds a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIGNMENT = 512
 
 @dataclass
 class Rotation:
-    """The launches for a graph of each case, and how cold the L2 cache is for them.
+    """The launches for each case's graph, and how cold the L2 cache is for them.
 
     A case whose graph uses only the buffers of its check appears only in `modes`.
     """
@@ -40,7 +40,7 @@ class Rotation:
 
 
 def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
-    """Return the number of buffer sets for a cold graph; 0 if they would be too many or too large.
+    """Return the number of buffer sets that keep L2 cold; 0 if they would be too many or too large.
 
     If memory allows, there is at least one set for each content of the inputs.
     """
@@ -58,9 +58,10 @@ def rotate(
     contents: Mapping[str, Mapping[str, Buffer]],
     bind: Callable[[Case, Mapping[str, Buffer]], Launch],
 ) -> Rotation:
-    """Create more sets of one problem's buffers, fill them with `contents` in turn, and bind every case to each set.
+    """Allocate more sets of one problem's buffers, fill them with `contents` in turn, and bind every case to each.
 
-    The first set of each case is the buffers of its check. If memory is short, the case's graph stays hot.
+    The first set of each case is the buffers of its check. If memory is short, the L2 cache is hot for the
+    case's graph.
     """
     rotation, problem = Rotation(), cases[0].problem
     input_tensors, made = problem.input_tensors(), problem.output_tensors()
@@ -96,7 +97,7 @@ def rotate(
 def _buffer_sets(
     backend: Backend, rotation: Rotation, name: str, tensors: Sequence[Tensor], count: int
 ) -> list[dict[str, Buffer]] | None:
-    """Return `count` sets of views into an arena that is added to `rotation`; None if they do not fit."""
+    """Return `count` sets of buffers within one allocation, which is added to `rotation`; None if they do not fit."""
     offsets, size = {}, 0
     for tensor in tensors:
         offsets[tensor.name] = size

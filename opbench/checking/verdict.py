@@ -1,4 +1,4 @@
-"""Judgement of outputs: right or wrong, the size of the error, its location, and the findings of memory checks."""
+"""Judge outputs: right or wrong, the size of the error, and where it is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLOAT_LIKE = 1e-4
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The element of an output with the largest excess over the tolerance."""
+    """The output element that exceeds its tolerance most."""
 
     kind: str
     """"unwritten", "nan", "value", "norm" or "integers"."""
@@ -48,7 +48,7 @@ class Mismatch:
 
     @property
     def place(self) -> str:
-        """Return the element, such as "out[6,122]"."""
+        """Return the element as text, such as "out[6,122]"."""
         return f"{self.output}[{','.join(map(str, self.index))}]" if self.index is not None else self.output
 
     def sentence(self) -> str:
@@ -65,7 +65,7 @@ class Mismatch:
         return f"{self.place}: got {got}, expected {want}{allowed} ({share})"
 
     def finding(self, file: str, line: int, pattern: Pattern | None = None) -> Finding:
-        """Return the mismatch as a finding at the kernel that computed it; `pattern` describes its wrong elements."""
+        """Return the mismatch as a finding at the kernel that computed it; `pattern` describes all wrong elements."""
         rule = {"unwritten": UNWRITTEN_OUTPUT, "nan": NOT_FINITE}.get(self.kind, WRONG_RESULT)
         return Finding(
             rule.kind,
@@ -80,7 +80,7 @@ class Mismatch:
         )
 
     def _explain_rounding(self) -> tuple[str, ...]:
-        """Explain an error of only a few roundings, or an error of a double that is typical of float32."""
+        """Return the likely cause of a small error: a few roundings, or float32 arithmetic in a double result."""
         if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
             return ()
         largest = max(abs(self.got), abs(self.want))
@@ -101,7 +101,7 @@ class Mismatch:
 
 
 def _distinct_digits(got: float, want: float) -> tuple[str, str]:
-    """Format both numbers with as many digits, at least six, as are needed to see the difference."""
+    """Format both numbers with at least six digits, and with enough digits to show the difference."""
     for digits in range(6, 18):
         shown = f"{got:.{digits}g}", f"{want:.{digits}g}"
         if shown[0] != shown[1]:
@@ -111,7 +111,7 @@ def _distinct_digits(got: float, want: float) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of one output with its reference."""
+    """The errors of one output relative to its reference."""
 
     error: float
     """Largest |out - reference| / magnitude."""
@@ -175,7 +175,7 @@ def _combine_pieces(
     scale: float,
     pieces: list[tuple[int, _Piece]],
 ) -> Judgement:
-    """Combine the pieces of one output into its judgement."""
+    """Combine the comparisons of one output's pieces into its judgement."""
     square_error = sum(p.square_error for _, p in pieces)
     square_reference = sum(p.square_reference for _, p in pieces)
     norm = float(np.sqrt(square_error / square_reference)) if square_reference > 0 else float(np.sqrt(square_error))
@@ -196,7 +196,7 @@ def _combine_pieces(
 
 @dataclass(frozen=True)
 class _Piece:
-    """The comparison of one piece of an output; positions are relative to its start."""
+    """The comparison of one piece of an output; positions are relative to the piece's start."""
 
     unwritten: tuple[int, int] | None = None
     nan: tuple[int, int] | None = None
@@ -251,7 +251,7 @@ def _compare_piece(
 def _compare_finite(
     dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray, elementwise: float
 ) -> _Piece | None:
-    """Compare a piece that has no fault in as few passes as possible; None if it may have a fault."""
+    """Compare a piece that has no fault in as few passes as possible; return None if it may have a fault."""
     square_error, square_reference, worst = 0.0, 0.0, 0.0
     scratch = np.empty((2, min(BLOCK, out.size)))
     for start in range(0, out.size, BLOCK):
@@ -273,12 +273,12 @@ def _compare_finite(
 
 
 def _squared_norm(values: np.ndarray) -> float:
-    """Return the sum of the squares; BLAS would add in an order that depends on its number of threads."""
+    """Return the sum of the squares; not by BLAS, whose order of additions depends on its number of threads."""
     return float(np.einsum("i,i->", values, values))
 
 
 def _absolute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Return each element's absolute error: 0 where NaN is expected, infinity where an expected infinity is missing."""
+    """Return each element's absolute error: 0 if NaN is expected, infinity if an expected infinity is missing."""
     with np.errstate(invalid="ignore"):
         error: np.ndarray = np.abs(got - want)
     if np.isfinite(error).all():
@@ -289,7 +289,7 @@ def _absolute_errors(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 
 def _first_true(mask: np.ndarray) -> tuple[int, int] | None:
-    """Return the position of the first true element and the number of true elements; None without any."""
+    """Return the position of the first true element and the number of true elements; None without a true element."""
     count = int(np.count_nonzero(mask))
     return (int(np.argmax(mask)), count) if count else None
 
@@ -307,7 +307,7 @@ def _unravel_index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | None:
-    """Return the index of the first element whose bits changed, else None."""
+    """Return the index of the first element whose bits differ, else None."""
     view = f"u{before.itemsize}"
     if np.array_equal(before.view(view), after.view(view)):
         return None
@@ -316,25 +316,25 @@ def changed_input(before: np.ndarray, after: np.ndarray) -> tuple[int, ...] | No
 
 
 def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:
-    """Return a finding for a write outside of a buffer, whose nearest changed byte is at `offset`."""
+    """Return a finding for a write outside of a buffer; the nearest changed byte is at `offset`."""
     where = "before the start" if offset < 0 else "past the end"
     message = f"write {where} of buffer '{buffer}', which has {nbytes} bytes; the nearest changed byte is {offset}"
     return Finding(OUT_OF_BOUNDS.kind, message, buffer=buffer, offset=offset)
 
 
 def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
-    """Return whether every partial sum of the integer run stays below 2**24, where float32 counts exactly."""
+    """Return whether all partial sums of the run on integers are below 2**24, so that float32 sums are exact."""
     added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if problem.is_number(t)]
     largest = max((max(-float(a.min()), float(a.max())) for a in added), default=0.0)
     return problem.integers_exact and largest**2 * float(np.sqrt(problem.reduction())) * 8 < 2.0**24
 
 
 def is_dyadic(reference: Arrays) -> bool:
-    """Return whether all results of whole numbers are multiples of 2**-12: no root, no division by 3."""
+    """Return whether all results are multiples of 2**-12, as those of whole numbers are without roots or division."""
     return all(bool(np.all(np.mod(array * 2.0**12, 1.0) == 0)) for array in reference.values())
 
 
 def summarise(parts: Sequence[Judgement]) -> tuple[float | None, float | None]:
-    """Return the worst elementwise and norm error over several outputs; None for an error that is not finite."""
+    """Return the largest elementwise and norm error of several outputs; None for an error that is not finite."""
     worst = max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)
     return worst[0] if np.isfinite(worst[0]) else None, worst[1] if np.isfinite(worst[1]) else None
