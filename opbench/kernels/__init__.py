@@ -1,1 +1,1 @@
-"""Data on operators, headers, variants, cases and their launches."""
+"""Operators, variants with their headers, cases, and the launches of a case."""

@@ -1,4 +1,4 @@
-"""Large host arrays, made in pieces by several threads, because one thread takes longer than the GPU's test."""
+"""Large host arrays, filled in pieces by several threads, because one thread would be slower than the GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def draw_random(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTy
 
 
 def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dtype: DTypeLike) -> np.ndarray:
-    """Apply an elementwise `convert` in several threads and return `dtype`; CuPy arrays stay on their device."""
+    """Apply an elementwise function in several threads and return `dtype`; CuPy arrays stay on their device."""
     if not isinstance(array, np.ndarray):
         return convert(array).astype(dtype, copy=False)
     values = np.empty(array.shape, dtype)
@@ -52,13 +52,13 @@ def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dt
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
-    """Return the 16 bits of each number in bf16; a float64 is rounded twice, but inputs are float32."""
+    """Round numbers to bf16 and return their 16 bits; a float64 is rounded twice, but inputs are float32."""
     bits = values.astype(np.float32, order="C", copy=False).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def from_bf16(bits: np.ndarray) -> np.ndarray:
-    """Return the float32 number of each 16-bit bf16 pattern."""
+    """Convert 16-bit bf16 patterns to float32 numbers."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -70,7 +70,7 @@ e4m3 has no infinity, and NaN as 0x7f and 0xff; e5m2 has both, as IEEE 754 numbe
 
 
 def to_float8(values: np.ndarray, kind: str) -> np.ndarray:
-    """Return the 8 bits of each number in e4m3 or e5m2, rounded to nearest, ties to even, and at most the largest."""
+    """Round numbers to e4m3 or e5m2 (nearest, ties to even, at most the largest number) and return their 8 bits."""
     digits, bias, most = FLOAT8[kind]
     wide = values.astype(np.float64)
     largest = np.ldexp(2.0**digits + most % 2**digits, (most >> digits) - bias - digits)
@@ -83,7 +83,7 @@ def to_float8(values: np.ndarray, kind: str) -> np.ndarray:
 
 
 def from_float8(bits: np.ndarray, kind: str) -> np.ndarray:
-    """Return the float32 number of each pattern of 8 bits in e4m3 or e5m2."""
+    """Convert 8-bit patterns of e4m3 or e5m2 to float32 numbers."""
     digits, bias, most = FLOAT8[kind]
     size = bits.astype(np.uint32) & 0x7F
     # In the place of a float32's exponent and fraction they are a number that a power of two makes the right one.
@@ -99,12 +99,12 @@ MOST_SLICES, WIDE_BITS = 8, 72
 
 
 def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a @ b; long doubles with float64 values are multiplied by exact products of slices, which BLAS computes.
+    """Return a @ b; for long doubles, multiply slices whose products float64 and BLAS compute exactly.
 
-    NumPy has no fast product of long doubles. Each row of `a` and each column of `b` is split into slices with so few
-    bits that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical Algorithms,
-    2012). Only the sum over pairs of slices is rounded, in long double. Bits more than `WIDE_BITS` below a row's
-    largest number are ignored.
+    NumPy has no fast product of long doubles. Each row of `a` and each column of `b` is split into slices with
+    so few bits that float64 holds the products of two slices and their sums exactly (Ozaki et al., Numerical
+    Algorithms, 2012). Only the sum over pairs of slices is rounded, in long double. Bits more than `WIDE_BITS`
+    below a row's largest number are ignored.
     """
     if a.dtype != np.longdouble or not np.all(np.isfinite(a)) or not np.all(np.isfinite(b)):
         product: np.ndarray = a @ b
@@ -138,9 +138,10 @@ ROOM = 8
 
 
 def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Any:
-    """Compute `function` of float64 arrays with CuPy, whose products cuBLAS computes in float64; None where that fails.
+    """Compute `function` of float64 arrays with CuPy; return None if that fails.
 
-    Results are copied to NumPy arrays, alone or by name, so that a kernel under test cannot corrupt them later.
+    cuBLAS computes products in float64. Results are copied to NumPy arrays, alone or by name, so that a kernel
+    under test cannot corrupt them later.
     """
     cupy = cupy_module()
     if cupy is None:

@@ -1,10 +1,10 @@
-"""The axes of a problem as text, as in case names."""
+"""Read the axes of a problem from text, as in case names."""
 
 from __future__ import annotations
 
 
 def read_axes(text: str) -> dict[str, int | str]:
-    """Read the axes of any operator's problem from text such as "(m=64,n=64,epilogue=relu)"."""
+    """Read axes from text such as "(m=64,n=64,epilogue=relu)"; the operator need not be known."""
     body = text.strip().removeprefix("(").removesuffix(")")
     pairs = [part.partition("=") for part in body.split(",") if part]
     return {key: int(value) if value.isdigit() else value for key, _, value in pairs}

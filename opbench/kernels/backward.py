@@ -1,4 +1,4 @@
-"""The backward pass of one problem: the problems that its gradient rule names, their tensors and their results."""
+"""The backward pass of one problem: the problems that compute its gradients, with their tensors and results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def like_tensor(problem: Operator, name: str) -> Tensor:
 
 
 def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str) -> Operator:
-    """Return the problem of an entry; raise UsageError, which names `where`, for axes or tensors that do not exist."""
+    """Return the problem of one entry of a gradient rule.
+
+    Raises UsageError, which starts with `where`, for axes or tensors that do not exist.
+    """
     try:
         problem = operator(entry.operator).from_axes(entry.axes)
     except UsageError as error:
@@ -47,7 +50,7 @@ def pulled_back(
     cotangents: Arrays,
     wanted: Sequence[str],
 ) -> Arrays:
-    """Return the gradients of inputs by name in float64, from all forward tensors and the gradients of the outputs.
+    """Compute the gradients of inputs in float64, by name, from the forward tensors and the gradients of the outputs.
 
     The reference of its own operator computes each entry of the problem's rule.
     """
@@ -66,7 +69,7 @@ def pulled_back(
 
 
 def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
-    """Return the entries that compute the wanted inputs' gradients; raise UsageError if the operator lacks one."""
+    """Return the entries of the gradient rule that the wanted inputs need; raise UsageError without a rule."""
     entries = problem.gradients(frozenset(wanted))
     tied_outputs = {tied for entry in entries or () for tied in entry.outputs.values()}
     if missing := [name for name in wanted if GRADIENT + name not in tied_outputs]:

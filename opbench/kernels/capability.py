@@ -1,4 +1,4 @@
-"""Read compute capabilities, and compare a GPU's with the one that a variant needs."""
+"""Read compute capabilities, and compare the one of a GPU with the one that a variant requires."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 
 
 def parse_capability(text: str) -> tuple[int, int] | None:
-    """Read "8.6", "sm_86" or "9.0a" as (major, minor); return None for anything else."""
+    """Read a compute capability such as "8.6", "sm_86" or "9.0a" as (major, minor); None for other text."""
     match = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)[af]?", text.strip().lower())
     return (int(match[1]), int(match[2])) if match else None
 
 
 def missing_capability(have: tuple[int, int], wanted: str) -> str | None:
-    """Say why a GPU cannot run what needs compute capability `wanted` ("" for any); None where it can.
+    """Return why a GPU cannot run code for compute capability `wanted` ("" for any); None if it can.
 
-    A trailing "a" asks for features that only that very capability has (CUDA C++ Programming Guide,
-    architecture-specific features).
+    A trailing "a" requires exactly that capability (CUDA C++ Programming Guide, architecture-specific
+    features).
     """
     needed = parse_capability(wanted)
     if needed is None:

@@ -45,11 +45,11 @@ class Case:
 
     @property
     def unit(self) -> str:
-        """Return the unit whose peak limits the multiplications: the header's product, else the precision class."""
+        """Return the unit whose peak rate limits the case, such as "tf32"; by default the precision class."""
         return self.variant.unit or self.precision
 
     def flops(self) -> int:
-        """Return the number of operations: the header's if it states them, else the problem's."""
+        """Return the number of floating-point operations: from the header if stated there, else from the problem."""
         scope = {**self.problem.scope, **self.config}
         return int(self._value(self.variant.flops, scope, "flops")) if self.variant.flops else self.problem.flops()
 
@@ -60,11 +60,11 @@ class Case:
         return Tile(**{key: int(self._value(text, scope, "tile", key)) for key, text in self.variant.tile.items()})
 
     def unmet(self) -> str | None:
-        """Return why the variant does not support the problem, else None."""
+        """Return the first rule of the variant that the problem violates; None if the variant supports it."""
         return self.variant.unmet(self.problem, self.config)
 
     def request(self) -> BuildRequest:
-        """Return the data needed to compile the case."""
+        """Return the source, macros and options that compile the case."""
         variant, scope = self.variant, {**self.problem.scope, **self.config}
         defines = variant.defines(scope)
         for name in variant.define.keys() - defines.keys():
@@ -90,7 +90,7 @@ class Case:
         return {**self.variant.defines(scope), **scope}
 
     def workspace(self, sm_count: int) -> list[Tensor]:
-        """Return the extra buffers that the variant requires."""
+        """Return the workspaces that the variant requires, as tensors."""
         return self._workspace(self._scope(sm_count))
 
     def _tensors(self, scope: dict[str, expression.ExpressionValue]) -> list[Tensor]:
@@ -111,7 +111,7 @@ class Case:
 
     @functools.cached_property
     def _launches(self) -> dict[int, list[KernelLaunch]]:
-        """The launches by the number of multiprocessors: ranking a network's cases asks for each several times."""
+        """Return the launches by number of multiprocessors; cached, because networks ask several times."""
         return {}
 
     def _evaluated_launches(self, sm_count: int) -> list[KernelLaunch]:
@@ -131,7 +131,7 @@ class Case:
 
     @property
     def setup(self) -> Setup:
-        """Return the buffers that the setup launches read and fill."""
+        """Return the buffers that the setup launches read and write."""
         if not any(step.setup for step in self.variant.launch):
             return Setup()
         return setup_of(self.launches(1), self.problem.inputs, self.problem.outputs)
@@ -147,7 +147,7 @@ class Case:
 
     @property
     def updates(self) -> Mapping[str, str]:
-        """Return the outputs that are updated in place, each with its input; raise UsageError for a mismatch."""
+        """Return the outputs that are updated in place, each with its input; raise UsageError if shapes differ."""
         asked = self.variant.in_place
         if isinstance(asked, Mapping):
             inputs = {tensor.name: tensor for tensor in self.problem.input_tensors()}
@@ -266,7 +266,7 @@ class Case:
 def _bind_argument(
     argument: str | float | Scalar, names: Container[str], scope: Mapping[str, expression.ExpressionValue]
 ) -> str | int | float | Scalar:
-    """Return a buffer's name unchanged, and a number evaluated."""
+    """Return a buffer's name unchanged, or the value of an expression."""
     if isinstance(argument, Scalar):
         return argument.bound(scope)
     return argument if not isinstance(argument, str) or argument in names else expression.evaluate(argument, scope)
@@ -279,7 +279,7 @@ def _optional_argument(argument: str, present_names: Container[str]) -> str:
 
 
 def _macro_text(name: str, value: expression.ExpressionValue) -> str:
-    """Return a macro's text: a number, a word, or 1 or 0 for true or false."""
+    """Return a value as a macro's text; true and false become 1 and 0."""
     if isinstance(value, str) and not value.isidentifier():
         raise UsageError(
             f"define.{name} = '{value}' is not allowed; a whole number or a word",
@@ -308,9 +308,9 @@ def is_named(case: str, pattern: str) -> bool:
 
 
 def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opbench list cases") -> list[Case]:
-    """Return the cases that match any pattern, or all without patterns; raise UsageError if a pattern matches none.
+    """Return the cases that match a pattern, or all without patterns; raise UsageError if a pattern matches none.
 
-    `listing` is the command that lists these cases.
+    `listing` is the command that lists these cases, for the message.
     """
     cases, patterns = list(cases), list(patterns)
     if not patterns:

@@ -1,4 +1,4 @@
-"""Expressions of variant headers over integers, booleans and floats, parsed with an allowlist, never by `eval`."""
+"""Expressions in variant headers over integers, booleans and floats, parsed with an allowlist, never by `eval`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Compiled = Callable[[Mapping[str, ExpressionValue]], object]
 
 
 def cdiv(a: int, b: int) -> int:
-    """Return the quotient rounded up."""
+    """Return a / b, rounded up."""
     return -(-a // b)
 
 
@@ -65,7 +65,10 @@ _REAL: dict[type[ast.operator], Callable[[float, float], float]] = {
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, real: bool = False) -> ast.expr:
-    """Parse one expression (over floats with `real`); raise UsageError that names the part that is not allowed."""
+    """Parse one expression; raise UsageError for a part that is not allowed.
+
+    With `real`, the expression computes floats.
+    """
     if len(text) > LONGEST:
         raise UsageError(
             f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {LONGEST} are allowed",
@@ -113,13 +116,16 @@ def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def names(text: str) -> frozenset[str]:
-    """Return the free names of an expression."""
+    """Return the variables of an expression."""
     tree = parse(text)
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - set(FUNCTIONS)
 
 
 def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool = False) -> Any:
-    """Return the value of an expression (over floats with `real`), with its names taken from `scope`."""
+    """Return the value of an expression; `scope` gives the values of its variables.
+
+    With `real`, the expression computes floats.
+    """
     if isinstance(text, int):
         return text
     try:
@@ -141,7 +147,7 @@ def _compiled(text: str, real: bool) -> Compiled:
 
 
 def _compile(node: ast.expr) -> Compiled:
-    """Return a function of the scope; walking the tree again for each of many scopes takes three times as long."""
+    """Compile an expression to a function of its variables, because evaluating the tree is three times as slow."""
     match node:
         case ast.Constant(value=value):
             return lambda scope: value
@@ -176,7 +182,7 @@ def _compile(node: ast.expr) -> Compiled:
 
 
 def _compile_arithmetic(kind: type[ast.operator], first: Compiled, second: Compiled) -> Compiled:
-    """Return a function of the scope for one operation, of which most are of small integers."""
+    """Return a function for one arithmetic operation, fast for small integers."""
     if kind in (ast.Div, ast.Pow, ast.LShift):
         return lambda scope: _arithmetic(kind, first(scope), second(scope))
     compute = _BINARY[kind]
@@ -191,7 +197,7 @@ def _compile_arithmetic(kind: type[ast.operator], first: Compiled, second: Compi
 
 
 def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
-    """Compute an operation; raise OverflowError, before it is computed, if the integer result would exceed 64 bits."""
+    """Compute an operation; raise OverflowError before computing an integer that would exceed 64 bits."""
     if kind is ast.Div or isinstance(left, float) or isinstance(right, float):  # parse allows this only for floats
         if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and kind in _REAL):
             raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")

@@ -1,4 +1,4 @@
-"""Finds operators and variants by searching folders; there is no registry."""
+"""Find operators and variants by searching folders; there is no registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAYOUT = "holds one folder per operator with .cu and .py files"
 
 
 class Catalog:
-    """Operators and variants in some root folders; each is read on first use."""
+    """All operators and variants in some root folders; each file is read at its first use."""
 
     def __init__(self, extra_roots: Sequence[str | Path] = ()) -> None:
         for root in extra_roots:
@@ -49,7 +49,7 @@ class Catalog:
             self._require_operators(root, root_as_named)
 
     def _require_operators(self, root: Path, root_as_named: str | Path) -> None:
-        """Raise UsageError for a user's folder without variants, or with a folder that names no operator."""
+        """Raise UsageError if a user's folder contains no variants or names no operator."""
         own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))]
         if not own:
             raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT}")
@@ -61,7 +61,7 @@ class Catalog:
 
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
-        """Return each operator's folders, the user's first."""
+        """Return the folders of each operator, the user's before opbench's."""
         folders_by_operator: dict[str, list[Path]] = {}
         for root in self.roots:
             for folder in variant_folders(root):
@@ -69,28 +69,28 @@ class Catalog:
         return dict(sorted(folders_by_operator.items()))
 
     def command(self, words: str, *targets: str | Path, **options: object) -> str:
-        """Return a command to type next, including the user's extra folders of this catalog."""
+        """Return a command to type next, with the `--variants` options that this catalog needs."""
         return next_command(words, *targets, variants=self.extra_roots, **options)
 
     def operator_names(self) -> list[str]:
-        """Return every operator with an operator.py."""
+        """Return the names of all operators with an operator.py."""
         own = [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
         tasks = [name for name in self.folders if name not in own and self.task(name)]
         return [*own, *tasks, *(name for name in self._tasks if name not in own)]
 
     def add_task(self, task: TorchTask) -> str:
-        """Add the operator of a PyTorch task and return its name; raise UsageError if the name has another meaning."""
+        """Add the operator of a PyTorch task and return its name; raise UsageError if the name is taken."""
         known = self._tasks.setdefault(task.name, task)
         if (known.path, known.model) != (task.path, task.model):
             raise UsageError(f"{known} and {task} are both called {task.name}; rename one of the files")
         return task.name
 
     def set_operator(self, path: Path, operator: str) -> None:
-        """Set the operator of a file whose header need not name one."""
+        """Set the operator of a file whose header does not name one."""
         self._given[path.resolve()] = operator
 
     def add_operator(self, name: str, operator: type[Operator]) -> None:
-        """Add an operator that another process read."""
+        """Add an operator that another process sent."""
         self._unpacked[name] = operator
 
     def task(self, name: str) -> TorchTask | None:
@@ -183,11 +183,11 @@ class Catalog:
         )
 
     def set_proposed_header(self, path: Path, header: str) -> None:
-        """Use a proposed header for a file without a header."""
+        """Set the header to use for a file that has none."""
         self._headers[path.resolve()] = header
 
     def has_proposed_header(self, path: Path) -> bool:
-        """Return whether a file without a header has a proposed one."""
+        """Return whether `set_proposed_header` was called for a file."""
         return path.resolve() in self._headers
 
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
@@ -204,7 +204,7 @@ class Catalog:
         return known
 
     def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
-        """Return the variants of a user's own file; raise UsageError if another file has a variant of the same name."""
+        """Return the variants of a user's file; raise UsageError if another file has a variant of the same name."""
         variants = self.variants_in(path, operator)
         known = {variant.name: variant for variant in self.variants(variants[0].operator)}
         for variant in variants:
@@ -221,7 +221,7 @@ class Catalog:
 
 
 def _require_other_name(variant: Variant, other: Variant | None) -> None:
-    """Raise UsageError for different variants of the same name, whose results would be mixed up."""
+    """Raise UsageError if two different variants have the same name: their results would be mixed up."""
     if other is None or other.path.resolve() == variant.path.resolve():
         return
     if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
@@ -245,7 +245,7 @@ def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
 
 
 def variant_folders(root: Path) -> list[Path]:
-    """Return the folders of a root that may contain variants; `include` contains headers."""
+    """Return the folders of a root that may contain variants; skip `include`, which contains headers."""
     folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE)
     return sorted(f for f in folders if not f.name.startswith((".", "_")))
 

@@ -1,4 +1,4 @@
-"""Gradients as data: the problems, with their tensors, that compute a problem's input gradients."""
+"""Gradient rules as data: the problems that compute the gradients of a problem's inputs."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class Gradient:
 
 
 def passed_on(source: str, *to: str) -> list[Gradient]:
-    """Return entries that give several tensors the gradient of one tensor, such as both terms of a sum."""
+    """Return entries that copy one tensor's gradient to several tensors, such as both terms of a sum."""
     return [Gradient("", inputs={"": source}, outputs={"": name}) for name in to]

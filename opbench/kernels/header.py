@@ -1,4 +1,4 @@
-"""Reads the TOML header of a variant's file, and reports errors in it with file and line."""
+"""Read the TOML header of a variant's file, and report errors in it with file and line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ COMBINATIONS = 10_000
 
 
 def has_header(path: Path) -> bool:
-    """Return whether a file has a line that opens or closes a header; True if it is unreadable, which fails later."""
+    """Return whether a file has a line that opens or closes a header; True for an unreadable file."""
     try:
         return re.search(r"^[ \t]*//[ \t]+///(?!/)", path.read_text(errors="replace"), re.MULTILINE) is not None
     except OSError:
@@ -69,12 +69,12 @@ def has_header(path: Path) -> bool:
 def read_variants(
     path: Path, operator: str = "", include: Sequence[Path] | None = None, header: str = ""
 ) -> tuple[Variant, ...]:
-    """Return the variants of one file: its `[variant.NAME]` tables, or the file itself.
+    """Return the variants of one file: one for each `[variant.NAME]` table, or one for the whole file.
 
     `operator` is the folder's name; without it, the header must name the operator. `include` are the folders of
-    headers, by default those shipped with opbench; folders of the file's project with headers that it includes are
-    added. `header` is a proposed header for a file without one. Raises UsageError with file:line for a missing header,
-    an unknown key or a value that is not allowed.
+    headers, by default those shipped with opbench; folders of the file's project with headers that it includes
+    are added. `header` is a proposed header for a file without one. Raises UsageError with file:line for a
+    missing header, an unknown key or a value that is not allowed.
     """
     folders = tuple(include) if include is not None else (shipped("variants") / "include",)
     try:
@@ -87,7 +87,7 @@ def read_variants(
 
 
 def has_memory_header(path: Path) -> bool:
-    """Return whether a file has a header without an operator."""
+    """Return whether a file has a header for memory checks, which names no operator."""
     if not has_header(path):
         return False
     try:
@@ -108,9 +108,10 @@ def torch_task_of(path: Path) -> TorchTask | None:
 
 
 def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "") -> MemoryHeader:
-    """Read a header without an operator; `header` is a proposed header for a file without one.
+    """Read a header that names no operator.
 
-    `include` are folders of headers. Raises UsageError with file:line for what is not allowed.
+    `header` is a proposed header for a file without one; `include` are folders of headers. Raises UsageError
+    with file:line for a key or value that is not allowed.
     """
     folders = (*include, *project_folders(path, include))
     try:
@@ -124,7 +125,7 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
 
 
 def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
-    """Return a header's table; raises UsageError for what is no TOML."""
+    """Return the table of a file's header; raise UsageError for invalid TOML."""
     try:
         return header_table(header.toml)
     except tomllib.TOMLDecodeError as error:
@@ -139,7 +140,7 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
 def _variants_of(
     path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
 ) -> tuple[Variant, ...]:
-    """Return the variants of files that were read; catalogs of one process share them while the files are unchanged."""
+    """Return the variants of these sources; catalogs of one process share them while the files are unchanged."""
     text = proposed or sources[0].content.decode()
     header = split_header(path, text)
     table, why = _read_toml(path, header), header.why
@@ -187,7 +188,7 @@ def _error_line(error: tomllib.TOMLDecodeError) -> int:
 
 @dataclass
 class _HeaderReader:
-    """Converts a header's table to a Variant; every error names file, line, value and what is allowed."""
+    """Convert a header's table to a Variant; every error names file, line, value and the allowed values."""
 
     path: Path
     text: str
@@ -208,7 +209,7 @@ class _HeaderReader:
         allowed: object = None,
         cause: UsageError | None = None,
     ) -> UsageError:
-        """Return an error with the location of a key or list item; its subject is the key, as in `launch.0.args`."""
+        """Return an error at the line of a header's key or list item; the subject is the key, as in `launch.0.args`."""
         location, subject = header_location(self.path, self.text, key, self.own_table), ".".join(map(str, key))
         kind = kind or ("" if cause else "not-allowed")
         return UsageError(message, location, kind=kind, subject=subject, value=value, allowed=allowed, cause=cause)
@@ -286,7 +287,7 @@ class _HeaderReader:
         return variant
 
     def _torch_task(self, named: str) -> TorchTask | None:
-        """Return the PyTorch task that the operator names, relative to the kernel's folder."""
+        """Return the PyTorch task that a header names as its operator, relative to the kernel's folder."""
         if not named.startswith(PREFIX):
             return None
         try:
@@ -295,7 +296,7 @@ class _HeaderReader:
             raise self.refuse(("operator",), error.message, cause=error) from None
 
     def _implied_capability(self) -> str:
-        """Return the compute capability that clusters or tensor maps require; "" for a header with neither."""
+        """Return the compute capability that clusters or tensor maps require; "" without either of them."""
         clusters = [entry.get("cluster") for entry in self.table.get("launch", []) if isinstance(entry, dict)]
         sizes = [str(size) for cluster in clusters if isinstance(cluster, list) for size in cluster]
         return "9.0" if self.table.get("tensor_maps") or any(size != "1" for size in sizes) else ""
@@ -342,7 +343,7 @@ class _HeaderReader:
         return precision
 
     def _product(self) -> str:
-        """Return what the tensor cores multiply; raise UsageError if it contradicts the instructions in the source."""
+        """Return the format that tensor cores multiply; raise UsageError if the source has other instructions."""
         named, precision = str(self.table.get("product", "")), self._precision()
         if named and named not in PRODUCTS:
             raise self.refuse(("product",), unknown("product", named, PRODUCTS))
@@ -353,7 +354,7 @@ class _HeaderReader:
         return named
 
     def _define(self, product: str) -> dict[str, str]:
-        """Return the macros, each after those that its expression names."""
+        """Return the macros, each after the macros that its expression uses."""
         waiting = self._named_expressions("define")
         if product and waiting.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
             raise self.refuse(
@@ -408,7 +409,10 @@ class _HeaderReader:
         return {name: self.expression(key, text, (key, name)) for name, text in self.table.get(key, {}).items()}
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """Return the text of an expression (over floats with `real`) after checking it; errors start with `what`."""
+        """Check an expression and return its text; errors start with `what`.
+
+        With `real`, the expression computes floats.
+        """
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
@@ -421,10 +425,10 @@ class _HeaderReader:
 
 
 class _MemoryReader(_HeaderReader):
-    """Reads a header without an operator."""
+    """Read a header that names no operator."""
 
     def memory_header(self) -> MemoryHeader:
-        """Return the whole header; raise UsageError for what is not allowed."""
+        """Return the whole header; raise UsageError for a key or value that is not allowed."""
         for name, value in self.table.get("sizes", {}).items():
             if type(value) is not int or not is_identifier(name):
                 raise self.refuse(
@@ -464,7 +468,7 @@ class _MemoryReader(_HeaderReader):
         return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """Check an expression over the sizes; an argument that is a buffer's name is returned unchanged."""
+        """Check an expression over the sizes and return its text; return an argument that names a buffer unchanged."""
         if what == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
             return text
         return super().expression(what, text, key, real)

@@ -1,4 +1,4 @@
-"""Finds the TOML header in a variant's file, and the line of each of its keys."""
+"""Find the TOML header in a variant's file, and the line of each of its keys."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def header_table(toml: str) -> dict[str, Any]:
 
 
 def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> Location:
-    """Return the location of a header's key, else of the nearest table or list around it.
+    """Return file and line of a header's key, or of the nearest table or list that contains it.
 
-    `text` is the file's text. The table of `variant` is searched first. The location is line 1 for a file without a
-    header.
+    `text` is the file's text. The table of `variant` is searched first. The location is line 1 for a file
+    without a header.
     """
     try:
         lines = _header_lines(path, text)
@@ -92,7 +92,7 @@ def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> L
 
 
 def root_location(path: Path, text: str, root: str) -> Location:
-    """Return where a file's header names a kernel or a `__constant__` variable, in any of its variants."""
+    """Return the line on which a file's header names a kernel or a `__constant__` variable, in any of its variants."""
     shown = Path(from_here(str(path)))
     try:
         lines, table = _header_lines(path, text), header_table(split_header(path, text).toml)
@@ -109,7 +109,7 @@ def root_location(path: Path, text: str, root: str) -> Location:
 
 @functools.lru_cache(FILES)
 def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
-    """Return each key's line in the file; the empty path stands for the first line of the TOML text."""
+    """Return the line of each key in the file; the empty path stands for the first line of the TOML text."""
     header = split_header(path, text)
     first = header.opening_line + 1
     found = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}

@@ -22,7 +22,7 @@ CLUSTER_BLOCKS = 8
 
 @dataclass(frozen=True)
 class Origin:
-    """The header entry that a launch comes from."""
+    """The header entry that defines a launch."""
 
     variant: Variant
     key: tuple[str | int, ...]
@@ -31,7 +31,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One kernel launch of a case with all numbers evaluated; a `zero` step fills a buffer instead."""
+    """One kernel launch of a case with all numbers evaluated; with `zero`, the launch fills a buffer instead."""
 
     kernel: str
     grid: Dim3
@@ -67,7 +67,7 @@ class KernelLaunch:
     """The header entry; None for a launch without one."""
 
     def location(self) -> Location | None:
-        """Return where the kernel is declared, else the launch's entry in the header; None without a header."""
+        """Return where the kernel is declared, or the launch's entry in the header; None without a header."""
         if self.origin is None:
             return None
         variant = self.origin.variant
@@ -84,7 +84,7 @@ class KernelLaunch:
         return named | {name for name in (self.zero, self.tensor) if name}
 
     def fault_of_cluster(self) -> str | None:
-        """Return why no GPU can launch the cluster, else None."""
+        """Return the reason why no GPU can launch the cluster; None if its size is allowed."""
         sizes = "×".join(map(str, self.cluster))
         if min(self.cluster) < 1 or prod(self.cluster) > CLUSTER_BLOCKS:
             return f"a cluster of {sizes} blocks; 1 to {CLUSTER_BLOCKS} are allowed"
@@ -96,7 +96,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """All data that determine a compiled module; they form its cache key."""
+    """The source, macros and options that determine a compiled module; they form its cache key."""
 
     source: Path
     kernels: tuple[str, ...]
@@ -111,5 +111,5 @@ class BuildRequest:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Return the required symbols: kernels, by name or as name expressions, and variables."""
+        """Return the symbols that the module must contain: kernels, by name or as name expressions, and variables."""
         return (*self.kernels, *self.constants)

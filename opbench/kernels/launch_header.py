@@ -1,4 +1,4 @@
-"""Reads the launches of a header: kernels in order, their arguments, tensor maps, textures and constants."""
+"""Read the launches of a header: kernels in order, their arguments, tensor maps, textures and constants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SURFACE_KEYS = {"tensor", "size", "channels"}
 
 
 class Reader(Protocol):
-    """The interface of a header reader."""
+    """The methods of a header reader that reading a launch needs."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -36,10 +36,13 @@ class Reader(Protocol):
     def refuse(
         self, key: KeyPath, message: str | UnknownName, kind: str = "", *, cause: UsageError | None = None
     ) -> UsageError:
-        """Return an error with the location of a key or list item."""
+        """Return an error at the line of a header's key or list item."""
 
     def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """Return the text of an expression (over floats with `real`) after checking it; errors start with `what`."""
+        """Check an expression and return its text; errors start with `what`.
+
+        With `real`, the expression computes floats.
+        """
 
 
 def _expressions(reader: Reader, what: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
@@ -172,7 +175,7 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
 
 
 def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
-    """Read one entry of a header's `textures` or `surfaces`."""
+    """Read one entry of the header's `textures` or `surfaces`."""
     where, here, known = f"{kind}.{name}", (kind, name), TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
@@ -216,7 +219,7 @@ def _zero_launch(reader: Reader, index: int, entry: Mapping[str, object], key: s
 
 
 def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Struct:
-    """Read an argument: an expression, an optional buffer "x?", an offset into a buffer, a number or a structure."""
+    """Read one kernel argument: an expression, an optional buffer "x?", a buffer with an offset, or a struct."""
     if isinstance(entry, dict) and "struct" in entry:
         listed = entry["struct"]
         if len(entry) != 1 or not isinstance(listed, list) or not listed:
@@ -247,7 +250,7 @@ def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Str
 
 
 def constant(reader: Reader, name: str, entry: object) -> ConstantTemplate:
-    """Read the value of a `__constant__` variable: a tensor's content, or numbers."""
+    """Read the value of a `__constant__` variable: the name of a tensor, or numbers."""
     if isinstance(entry, str):
         return ConstantTemplate(name, tensor=entry)
     kind, values = next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else ("", entry)

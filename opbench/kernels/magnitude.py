@@ -1,4 +1,4 @@
-"""The scale of each output element's tolerance, computed from the reference: the size of its terms and cancellation."""
+"""Compute the scale of each output element's tolerance from the sizes of its terms and their cancellation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL, ASKED = 1e6, 6
 
 
 class Problem(Protocol):
-    """The part of an `opbench.kernels.operator.Operator` that the scale depends on, under the same names."""
+    """The methods of an `opbench.kernels.operator.Operator` that the scale depends on."""
 
     @property
     def axes(self) -> Mapping[str, int | str]: ...
@@ -76,10 +76,11 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
 
 
 def subtracts(problem: Problem) -> bool:
-    """Return whether a reference subtracts, tested on small examples.
+    """Return whether an operator's reference subtracts, by evaluating small examples.
 
-    It does if a result is larger than the reference of absolute values, or responds to perturbations as if it were. The
-    operator's small examples in the problem's modes run with random signs of inputs, and with perturbed inputs.
+    It does if a result is larger than the reference of absolute values, or responds to perturbations as if it
+    were. The operator's small examples in the problem's modes run with random signs of inputs, and with
+    perturbed inputs.
     """
     examples = type(problem).all_examples([problem.storage])
     alike = [p for p in examples if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
@@ -108,7 +109,7 @@ def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
 
 @functools.cache
 def terms(problem: Problem) -> int:
-    """Return the mean number of input elements that an output element depends on, as an estimate of its terms.
+    """Estimate the number of terms of an output element: the mean number of input elements that it depends on.
 
     A few elements of each input are changed, one at a time, and the outputs that change are counted.
     """
@@ -140,13 +141,13 @@ def _absolute_inputs(problem: Problem, wide: Arrays) -> Arrays:
 
 
 def _perturbed_change(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
-    """Return the change of outputs per relative perturbation of every input, with random signs."""
+    """Perturb every input with random signs, and return the change of the outputs per relative perturbation."""
     moved = problem.evaluated(_perturbed_inputs(problem, wide, number, 1.0, STEP))
     return {name: _absolute_values(moved[name] - reference[name]) / STEP for name in reference}
 
 
 def _perturbed_inputs(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
-    """Return every input times `kept` plus or minus `step`, with random signs; labels and indices are unchanged."""
+    """Return each input times `kept` plus or minus `step`, with random signs; keep labels and indices."""
     return {
         **wide,
         **{
@@ -156,19 +157,19 @@ def _perturbed_inputs(problem: Problem, wide: Arrays, number: int, kept: float, 
 
 
 def _real_inputs(problem: Problem) -> list[str]:
-    """Return the inputs of floating-point numbers."""
+    """Return the names of the floating-point inputs."""
     return [t.name for t in problem.input_tensors() if not t.is_integer]
 
 
 def _random_signs(name: str, array: np.ndarray, number: int) -> np.ndarray:
-    """Return random +1 and -1, the same for the same tensor and number."""
+    """Return random +1 and -1; equal tensor names and numbers give equal signs."""
     rng = np.random.default_rng([number, *name.encode()])
     signs: np.ndarray = np.asarray(rng.integers(0, 1, array.shape, np.int8, endpoint=True), like=array) * 2.0 - 1.0
     return signs
 
 
 def _absolute_values(array: np.ndarray) -> np.ndarray:
-    """Return absolute values, with 0 where a perturbed input left the reference's domain."""
+    """Return absolute values; 0 for values that became undefined because an input was perturbed."""
     sizes: np.ndarray = np.nan_to_num(np.abs(array), nan=0.0, posinf=0.0)
     return sizes
 

@@ -1,4 +1,4 @@
-"""The mechanisms that a variant's header may name, each with the advice that recommends it."""
+"""The optimisation mechanisms that a header may name, each with the advice that recommends it."""
 
 from __future__ import annotations
 

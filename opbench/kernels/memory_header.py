@@ -1,4 +1,4 @@
-"""The header of a file without an operator: its launches, their buffers, and the sizes of both."""
+"""The header of a file without an operator: its launches and their buffers, with sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUFFER_TYPES = ("f32", "f64", "f16", "bf16", "i32", "u8", "u32", "i64", "i16", "
 
 @dataclass(frozen=True)
 class BufferTemplate:
-    """A buffer for the launches."""
+    """A buffer that the launches use, with its type, size and initial content."""
 
     name: str
     type: str = "f32"
@@ -33,7 +33,7 @@ class BufferTemplate:
 
 @dataclass(frozen=True)
 class MemoryHeader:
-    """The data that `opbench check` needs to run a file's launches and check only their memory accesses."""
+    """The header of a file without an operator; `opbench check` runs its launches to check their memory accesses."""
 
     path: Path
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -45,16 +45,16 @@ class MemoryHeader:
 
 
 def is_identifier(name: str) -> bool:
-    """Return whether a header's expressions can use this name."""
+    """Return whether a name can be a variable in a header's expressions."""
     return re.fullmatch(r"[A-Za-z_]\w*", name) is not None and not (keyword.iskeyword(name) or name in REAL_FUNCTIONS)
 
 
 def table_of(entries: Mapping[str, str]) -> str:
-    """Format an inline TOML table from values that are TOML text already."""
+    """Return an inline TOML table; the values must be TOML text."""
     return f"{{ {', '.join(f'{key} = {value}' for key, value in entries.items())} }}"
 
 
 def buffer_text(buffer: BufferTemplate) -> str:
-    """Format a buffer's table as in a header."""
+    """Return a buffer's table as text, as in a header."""
     size = {"elements": f'"{buffer.elements}"'} if buffer.elements else {}
     return table_of({"type": f'"{buffer.type}"', **size, "content": f'"{buffer.content}"'})

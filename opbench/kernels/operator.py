@@ -1,4 +1,4 @@
-"""An operator: the mathematics of a problem, from which shapes, bytes, inputs and arguments follow."""
+"""An operator: the mathematics of a problem, which determines shapes, bytes, inputs and kernel arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOT_IN_SCOPE = ("axes", "scope", "storage", "inputs", "outputs", "in_place")
 
 @functools.lru_cache(256)
 def _derived_names(classes: tuple[type, ...]) -> tuple[str, ...]:
-    """Return the names of the classes' properties that a header's expressions may use."""
+    """Return the names of the properties that a header's expressions may use, of these classes."""
     return tuple(
         dict.fromkeys(
             key
@@ -54,7 +54,7 @@ def _derived_names(classes: tuple[type, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """Base of all operators: fields are axes (int) and modes (str); a bound instance is a problem."""
+    """Base class of all operators: fields are axes (int) and modes (str); an instance is a problem."""
 
     role: ClassVar[str] = ""
     """"training step" or "probe" for an operator that opbench uses itself; `opbench list` hides it by default."""
@@ -126,7 +126,7 @@ class Operator:
         """Raise UsageError for axes that are inconsistent."""
 
     def flops(self) -> int:
-        """Return the floating-point operations of the textbook algorithm; 0 for an operator that only moves data."""
+        """Return the floating-point operations of the textbook algorithm; 0 for an operator that only copies data."""
         return 0
 
     reference: ClassVar[Callable[..., np.ndarray | Arrays]]
@@ -139,18 +139,18 @@ class Operator:
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient] | None:
-        """Return the problems that compute the wanted inputs' gradients, in a valid order; None without a rule.
+        """Return the problems that compute the gradients of the wanted inputs, in a valid order; None without a rule.
 
-        They use the forward tensors by name and the gradients of the outputs as "d.NAME". The forward tensors that they
-        name must be kept for the backward pass.
+        They use the forward tensors by name and the gradients of the outputs as "d.NAME". The forward tensors
+        that they name must be kept for the backward pass.
         """
         return None
 
     def reduction(self) -> int:
-        """Return the number of products or terms that are summed for one output element.
+        """Return the number of products or terms that are added for one output element.
 
-        An operator that sums overrides this. For one that subtracts, and that overrides neither this nor its error
-        bounds, the number is estimated.
+        An operator that sums overrides this. For one that subtracts, and that overrides neither this nor its
+        error bounds, the number is estimated.
         """
         if self.storage in INTEGERS:
             return self.stored_as(self.modes()["dtype"]).reduction()
@@ -171,15 +171,15 @@ class Operator:
         return Tolerance(elementwise=8 * accumulate + 2 * inputs + output, norm=4 * accumulate + 2 * inputs + output)
 
     def allowance(self, precision: str) -> Tolerance:
-        """Return the tolerance of a variant's results: zero for whole numbers, else `tolerance`."""
+        """Return the tolerance for a variant's results: zero if all results are whole numbers, else `tolerance`."""
         return Tolerance(0.0, 0.0) if self.storage in INTEGERS else self.tolerance(precision)
 
     def roundoff(self) -> float:
-        """Return the unit roundoff of its arithmetic: float64's for tensors stored in f64, else float32's."""
+        """Return the unit roundoff of the kernel's arithmetic: float64's for f64 tensors, else float32's."""
         return UNIT_ROUNDOFF["f64" if self.storage == "f64" else "f32"]
 
     def operand_roundoff(self, precision: str) -> float:
-        """Return the relative error of a product whose operands are rounded to a narrower precision class, else 0."""
+        """Return the relative rounding error of a product's operands in a narrower precision class; 0 for none."""
         return 0.0 if precision in ("f32", "f64") else 2 * UNIT_ROUNDOFF[precision]
 
     def stored_as(self, dtype: str) -> Operator:
@@ -188,12 +188,15 @@ class Operator:
 
     @classmethod
     def task_problems(cls) -> tuple[Operator, ...]:
-        """Return the problems with the sizes that a PyTorch task names; none for another operator."""
+        """Return the problems with the sizes in a PyTorch task's file; none for other operators."""
         return ()
 
     @classmethod
     def all_examples(cls, dtypes: Iterable[str]) -> list[Operator]:
-        """Return the examples; for each of `dtypes` without an example, also the default's examples in that dtype."""
+        """Return the small example problems.
+
+        A dtype of `dtypes` without an example gets the default dtype's examples.
+        """
         own = list(cls.examples())
         known = cls.choices.get("dtype", ())
         missing = [dtype for dtype in dtypes if dtype in known and all(p.storage != dtype for p in own)]
@@ -202,7 +205,7 @@ class Operator:
 
     @classmethod
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
-        """Return more small problems: axes of the examples are recombined, and inconsistent ones are dropped."""
+        """Return more small problems that combine axes of the examples at random; omit inconsistent ones."""
         rng = np.random.default_rng([seed, zlib.crc32(cls.name.encode())])
         pools = [example.axes for example in cls.examples()]
         largest = max((e.flops() or e.bytes()) for e in cls.examples())
@@ -228,7 +231,7 @@ class Operator:
 
     @functools.cached_property
     def axes(self) -> dict[str, int | str]:
-        """Return every field with its value, in declared order."""
+        """Return every axis and mode with its value, in declared order."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     @property
@@ -237,7 +240,7 @@ class Operator:
         return str(self.axes.get("dtype", "f32"))
 
     def is_number(self, tensor: Tensor) -> bool:
-        """Return whether a tensor contains numbers for arithmetic, not labels or indices."""
+        """Return whether a tensor contains numbers for arithmetic: not labels or indices."""
         return not tensor.is_integer or tensor.dtype == self.storage
 
     def tensor_dtype(self, name: str) -> str:
@@ -245,18 +248,18 @@ class Operator:
         return self.storage
 
     def stored_outputs(self) -> str:
-        """Return the float dtype that outputs are rounded to: the storage, or the coarsest of different dtypes."""
+        """Return the float dtype to which outputs are rounded; of several dtypes, the least precise."""
         given = [] if "dtype" in self.axes else [t.dtype for t in self.output_tensors() if t.dtype in UNIT_ROUNDOFF]
         return max(given, key=UNIT_ROUNDOFF.__getitem__, default=self.storage)
 
     @classmethod
     def modes(cls) -> dict[str, str]:
-        """Return each mode (a str field) with its default."""
+        """Return each mode (a str field) with its default value."""
         return {f.name: str(f.default) for f in dataclasses.fields(cls) if f.name in cls.choices}
 
     @functools.cached_property
     def scope(self) -> dict[str, int | str]:
-        """Return the names that a header's expressions may use, with values: fields and properties."""
+        """Return the variables that a header's expressions may use, with values: fields and properties."""
         derived = {key: getattr(self, key) for key in _derived_names(type(self).__mro__)}
         return {**derived, **self.axes, "dtype": self.storage}
 
@@ -292,9 +295,10 @@ class Operator:
         return sum(t.nbytes for t in (*self.input_tensors(), *self.output_tensors()))
 
     def bandwidth(self) -> str:
-        """Return which bandwidth limits the compulsory bytes: a `memory_level`, "dram_read" or "dram_write".
+        """Return the bandwidth that limits the compulsory bytes: a `memory_level`, "dram_read" or "dram_write".
 
-        DRAM reads or writes faster than it copies, so a problem that almost only reads (or writes) has that peak.
+        DRAM reads or writes faster than it copies, so a problem that almost only reads (or writes) has that
+        peak.
         """
         if self.memory_level != "dram":
             return self.memory_level
@@ -346,13 +350,14 @@ class Operator:
         return max(1, int((MOST_I32 // largest_sum) ** (1 / factors)))
 
     def reference_outputs(self, inputs: Arrays) -> Arrays:
-        """Return the reference results by output name, in float64, or in long double for f64 tensors."""
+        """Compute the reference and return its outputs by name, in float64, or in long double for f64 tensors."""
         return self.evaluated(self.widened(inputs))
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """Return the scale of each element's tolerance: see `opbench.kernels.magnitude`.
+        """Return the scale of each element's tolerance.
 
-        An operator overrides this if it knows the sizes of the terms that its reference adds or subtracts.
+        See `opbench.kernels.magnitude`. An operator overrides this if it knows the sizes of the terms that its
+        reference adds or subtracts.
         """
         return magnitudes(self, self.widened(inputs))
 
@@ -368,13 +373,13 @@ class Operator:
         return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), kind) for n, a in inputs.items()}
 
     def evaluated(self, wide: Arrays) -> Arrays:
-        """Return the reference's outputs by name for float64 inputs, on the GPU if it is long or inputs are there."""
+        """Compute the reference on float64 inputs; on the GPU if it takes long or the inputs are there."""
         here = all(isinstance(array, np.ndarray) for array in wide.values())
         result = on_the_gpu(self.computed, wide) if here and self.flops() >= LONG_FLOPS else None
         return self.computed(**wide) if result is None else result
 
     def computed(self, **wide: np.ndarray) -> Arrays:
-        """Return the reference's outputs by name, computed where the inputs are; raise UsageError for a wrong shape."""
+        """Compute the reference where the inputs are; return outputs by name, or raise UsageError for a wrong shape."""
         try:
             result = self.reference(**wide)
         except UsageError:
@@ -406,7 +411,7 @@ class Operator:
         return result
 
     def _reference_at(self, error: BaseException | None = None) -> Location:
-        """Return file and line of the reference, or of the fault in it."""
+        """Return file and line of the reference, or of the statement in it that raised `error`."""
         code = inspect.unwrap(type(self).reference).__code__
         line, trace = code.co_firstlineno, error.__traceback__ if error else None
         while trace is not None:

@@ -1,4 +1,4 @@
-"""Compares the element types of a kernel's pointer parameters with the tensors that a launch passes."""
+"""Compare the element types of a kernel's pointer parameters with the tensors that a launch passes."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class PointerType:
 
 
 def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
-    """Return whether a pointer may receive a tensor of a dtype; True for an unknown type.
+    """Return whether a pointer parameter may receive a tensor of a dtype; True for an unknown type.
 
-    `reinterprets` means that the kernel reinterprets bits of one type as another. Unsigned integers and vectors of
-    integers count as raw bits.
+    `reinterprets` means that the kernel reinterprets bits of one type as another. Unsigned integers and vectors
+    of integers count as raw bits.
     """
     element = pointer.element
     if element in ("", RAW, dtype) or dtype not in ELEMENT_BYTES:
@@ -142,7 +142,7 @@ def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]])
 
 
 def dtype_of(written: str) -> str:
-    """Return the header's type name of a C type, or of a vector's components; "" for any other type."""
+    """Return the header's dtype for a C type, or for a vector's components; "" for any other type."""
     name = written.removeprefix("std::")
     vector = _VECTOR.fullmatch(name)
     if vector is None or vector[3]:
@@ -179,7 +179,7 @@ def _name(parameter: Sequence[Token]) -> str:
 def _names(
     sources: Sequence[Source], kernel: Declaration, called: str, macros: Mapping[str, str]
 ) -> dict[str, Sequence[str]]:
-    """Return the words that aliases stand for: typedefs, `using`, macros and the kernel's template parameters.
+    """Return the words that each type alias stands for: typedefs, `using`, macros and template parameters.
 
     A name with two meanings, for example in two preprocessor branches, is omitted.
     """
@@ -194,7 +194,7 @@ def _names(
 
 
 def _alias_definition(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
-    """Return the alias that a declaration defines, and the words of its type; None if it defines none."""
+    """Return the alias that a declaration defines, and the words of its type; None if the declaration defines none."""
     texts = [token.text for token in one.tokens if token.text != ";"]
     if one.kind == "directive":
         match = re.match(r"#\s*define\s+(\w+)[ \t]+([^(\n]*)$", texts[0].split("//")[0].rstrip())
@@ -241,7 +241,7 @@ def _bracket_depth(code: Sequence[Token]) -> int:
 
 
 def _has_reinterpretation(sources: Sequence[Source]) -> bool:
-    """Return whether device code reinterprets bits, by the name of a function or by a cast to a pointer."""
+    """Return whether device code reinterprets bits by a function or by a cast of a pointer."""
     for source in sources:
         for one in declarations(source.text):
             texts = [token.text for token in one.tokens] if one.is_device and one.kind == "function" else []

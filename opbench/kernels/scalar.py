@@ -1,4 +1,4 @@
-"""Numbers as kernels receive them: arguments of a C type, structures, and contents of `__constant__` arrays."""
+"""Numbers that kernels receive: arguments of a C type, structures, and contents of `__constant__` arrays."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scalar:
     value: str | float
 
     def bound(self, scope: Mapping[str, expression.ExpressionValue]) -> Scalar:
-        """Return the scalar with its number evaluated; raise UsageError for a number that its type cannot represent."""
+        """Return the scalar with its number evaluated; raise UsageError if its type cannot represent the number."""
         value = self.value
         if isinstance(value, str):
             number = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope, self.type in FLOATS)
@@ -59,7 +59,7 @@ class Scalar:
         return bound
 
     def packed(self) -> bytes:
-        """Return the bytes in memory; raise UsageError for a number that the type cannot represent."""
+        """Return the scalar's bytes in memory; raise UsageError if its type cannot represent the number."""
         assert not isinstance(self.value, str)
         kind = FORMATS[self.type]
         try:
@@ -77,7 +77,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Struct:
-    """A structure passed by value, in C layout: buffers' names, which become addresses, and numbers."""
+    """A structure that a kernel receives by value, in C layout; its fields are numbers and addresses of buffers."""
 
     fields: tuple[str | int | float | Scalar, ...]
     """A string is a buffer's name, an int a C `int`, a float a C `float`, and a Scalar has its own type."""
@@ -87,9 +87,9 @@ class Struct:
         return {field for field in self.fields if isinstance(field, str)}
 
     def packed(self, address_of: Callable[[str], int]) -> bytes:
-        """Return the bytes: each field aligned to its size, the whole padded to the largest field.
+        """Return the structure's bytes: each field aligned to its size, the whole padded to the largest field.
 
-        Raises UsageError for a number that its type cannot represent.
+        Raises UsageError if a type cannot represent its number.
         """
         content, widest = b"", 1
         for listed in self.fields:
@@ -109,13 +109,13 @@ class Struct:
 
 @dataclass(frozen=True)
 class Part(Struct):
-    """An address within a buffer; `fields` contains only the buffer's name."""
+    """An address within a buffer, as a kernel argument; `fields` contains only the buffer's name."""
 
     offset: str | int = 0
     """Offset from the buffer's start: in a header an expression in elements, in a launch a number of bytes."""
 
     def packed(self, address_of: Callable[[str], int]) -> bytes:
-        """Return the bytes of the address."""
+        """Return the bytes of the address that `address_of` gives, plus the offset."""
         assert isinstance(self.fields[0], str) and isinstance(self.offset, int)
         return Scalar("u64", address_of(self.fields[0]) + self.offset).packed()
 

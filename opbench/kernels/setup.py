@@ -11,7 +11,7 @@ from opbench.kernels.launch import KernelLaunch
 
 @dataclass(frozen=True)
 class Setup:
-    """The buffers that all setup launches of a case read and fill together."""
+    """The buffers that all setup launches of a case read and write."""
 
     inputs: tuple[str, ...] = ()
     """Inputs that the setup launches read; the workspaces stay valid until one of these changes."""
@@ -22,12 +22,12 @@ class Setup:
     launches: int = 0
 
     def serves(self, constant: Collection[str]) -> bool:
-        """Return whether the case has setup launches and they read only these inputs."""
+        """Return whether the case has setup launches that read only inputs in `constant`."""
         return bool(self.launches) and set(self.inputs) <= set(constant)
 
 
 def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs: Collection[str]) -> Setup:
-    """Return what the setup launches of a case read and fill; raises UsageError for a launch that cannot be setup."""
+    """Return the buffers that a case's setup launches read and write; raise UsageError for an invalid setup launch."""
     read: dict[str, None] = {}
     filled: dict[str, None] = {}
     others: set[str] = set()

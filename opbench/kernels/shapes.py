@@ -1,4 +1,4 @@
-"""Problems that a variant accepts, generated from its header's rules `requires` and `supports`."""
+"""Generate problems that a variant accepts, from the rules `requires` and `supports` of its header."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Shapes:
-    """Problems made for a variant, or the nearest problem if there are none."""
+    """The problems that were generated for a variant, or the nearest problem if there are none."""
 
     problems: tuple[Operator, ...] = ()
     nearest: Nearest | None = None
 
 
 def work(problem: Operator) -> float:
-    """Return FLOPs plus elements moved, which determine the time on the CPU emulator."""
+    """Return FLOPs plus elements moved: an estimate of the time on the CPU emulator."""
     return problem.flops() + problem.bytes() / 4
 
 
@@ -75,11 +75,11 @@ def make_shapes(
     is_affordable: Fits,
     known: Sequence[Operator] = (),
 ) -> Shapes:
-    """Make up to `count` problems that at least one config of the variant accepts, and that are not in `known`.
+    """Return up to `count` problems that at least one config of the variant accepts, and that are not in `known`.
 
-    `starts` are problems of the operator to start from. Axes that no rule restricts have the starts' sizes. If rules
-    allow, sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems that are not
-    small are made only if the rules allow no small one.
+    `starts` are problems of the operator to start from. Axes that no rule restricts have the starts' sizes. If
+    rules allow, sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems
+    that are not small are generated only if the rules allow no small one.
     """
     search = _Search(variant, starts, random.Random(seed))
     made: dict[Operator, None] = {}
@@ -122,13 +122,13 @@ class _Search:
         self.sizes = self._sizes()
 
     def modes(self) -> Axes:
-        """Return a random supported value for each mode."""
+        """Return one supported value, chosen at random, for each mode."""
         return {mode: self.chance.choice(values) for mode, values in self.allowed.items()}
 
     def _sizes(self) -> dict[str, tuple[int, ...]]:
-        """Return the sizes to try for each axis that affects a rule.
+        """Return the sizes to try for each axis that a rule depends on.
 
-        An axis that a rule names gets multiples of the rules' numbers. If a rule names a property, such as the height
+        An axis in a rule gets multiples of the rules' numbers. If a rule names a property, such as the height
         of an output, any axis may change it, and the other axes get sizes near those of the starts.
         """
         named = {name for rule in self.rules for name in expression.names(rule)}
@@ -156,7 +156,10 @@ class _Search:
         return sizes
 
     def look(self, axes: Axes) -> tuple[Operator | None, float]:
-        """Return the problem with these axes (None if the operator rejects them), and the number of violated rules."""
+        """Return the problem with these axes and the number of violated rules;
+
+        None for axes that the operator rejects.
+        """
         key = tuple(axes.items())
         if key not in self._known:
             if self._effort > EFFORT:
@@ -179,7 +182,7 @@ class _Search:
         return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet(problem, c) is None)
 
     def solve(self, axes: Axes, number: int) -> Operator | None:
-        """Return a problem that satisfies every rule in all configs, or else in one config; None without one.
+        """Search for a problem that satisfies every rule in all configs, or else in one config; None without one.
 
         `number` determines which config is tried alone.
         """
@@ -194,7 +197,7 @@ class _Search:
         return None
 
     def _hill_climb(self, axes: Axes) -> Operator | None:
-        """Repeat the change that leaves the fewest violated rules; return the solution, or None if there is none."""
+        """Change one axis at a time, each time with the fewest violated rules; return a solution or None."""
         seen = [axes]
         for _ in range(STEPS):
             problem, unmet = self.look(axes)
@@ -210,13 +213,13 @@ class _Search:
         return None
 
     def _remember_nearest(self, problem: Operator | None, unmet: float) -> None:
-        """Remember the problem with the fewest violated rules, for a message."""
+        """Remember the problem with the fewest violated rules for a message."""
         if problem is not None and unmet < self._fewest:
             reason = next((why for c in self.wanted if (why := self.variant.unmet(problem, c))), "")
             self.nearest, self._fewest = Nearest(problem, reason), unmet
 
     def _candidate_changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
-        """Yield changed axes with which a violated rule may hold."""
+        """Yield changed axes that may satisfy one of the violated rules."""
         for mode, allowed in self.allowed.items():
             yield from ({**axes, mode: value} for value in allowed if axes.get(mode) not in allowed)
         if problem is None:
@@ -239,7 +242,7 @@ class _Search:
             yield from ({**axes, name: size} for size in self.chance.sample(sizes, min(TRIED, len(sizes))))
 
     def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
-        """Yield the problem and variations of its sizes, all of them accepted and, if possible, within the limit."""
+        """Yield the problem and variations of its sizes that are accepted and, if possible, small."""
         groups = self._axis_groups()
         for _ in range(VARIED):
             problem = solved
@@ -261,12 +264,12 @@ class _Search:
         yield solved
 
     def _with_equal_sizes(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
-        """Return the problem with one size for axes that must be equal, or None if it violates a rule."""
+        """Return the problem with the same size for a group of axes; None if it violates a rule."""
         problem, unmet = self.look({**axes, **dict.fromkeys(group, size)})
         return problem if unmet == 0 else None
 
     def _axis_groups(self) -> list[list[str]]:
-        """Group the axes that affect rules; axes that a rule requires to be equal are in one group."""
+        """Return the axes that rules depend on in groups: axes that a rule requires to be equal are in one group."""
         groups = {name: [name] for name in self.sizes}
         for rule in self.rules:
             match expression.parse(rule):
@@ -279,7 +282,7 @@ class _Search:
 
 
 def _split_conjunction(rule: str) -> list[str]:
-    """Split a rule at `and`, and a chain such as `16 <= k <= 64` into its comparisons."""
+    """Return the parts of a rule: split at `and`, and a chain such as `16 <= k <= 64` into its comparisons."""
 
     def parts(node: ast.expr) -> Iterator[ast.expr]:
         match node:
@@ -296,7 +299,7 @@ def _split_conjunction(rule: str) -> list[str]:
 
 
 def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
-    """Return the configs that the rules may distinguish, at most `CONFIGS` of them, evenly spaced."""
+    """Return at most `CONFIGS` configs, evenly spaced, of those that the rules can distinguish."""
     named = {name for rule in rules for name in expression.names(rule)}
     if named & variant.define.keys():
         named |= variant.tune.keys()
@@ -308,7 +311,7 @@ def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
 
 
 def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
-    """Yield a name and a value that makes a condition true while the other names are fixed."""
+    """Yield a variable and a value that makes a condition true while the other variables keep their values."""
     match node:
         case ast.BoolOp(values=values):
             for value in values:
@@ -340,7 +343,7 @@ _MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
-    """Evaluate a part of an expression; None if that fails, such as for a division by 0."""
+    """Return the value of a part of an expression; None if it has none, as for a division by 0."""
     try:
         return expression.evaluate(ast.unparse(node), scope)
     except UsageError:
@@ -348,7 +351,7 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
 
 
 def _satisfying_values(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]:
-    """Return values that satisfy a comparison with a limit."""
+    """Return values that satisfy a comparison with a limit, the closest first."""
     if sign in (ast.Eq, ast.GtE, ast.LtE):
         return (limit,)
     if sign is ast.In:
@@ -359,7 +362,7 @@ def _satisfying_values(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]
 
 
 def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
-    """Yield a name and a value that gives an expression a wanted value while the other names are fixed."""
+    """Yield a variable and a value that gives an expression a wanted value while the others keep their values."""
     match node:
         case ast.Name(id=name):
             if isinstance(wanted, str) or wanted >= 0:
@@ -381,7 +384,7 @@ def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any
 
 
 def _solve_operand(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[tuple[int, int]]:
-    """Yield a side of `a op b` and its new value with which the result is the wanted one, or close to it."""
+    """Yield an operand of `a op b` and a new value for it with which the result is, or is close to, the wanted one."""
     if op is ast.Mod and b > 0:
         below = a - (a - wanted) % b
         yield from ((0, multiple) for multiple in (below, below + b, below + 2 * b) if multiple > 0)
@@ -425,7 +428,7 @@ def _choose_diverse(
 
 
 def _tested_properties(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
-    """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, each mode."""
+    """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, modes."""
     found: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
     found |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
     return found | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}

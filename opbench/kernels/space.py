@@ -1,4 +1,4 @@
-"""The configs of a variant: every combination of its tunables that its rules allow, enumerated with pruning."""
+"""The configs of a variant: every combination of tunable values that the header's rules allow."""
 
 from __future__ import annotations
 
@@ -69,24 +69,24 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Space:
-    """Tunables, macros that depend on them, and the rules that configs must satisfy."""
+    """Tunables with their values, macros that depend on them, and the rules that configs must satisfy."""
 
     tune: Mapping[str, tuple[int, ...]]
     where: tuple[str, ...] = ()
     define: Mapping[str, str] | None = None
 
     def __iter__(self) -> Iterator[Config]:
-        """Yield every config, the last tunable changing fastest; a rule prunes as soon as its tunables have values."""
+        """Yield every config, the last tunable changing fastest; combinations that violate a rule are skipped early."""
         yield from self._enumerate_configs(self.tune)
 
     def __contains__(self, config: Mapping[str, int]) -> bool:
-        """Return whether a config gives each tunable one of its values and satisfies every rule."""
+        """Return whether a config gives every tunable one of its values and satisfies every rule."""
         if config.keys() != self.tune.keys() or any(config[key] not in values for key, values in self.tune.items()):
             return False
         return all(self._satisfies(rule, {key: config[key] for key in self.tune}) for rule in self.where)
 
     def spread(self, count: int) -> list[Config]:
-        """Return the default and up to `count` other configs across the space, always the same ones.
+        """Return the default and up to `count` other configs, evenly distributed and always the same ones.
 
         The space is not enumerated.
         """
@@ -122,7 +122,10 @@ class Space:
         yield from below(0)
 
     def _rules(self) -> list[list[str]]:
-        """Return, for each tunable, the rules to evaluate once it has a value; rules without tunables are first."""
+        """Return, for each tunable, the rules that can be evaluated once it has a value.
+
+        Rules without tunables first.
+        """
         place = {name: number for number, name in enumerate(self.tune)}
         rules_by_place: list[list[str]] = [[] for _ in place]
         for rule in self.where if place else ():
@@ -132,7 +135,7 @@ class Space:
         return rules_by_place
 
     def _needs(self, text: str) -> frozenset[str]:
-        """Return the names that an expression depends on, with macros replaced by the names in their expressions."""
+        """Return the tunables and axes that an expression depends on, directly or through macros."""
         define = self.define or {}
         own = expression.names(text)
         behind = (self._needs(define[name]) for name in own & define.keys() if name not in self.tune)
@@ -144,7 +147,7 @@ class Space:
         return bool(expression.evaluate(rule, {**macros, **config}))
 
     def _macros(self, wanted: frozenset[str], config: Mapping[str, int]) -> dict[str, expression.ExpressionValue]:
-        """Return the macros that a rule depends on; macros that need a name which is not a tunable are omitted."""
+        """Return the values of the macros that a rule uses; omit macros that depend on axes."""
         define, macros = self.define or {}, dict[str, expression.ExpressionValue]()
         for name in wanted & define.keys():
             behind = self._macros(expression.names(define[name]) - config.keys(), config)

@@ -1,4 +1,4 @@
-"""Reads a file of tunables and rules that replaces those of a variant's header."""
+"""Read a file of tunables and rules that replaces those in a variant's header."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from opbench.records import read_toml
 
 
 def with_space(variant: Variant, path: Path) -> Variant:
-    """Return the variant with the tunables of a space file instead of its header's, and with the file's additional
-    rules.
+    """Return the variant with the tunables of a file instead of its header's, and with the file's rules added.
 
     Raises UsageError with the file's name for an invalid file.
     """

@@ -29,7 +29,7 @@ MakeSpecial = Callable[[np.ndarray, "np.random.Generator"], np.ndarray]
 
 
 def _shift_far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Shift every second row, plane or image far above 0, and the others far below; a single one goes below."""
+    """Shift every second row, plane or image far above 0, and the others far below 0."""
     above = np.arange(len(x)) % 2 == 1
     return x + np.where(above, FAR, -FAR).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
 
@@ -65,7 +65,7 @@ SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
 
 
 def special_inputs_of(problem: Operator) -> list[str]:
-    """Return the kinds that any input of a problem may have; raise UsageError for an unknown kind."""
+    """Return the kinds of special inputs that a problem's inputs allow; raise UsageError for an unknown kind."""
     from opbench.kernels.tensors import INTEGERS
 
     asked = [kind for kinds in problem.special_inputs.values() for kind in kinds]
@@ -76,7 +76,7 @@ def special_inputs_of(problem: Operator) -> list[str]:
 
 
 def with_special_inputs(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
-    """Return the inputs with those that allow this kind replaced by special inputs."""
+    """Return the inputs; those that allow this kind of special inputs are replaced."""
     from opbench.kernels.tensors import from_storage, to_storage
 
     made = dict(arrays)

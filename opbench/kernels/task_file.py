@@ -1,4 +1,4 @@
-"""Names of PyTorch tasks: a class or function of a Python file that defines an operator."""
+"""Refer to PyTorch tasks: a class or function in a Python file that defines an operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASK_FILE = "operator.toml"
 
 @dataclass(frozen=True)
 class TorchTask:
-    """A class or function of a Python file."""
+    """A class or function in a Python file that defines an operator."""
 
     path: str
     """The absolute path of the Python file."""
@@ -28,12 +28,12 @@ class TorchTask:
 
     @property
     def file(self) -> Path:
-        """Return the Python file."""
+        """Return the path of the Python file."""
         return Path(self.path)
 
     @property
     def name(self) -> str:
-        """Return the name of the operator, such as "torch_softmax" for softmax.py."""
+        """Return the operator's name, such as "torch_softmax" for softmax.py."""
         stem = re.sub(r"\W+", "_", self.file.stem).strip("_").lower()
         return self.operator or f"torch_{stem}" + ("" if self.model == "Model" else f"_{self.model}")
 
@@ -42,7 +42,7 @@ class TorchTask:
 
 
 def read_reference(text: str, folder: Path, operator: str = "") -> TorchTask:
-    """Return the task of a text such as "torch:softmax.py:Model"; the file is relative to a folder."""
+    """Return the task that a text such as "torch:softmax.py:Model" names; the file is relative to `folder`."""
     file, _, model = text.removeprefix(PREFIX).partition(":")
     path = (folder / file).resolve()
     if path.suffix != ".py" or (model and not model.isidentifier()):
@@ -55,7 +55,7 @@ def read_reference(text: str, folder: Path, operator: str = "") -> TorchTask:
 
 
 def task_of_folder(folder: Path) -> TorchTask | None:
-    """Return the PyTorch task that an operator's folder names in operator.toml; None for any other folder."""
+    """Return the PyTorch task in the operator.toml of an operator's folder; None if it names no task."""
     path = folder / TASK_FILE
     if not path.is_file():
         return None

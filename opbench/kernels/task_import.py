@@ -1,4 +1,4 @@
-"""Turns the task files of KernelBench and FlashInfer-Bench into folders of operators."""
+"""Convert the task files of KernelBench and FlashInfer-Bench to folders of operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TORCH_TYPES = ("float32", "float16", "bfloat16", "float64")
 
 @dataclass(frozen=True)
 class ImportedTask:
-    """One task file, and the operator that it became."""
+    """One task file, and the operator that was made from it, or the reason for the failure."""
 
     file: str
     operator: str
@@ -43,7 +43,8 @@ Done = Callable[[ImportedTask], None]
 def import_kernelbench(source: Path, out: Path, done: Done) -> list[ImportedTask]:
     """Write a folder for each KernelBench task: a Python file with a class Model and a function get_inputs().
 
-    Tasks that fail are in the result with a reason. Raises UsageError if a folder exists already, or without tasks.
+    A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
+    tasks.
     """
     files = [path for path in sorted(_require_folder(source).rglob("*.py")) if _is_kernelbench(path)]
     if not files:
@@ -55,7 +56,8 @@ def import_kernelbench(source: Path, out: Path, done: Done) -> list[ImportedTask
 def import_flashinfer(source: Path, out: Path, done: Done) -> list[ImportedTask]:
     """Write a folder for each FlashInfer-Bench definition: a JSON file with axes, inputs, outputs and a reference.
 
-    Tasks that fail are in the result with a reason. Raises UsageError if a folder exists already, or without tasks.
+    A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
+    tasks.
     """
     tasks, refused = [], list[ImportedTask]()
     for path in sorted(_require_folder(source).rglob("*.json")):
@@ -76,7 +78,7 @@ def import_flashinfer(source: Path, out: Path, done: Done) -> list[ImportedTask]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a definition."""
+    """An axis in a FlashInfer-Bench definition."""
 
     type: Literal["const", "var"]
     value: int | None = None
@@ -102,7 +104,10 @@ class Definition:
 
 
 def task_text(definition: Definition) -> str:
-    """Return a Python file with the reference and a get_inputs(); raise UsageError for inputs that cannot be drawn."""
+    """Return the text of a Python file with the definition's reference and a get_inputs().
+
+    Raises UsageError for inputs that cannot be generated.
+    """
     lines = [definition.reference.rstrip(), "", "import torch as _torch", ""]
     lines += [f"{name} = {axis.value or SIZE}" for name, axis in definition.axes.items()]
     lines += ["", "", "def get_inputs():", "    return ["]
@@ -168,7 +173,7 @@ def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, done: Done) 
 
 
 def _tried(task: TorchTask) -> Operator:
-    """Return the first example of a task after its reference ran; raise UsageError if it fails."""
+    """Run the reference of a task and return its first example; raise UsageError if that fails."""
     operator = torch_operator(task)
     try:
         problem = operator.examples()[0]

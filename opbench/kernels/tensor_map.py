@@ -1,4 +1,4 @@
-"""Tensor maps, the tensor descriptors of TMA copies: as in a header, and with all numbers evaluated."""
+"""Tensor maps, the tensor descriptors of TMA copies: as text in a header, and with all numbers evaluated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class TensorMap:
-    """The value of a kernel's `const __grid_constant__ TensorMap` parameter; lists start with the inner dimension."""
+    """The value of a kernel parameter `const __grid_constant__ TensorMap`; lists start with the inner dimension."""
 
     name: str
     tensor: str
@@ -54,22 +54,22 @@ class TensorMap:
 
     @property
     def element_bytes(self) -> int:
-        """Return the bytes of one element."""
+        """Return the size of one element in bytes."""
         return ELEMENT_BYTES[self.type]
 
     @property
     def is_im2col(self) -> bool:
-        """Return whether copies take pixels of an image instead of a box."""
+        """Return whether copies use the im2col mode, which takes pixels of an image instead of a box."""
         return bool(self.lower)
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of the box's innermost dimension, or of a pixel's channels."""
+        """Return the size in bytes of the box's innermost dimension, or of one pixel's channels."""
         return (self.channels if self.is_im2col else self.box[0]) * self.element_bytes
 
     @property
     def copy_bytes(self) -> int:
-        """Return the bytes that one copy signals to a barrier, including any part outside the tensor."""
+        """Return the bytes for which one copy signals a barrier, including any part outside of the tensor."""
         if self.is_im2col:
             return self.row_bytes * self.pixels
         steps = zip(self.box[1:], self.element_strides[1:], strict=True)
@@ -77,12 +77,12 @@ class TensorMap:
 
     @property
     def extent_bytes(self) -> int:
-        """Return the bytes from the first byte of the first element to the last byte of the last."""
+        """Return the bytes between the start of the first element and the end of the last one."""
         outer = sum((size - 1) * stride for size, stride in zip(self.dims[1:], self.strides, strict=True))
         return outer + self.dims[0] * self.element_bytes
 
     def check(self, address: int, nbytes: int) -> None:
-        """Raise LaunchError with an explanation for what the driver would only report as an invalid value.
+        """Raise LaunchError, with a reason, for values that the driver would reject without a reason.
 
         `address` and `nbytes` describe the buffer.
         """
@@ -97,7 +97,7 @@ class TensorMap:
                     )
 
     def _possible_faults(self) -> list[tuple[object, str]]:
-        """Return possible faults of the tensor's description, each with a condition."""
+        """Return conditions on the tensor's description, each with the message if it is violated."""
         rank, least = len(self.dims), 3 if self.is_im2col else 1
         odd = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
         elements = ALIGNMENT // self.element_bytes
@@ -118,7 +118,7 @@ class TensorMap:
         ]
 
     def _faults_of_copies(self) -> list[tuple[object, str]]:
-        """Return possible faults of the box or of the im2col parameters, each with a condition."""
+        """Return conditions on the box or on the im2col parameters, each with the message if it is violated."""
         row, span = self.row_bytes if self.box or self.is_im2col else 0, SPANS[self.swizzle]
         wide = self.swizzle != "none" and row > span
         rows = [
@@ -154,7 +154,7 @@ class TensorMap:
         ]
 
     def _faults_of_place(self, address: int, nbytes: int) -> list[tuple[object, str]]:
-        """Return possible faults of the memory range, each with a condition."""
+        """Return conditions on the memory range, each with the message if it is violated."""
         at, last = address + self.offset, self.offset + self.extent_bytes
         return [
             (at % ALIGNMENT, f"begins at {at:#x}; tensor maps need multiples of {ALIGNMENT}"),
@@ -167,7 +167,7 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class TensorMapTemplate:
-    """A tensor map as in a header: expressions over axes and tunables."""
+    """A tensor map in a header, with expressions over axes and tunables."""
 
     name: str
     tensor: str

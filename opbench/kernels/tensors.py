@@ -1,4 +1,4 @@
-"""Tensors: names, shapes and dtypes, the storage of their numbers, and tolerances of results."""
+"""Names, shapes and dtypes of tensors, conversion to the stored dtypes, and tolerances of results."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def vector_width(dtype: str, *sizes: int) -> int:
 
 
 def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Round values to `dtype` as it is stored (to nearest, ties to even; to i32 towards 0, as C does).
+    """Convert values to the bits of `dtype`: round to nearest, ties to even; round to i32 towards 0, as C does.
 
     Numbers beyond the largest of e4m3 (448) or e5m2 (57344) become the largest, as in CUDA's conversions.
     """
@@ -98,22 +98,22 @@ def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return stored values as numbers: bf16 and the floats of 8 bits as float32, other dtypes unchanged."""
+    """Convert stored values to numbers: bf16 and 8-bit floats become float32, other dtypes are unchanged."""
     if dtype in FLOAT8:
         return by_pieces(array, functools.partial(from_float8, kind=dtype), "f4")
     return by_pieces(array, from_bf16, "f4") if dtype == "bf16" else array
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Return values rounded to `dtype`, as float64."""
+    """Return values as float64, rounded to the numbers that `dtype` can represent."""
     return from_storage(to_storage(values.astype(np.float32), dtype), dtype).astype(np.float64)
 
 
 def magnitude_of_rounded(exact: np.ndarray, magnitude: np.ndarray, elementwise: float, dtype: str) -> np.ndarray:
-    """Return the tolerance's scale for a result that is also stored in a coarser `dtype`.
+    """Return the scale of the tolerance for a result that is rounded to a less precise `dtype` before it is stored.
 
-    The result itself may deviate by elementwise * magnitude. If that range contains a tie, the numbers on both sides
-    are right; otherwise only the nearest is.
+    The result itself may deviate by elementwise * magnitude. If that range contains a tie, the numbers on both
+    sides are right; otherwise only the nearest is.
     """
     middle, allowed = rounded(exact, dtype), elementwise * magnitude
     off = (np.abs(rounded(exact + sign * allowed, dtype) - middle) for sign in (-1, 1))

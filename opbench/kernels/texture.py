@@ -1,4 +1,4 @@
-"""Textures and surfaces: how a kernel's `cudaTextureObject_t` or `cudaSurfaceObject_t` accesses a tensor."""
+"""Textures and surfaces, through which a kernel's `cudaTextureObject_t` or `cudaSurfaceObject_t` reads a tensor."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Texture:
 
     @property
     def texel_bytes(self) -> int:
-        """Return the bytes of one texel."""
+        """Return the size of one texel in bytes."""
         return TYPES[self.type] * self.channels
 
     @property
     def rows(self) -> int:
-        """Return the height; 1 for one dimension."""
+        """Return the height in texels; 1 for a one-dimensional texture."""
         return self.size[1] if len(self.size) > 1 else 1
 
     def check(self, nbytes: int) -> None:
-        """Raise LaunchError with an explanation for what the hardware does not support."""
+        """Raise LaunchError, with a reason, for values that the hardware does not support."""
         kind = "surface" if self.is_surface else "texture"
         integers, words = self.type in ("i32", "u8"), ""
         if self.memory == "array" and any(n > most for n, most in zip(self.size, MOST[len(self.size)], strict=False)):
@@ -78,7 +78,7 @@ class Texture:
 
 @dataclass(frozen=True)
 class TextureTemplate:
-    """A texture or surface as in a header."""
+    """A texture or surface in a header, with expressions over axes and tunables."""
 
     name: str
     tensor: str

@@ -1,4 +1,4 @@
-"""The output tile of a block, as a header's `tile` declares it."""
+"""The tile of the output that one block computes, from `tile` in a header."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True)
 class Tile:
-    """The part of a matrix product that one block computes; 0 if the header does not state a size."""
+    """The part of a matrix product that one block computes; 0 for a size that the header does not state."""
 
     m: int = 0
     """Rows of the tile."""

@@ -1,8 +1,8 @@
-"""Finds the line of each key and list item of a TOML text, which tomllib does not report.
+"""Find the line of each key and list item of a TOML text, which tomllib does not report.
 
-tomlkit preserves the layout of a text but has no line numbers, and tree-sitter would be a compiled dependency only for
-error messages. So tomllib reads the values, and this scanner finds the lines in a text that tomllib accepts. It runs
-only when an error needs a line.
+tomlkit preserves the layout of a text but has no line numbers, and tree-sitter would be a compiled dependency
+only for error messages. So tomllib reads the values, and this scanner finds the lines in a text that tomllib
+accepts. It runs only when an error needs a line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Scanner:
         self._text, self._at = text, 0
 
     def document(self) -> Iterator[tuple[KeyPath, int]]:
-        """Yield the path and the offset of every value and of each table."""
+        """Yield the path and the offset of every value and of each table in the text."""
         table: KeyPath = ()
         tables: dict[KeyPath, int] = {}
         """The number of tables of each `[[list]]` so far."""
@@ -61,7 +61,7 @@ class _Scanner:
         return self._text[self._at : self._at + 1]
 
     def _skip(self) -> bool:
-        """Skip blanks and comments; return whether anything follows."""
+        """Skip blanks and comments; return whether more text follows."""
         self._at = self._pass(_BLANK).end()
         return self._at < len(self._text)
 
@@ -72,7 +72,7 @@ class _Scanner:
         return match
 
     def _keys(self) -> list[str]:
-        """Return the parts of a dotted key."""
+        """Read a dotted key and return its parts."""
         keys: list[str] = []
         while not keys or self._next() == ".":
             self._at += bool(keys)

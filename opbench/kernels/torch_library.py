@@ -1,4 +1,4 @@
-"""PyTorch in library variants: tensors over the buffers of a case, and launches on CuPy's current stream."""
+"""PyTorch in library variants: tensors that share a case's buffers, and launches on CuPy's current stream."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def torch_tensor(array: Any, dtype: str) -> torch.Tensor:
 
 
 def torch_tensors(problem: Operator, buffers: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return a PyTorch tensor over the memory of each input and output of a problem, by name.
+    """Return a PyTorch tensor for each input and output of a problem, by name; it shares the buffer's memory.
 
     `buffers` are the arrays that a library variant's `bind` takes.
     """

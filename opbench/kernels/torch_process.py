@@ -1,4 +1,4 @@
-"""The process that runs a PyTorch task: it reads the task's file, varies its sizes and computes references.
+"""The process that runs a PyTorch task: it reads the task's file, changes sizes and computes references.
 
 The task's code never runs in the process that compares results. Messages are JSON and raw arrays, never pickled
 objects.
@@ -44,11 +44,11 @@ SPECIAL_ERROR = 8 * UNIT_ROUNDOFF["f32"]
 
 
 class BadTask(Exception):
-    """The task cannot be used; the message says why."""
+    """The task is not usable as an operator; the message gives the reason."""
 
 
 def main() -> None:
-    """Serve requests until the pipe closes."""
+    """Answer requests until the pipe closes."""
     pipe, path, model = Connection(int(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
     try:
         import torch
@@ -96,7 +96,7 @@ def _answer(pipe: Connection, header: Mapping[str, Any], arrays: Sequence[tuple[
 
 
 def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    """Return the numbers of a task that may be sizes: module variables, and numbers within get_inputs()."""
+    """Return the numbers in a task's file that may be sizes: module variables, and numbers in get_inputs()."""
     constants: dict[str, list[ast.expr]] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -114,12 +114,12 @@ def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
 
 
 def _axis_name(name: str) -> str:
-    """Return the name of an axis: that of the variable, unless operators have an attribute of that name."""
+    """Return the name of an axis: that of the variable, or a changed name if operators have that attribute."""
     return f"{name}_count" if hasattr(TorchOperator, name) else name
 
 
 def _whole_number(node: ast.expr) -> int | None:
-    """Return the value of a positive whole number, such as `2048 * 2`; None for any other expression."""
+    """Return the value of an expression for a positive whole number, such as `2048 * 2`; None for others."""
     allowed = (ast.Constant, ast.BinOp, ast.Mult, ast.Add, ast.Sub, ast.FloorDiv, ast.Pow)
     if not all(isinstance(part, allowed) for part in ast.walk(node)):
         return None
@@ -131,7 +131,7 @@ def _whole_number(node: ast.expr) -> int | None:
 
 
 class Built:
-    """A task at some sizes: the example inputs, and the model with its parameters as further inputs."""
+    """A task's model and example inputs at some sizes; the model's parameters are further inputs."""
 
     def __init__(self, server: Server, sizes: Mapping[str, int], device: str, seed: int | None) -> None:
         import torch
@@ -163,7 +163,7 @@ class Built:
         return model, {name: value.detach() for name, value in model.named_parameters()}
 
     def run(self, kind: str, values: Mapping[str, np.ndarray] | None = None) -> list[Any]:
-        """Return the outputs, computed in "f64", in "f32", or as shapes only ("meta")."""
+        """Run the model and return its outputs: computed in "f64" or "f32", or only their shapes ("meta")."""
         import torch
 
         real = {"f64": torch.float64, "f32": torch.float32}.get(kind)
@@ -224,7 +224,7 @@ def _kind(tensor: Any) -> str:
 
 
 class Server:
-    """Answers requests about one task."""
+    """Answer requests about one task."""
 
     def __init__(self, path: Path, model: str) -> None:
         self.path, self.model = path, model
@@ -244,7 +244,7 @@ class Server:
         self.built = functools.lru_cache(CACHED_MODELS)(self._built)
 
     def module(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the names of the task's file, executed with other sizes."""
+        """Execute the task's file with other sizes and return its module variables."""
         tree = ast.parse(self.source, str(self.path))
         for name, nodes in constants_of(tree).items():
             for node in nodes if name in sizes else []:
@@ -260,7 +260,7 @@ class Server:
         return names
 
     def serve(self, request: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], Any]:
-        """Return the header and the arrays of an answer."""
+        """Handle one request; return the header and the arrays of the answer."""
         sizes = tuple(sorted(request.get("sizes", {}).items()))
         if request["do"] == "describe":
             return self.describe(), []
@@ -271,7 +271,7 @@ class Server:
         return {}, self.outputs(sizes, request["do"], arrays)
 
     def outputs(self, sizes: tuple[Any, ...], kind: str, arrays: Mapping[str, np.ndarray]) -> list[Any]:
-        """Return the outputs by name in float64, computed in "f64" or "f32"."""
+        """Compute the outputs in "f64" or "f32" and return them by name in float64."""
         outputs = self.built(sizes).run(kind, arrays)
         names = _output_names(len(outputs))
         return [(n, _least_one(o).double().numpy()) for n, o in zip(names, outputs, strict=True)]
@@ -280,7 +280,7 @@ class Server:
         return Built(self, dict(sizes), "cpu", 0)
 
     def _meta(self, sizes: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the shapes of inputs and outputs and the FLOPs at some sizes, without computing."""
+        """Return the shapes of inputs and outputs and the FLOPs at some sizes, without computing the outputs."""
         from torch.utils.flop_counter import FlopCounterMode
 
         built = Built(self, dict(sizes), "meta", None)
@@ -296,7 +296,7 @@ class Server:
         }
 
     def try_meta(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
-        """Return the shapes at some sizes, None where the task fails."""
+        """Return the shapes at some sizes; None if the task fails."""
         try:
             meta = self.meta(self.sizes(sizes))
         except Exception:
@@ -305,7 +305,7 @@ class Server:
         return meta if all(min(t["shape"], default=1) > 0 for t in tensors) else None
 
     def describe(self) -> dict[str, Any]:
-        """Return all that an operator needs to know of the task."""
+        """Return the facts about the task that an operator needs."""
         first = self.meta(tuple(sorted(self.original.items())))
         shapes = [t["shape"] for t in first["inputs"]]
         axes, stuck = Sizes(), list[str]()
@@ -344,12 +344,12 @@ class Server:
         }
 
     def sizes(self, axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-        """Return all sizes of a problem: its axes, and the constants."""
+        """Return all sizes in a task's file for a problem: its axes and the constants."""
         followers = {name: axes[axis] for name, axis in self.follow.items() if axis in axes}
         return tuple(sorted({**self.original, **axes, **followers}.items()))
 
     def _other_shapes(self, names: Sequence[str]) -> list[Any] | None:
-        """Return the shapes of inputs with another value of equal numbers; None if the task accepts no other."""
+        """Return the input shapes if sizes that were equal get a new value; None if the task rejects that."""
         value = self.original[names[0]]
         for other in (value + 1, 2 * value, 3 * value, value // 2 or 1):
             if meta := self.try_meta(dict.fromkeys(names, other)):
@@ -387,7 +387,7 @@ class Server:
             raise BadTask("gives other results each time, as dropout does; a reference must not be random")
 
     def _own_inputs(self, sizes: tuple[Any, ...], built: Built, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the inputs that only get_inputs() can draw: whole numbers, and those that normals make undefined."""
+        """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""
         own = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
         if not _finite(self.outputs(sizes, "f64", arrays)):
             return list(built.inputs)
@@ -405,9 +405,9 @@ class Server:
     def _special(
         self, sizes: tuple[Any, ...], built: Built, normal: Mapping[str, np.ndarray], own: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Return the kinds of special inputs for which PyTorch's float32 result is near that of float64, and no NaN.
+        """Return the kinds of special inputs on which PyTorch's float32 result is near the float64 one.
 
-        Inputs of NaN are none of them: a task does not say whether its function is meant to be defined for these.
+        NaN inputs are never among them: a task does not say whether its function is defined for NaN.
         """
         special_inputs: dict[str, list[str]] = {}
         whole = any(t["dtype"] in ("i32", "u8") for t in self.meta(sizes)["outputs"])
@@ -441,7 +441,7 @@ class Server:
         return [self.outputs(sizes, kind, arrays) for kind in ("f64", "f32")]
 
     def _is_whole(self, sizes: tuple[Any, ...]) -> bool:
-        """Return whether whole numbers give whole numbers, the same in float32 and in float64."""
+        """Return whether integer inputs give integer outputs, equal in float32 and float64."""
         rng = np.random.default_rng(3)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.built(sizes).inputs.items()}
         arrays = {name: rng.integers(-8, 9, shape).astype(np.float64) for name, shape in shapes.items()}
@@ -481,7 +481,7 @@ def _least_one(tensor: Any) -> Any:
 
 
 def _drawn(built: Built) -> list[tuple[str, np.ndarray]]:
-    """Return a task's own inputs as float64, rounded as they are stored."""
+    """Return the inputs of get_inputs() as float64, rounded to the dtype that stores them."""
     return [(name, _least_one(tensor).detach().double().contiguous().numpy()) for name, tensor in built.inputs.items()]
 
 

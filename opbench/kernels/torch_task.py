@@ -1,4 +1,4 @@
-"""An operator whose reference is a PyTorch module or function, computed by a process of its own."""
+"""An operator whose reference is a PyTorch module or function, computed in a separate process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGEST_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class TaskTensor:
-    """A tensor of a task at some sizes."""
+    """A tensor of a task at some sizes; `parameter` names the model's parameter."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class TaskShapes:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """The facts that opbench derives from a task's file by running it."""
+    """The axes, examples and properties of a task, which opbench finds by running the task's file."""
 
     axes: Mapping[str, int]
     """The numbers that decide the shapes of inputs, with the values of the file."""
@@ -77,7 +77,7 @@ class TaskFacts:
 
 
 class TaskProcess:
-    """The process of one task; it is started when needed."""
+    """A separate process for one task, started when needed."""
 
     def __init__(self, task: TorchTask) -> None:
         self.task = task
@@ -90,7 +90,10 @@ class TaskProcess:
     def ask(
         self, what: str, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> tuple[dict[str, Any], Arrays]:
-        """Return the answer to a request; raise UsageError where the task fails, EnvironmentFault without PyTorch."""
+        """Send a request and return the answer.
+
+        Raise UsageError if the task fails, EnvironmentFault without PyTorch.
+        """
         sent = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
         described = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in sent.items()]
         request = {"do": what, "sizes": dict(sizes), "seed": seed, "arrays": described}
@@ -154,7 +157,7 @@ class TaskProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchOperator(Operator):
-    """The base of operators that PyTorch tasks define; its fields are the task's axes."""
+    """The base class of operators that PyTorch tasks define; the fields are the task's axes."""
 
     torch_task: ClassVar[TorchTask]
     process: ClassVar[TaskProcess]
@@ -171,13 +174,13 @@ class TorchOperator(Operator):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return all numbers of the task's file: axes, numbers that follow them, and constants."""
+        """Return all sizes in the task's file: axes, sizes computed from them, and constants."""
         axes = {name: int(value) for name, value in self.axes.items()}
         return {**self.facts.constants, **axes, **{name: axes[axis] for name, axis in self.facts.follow.items()}}
 
     @functools.cached_property
     def scope(self) -> dict[str, int | str]:
-        """Return axes, constants, and of each tensor its number of elements and its dimensions."""
+        """Return the variables for a header's expressions: axes, constants, and each tensor's size and dimensions."""
         derived: dict[str, int | str] = {**self.shapes.scalars, **self.facts.constants}
         for tensor in (*self.shapes.inputs, *self.shapes.outputs):
             derived[f"{tensor.name}_size"] = int(np.prod(tensor.shape))
@@ -207,7 +210,7 @@ class TorchOperator(Operator):
         return next(t.dtype for t in (*self.shapes.inputs, *self.shapes.outputs) if t.name == name)
 
     def flops(self) -> int:
-        """Return the FLOPs that PyTorch counts: those of products and convolutions."""
+        """Return the FLOPs that PyTorch counts: those of matrix products and convolutions."""
         return self.shapes.flops
 
     def reduction(self) -> int:
@@ -217,17 +220,17 @@ class TorchOperator(Operator):
     def tolerance(self, precision: str) -> Tolerance:
         """Return the usual tolerance, or a multiple of the error of PyTorch's own float32 result if that is larger.
 
-        The depth of a task's sums is unknown, so its float32 result is compared with float64 on the examples.
+        The length of a task's sums is unknown, so its float32 result is compared with float64 on the examples.
         """
         usual, least = super().tolerance(precision), FLOAT32_MARGIN * self.facts.float32_error
         return Tolerance(max(usual.elementwise, least), max(usual.norm, least))
 
     def reference(self, **inputs: np.ndarray) -> Arrays:
-        """Return the outputs in float64, from the task's process."""
+        """Compute the outputs in float64 in the task's process."""
         return self.process.ask("f64", self.sizes, {n: np.asarray(a, np.float64) for n, a in inputs.items()})[1]
 
     def evaluated(self, wide: Arrays) -> Arrays:
-        """Return the reference's outputs for float64 inputs."""
+        """Compute the outputs on float64 inputs in the task's process."""
         return self.reference(**wide)
 
     computed = reference
@@ -244,7 +247,7 @@ class TorchOperator(Operator):
         return (problem,) if problem.bytes() <= LARGEST_BYTES else ()
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """Return seeded normals, small whole numbers, or for some inputs what get_inputs() draws with the seed."""
+        """Return seeded normals or small integers; for some inputs, the values that get_inputs() generates."""
         drawn = self.process.ask("draw", self.sizes, seed=seed)[1] if self.facts.own else {}
         made = {}
         for tensor in self.input_tensors():
@@ -291,7 +294,7 @@ def _operator_of(task: TorchTask, process: TaskProcess, facts: TaskFacts) -> typ
 
 @dataclass(frozen=True)
 class PackedTask:
-    """A PyTorch task with the facts and shapes of one problem, so that another process needs no PyTorch to know it."""
+    """A PyTorch task with the facts and shapes of one problem, sent to processes that have no PyTorch."""
 
     task: TorchTask
     facts: TaskFacts
@@ -299,7 +302,7 @@ class PackedTask:
 
 
 def pack_task(problem: Operator) -> PackedTask | None:
-    """Return the task of a problem as plain data; None for a problem of another operator."""
+    """Return the task of a problem as plain data; None if no task defines the problem's operator."""
     if not isinstance(problem, TorchOperator):
         return None
     return PackedTask(problem.process.task, problem.facts, problem.shapes)
@@ -309,7 +312,7 @@ _UNPACKED: dict[TorchTask, type[TorchOperator]] = {}
 
 
 def unpack_task(packed: PackedTask, axes: Mapping[str, int | str]) -> type[Operator]:
-    """Return the operator of a packed task."""
+    """Return the operator that `pack_task` packed."""
     known = _UNPACKED.get(packed.task)
     if known is None or known.facts != packed.facts:
         known = _UNPACKED[packed.task] = _operator_of(packed.task, TaskProcess(packed.task), packed.facts)
@@ -318,7 +321,7 @@ def unpack_task(packed: PackedTask, axes: Mapping[str, int | str]) -> type[Opera
 
 
 def _facts_of(task: TorchTask, process: TaskProcess) -> TaskFacts:
-    """Return the facts of a task, from the cache if its file is unchanged."""
+    """Return the facts of a task; from the cache if its file is unchanged."""
     text = f"{__version__}/{task.model}/".encode() + task.file.read_bytes()
     text += Path(__file__).with_name("torch_process.py").read_bytes()
     cached = paths.cache_folder("tasks") / f"{hashlib.sha256(text).hexdigest()[:32]}.json"

@@ -1,4 +1,4 @@
-"""A variant: a file, or one of several in a file, whose TOML header defines its build, tunables and launches."""
+"""A variant: one implementation of an operator, whose TOML header gives build, tunables and launches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPREAD = 7
 
 @dataclass(frozen=True)
 class ConstantTemplate:
-    """A `__constant__` variable and its value: a tensor's content, or numbers."""
+    """A `__constant__` variable and its value: the name of a tensor, or numbers."""
 
     name: str
     tensor: str = ""
@@ -40,7 +40,7 @@ class ConstantTemplate:
 
 @dataclass(frozen=True)
 class LaunchTemplate:
-    """One entry of a header's `launch`: expressions over axes and tunables."""
+    """One launch in a header, with expressions over axes and tunables."""
 
     kernel: str = ""
     grid: tuple[str, ...] = ()
@@ -117,17 +117,17 @@ class Variant:
 
     @property
     def id(self) -> str:
-        """Return operator and name, such as "matmul/tiled"."""
+        """Return the name with its operator, such as "matmul/tiled"."""
         return f"{self.operator}/{self.name}"
 
     @property
     def is_library(self) -> bool:
-        """Return whether this is a Python file that calls a library."""
+        """Return whether the variant is a Python file that calls a library."""
         return self.path.suffix == ".py"
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Return the kernels that it launches, in order, each once."""
+        """Return the kernels that the variant launches, in order, without repetition."""
         return tuple(dict.fromkeys(step.kernel for step in self.launch if step.kernel))
 
     def location(self, *key: str | int) -> Location:
@@ -137,11 +137,11 @@ class Variant:
 
     @property
     def unit(self) -> str:
-        """Return the unit whose rate limits the product, such as "tf32/3" for three TF32 products; "" for none."""
+        """Return the unit whose rate limits the product, such as "tf32/3" for three TF32 products; "" without one."""
         return PRODUCTS[self.product].unit if self.product else ""
 
     def defines(self, scope: Mapping[str, expression.ExpressionValue]) -> dict[str, expression.ExpressionValue]:
-        """Return the macros' values; macros that need a name which the scope lacks are omitted."""
+        """Return the macros' values; omit macros that depend on names without a value in `scope`."""
         macros: dict[str, expression.ExpressionValue] = {}
         known = dict(scope)
         for name, text in self.define.items():
@@ -157,18 +157,18 @@ class Variant:
 
     @functools.cached_property
     def configs(self) -> list[Config]:
-        """Return the configs that a run and a check use: all of them, or for ranges the default and a few others."""
+        """Return the configs for runs and checks: all of them; for ranges, the default and a few others."""
         return self.space.spread(SPREAD) if self.searched else list(self.space)
 
     def rule_scope(self, problem: Operator, config: Config) -> dict[str, expression.ExpressionValue]:
-        """Return the names, with values, that `requires` may use: axes, properties, tunables and macros."""
+        """Return the variables that `requires` may use, with values: axes, properties, tunables and macros."""
         scope: dict[str, expression.ExpressionValue] = {**problem.scope, **config}
         if any(expression.names(rule) & self.define.keys() for rule in self.requires):
             scope = {**self.defines(scope), **scope}
         return scope
 
     def unmet(self, problem: Operator, config: Config) -> str | None:
-        """Return the first requirement that the problem does not satisfy, as a reason, else None."""
+        """Return the first requirement that the problem violates, as a reason; None if it violates none."""
         modes = problem.modes()
         for mode in self.supports:
             if mode not in modes:
@@ -193,6 +193,6 @@ def print_config(config: Config) -> str:
 
 
 def read_config(text: str | None) -> Config:
-    """Read a printed config without its brackets; return an empty config for any other text."""
+    """Read a config that was printed without its brackets; return an empty config for any other text."""
     pairs = [part.partition("=") for part in (text or "").split(",")]
     return {k: int(v) for k, _, v in pairs} if all(v.lstrip("-").isdigit() for _, _, v in pairs) else {}
