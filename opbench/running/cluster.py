@@ -1,4 +1,4 @@
-"""Runs a suite on the workers of a Dask scheduler: sends problems as data and writes the outcomes here."""
+"""Run a suite on the workers of a Dask scheduler: problems are sent as data, and results are written here."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ class _RemoteWorker:
 
 
 def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: float, on_progress: Tell) -> Run:
-    """Run a suite's cases on a scheduler's workers and return what is on disk afterwards.
+    """Run a suite's cases on a scheduler's workers; return all results of the run on disk.
 
-    `wait_s` is the longest time without any worker. Raises EnvironmentFault if no worker appears in that time, or if a
-    worker that is present at the start does not fit the others; UsageError if --resume does not fit the folder's run.
+    `wait_s` is the longest time without any worker. Raises EnvironmentFault if no worker appears in that time,
+    or if a worker that is present at the start does not fit the others; UsageError if --resume does not fit the
+    folder's run.
     """
     with RunFile(suite, options) as file:
         pool = _WorkerPool(suite, options, client, wait_s, RunResults(suite, options, file, on_progress))
@@ -103,7 +104,7 @@ class _WorkerPool:
         self._no_worker_since = time.monotonic()
 
     def run(self) -> None:
-        """Wait for workers, give each one problem after the other, and record every outcome."""
+        """Wait for workers, give each one problem after the other, and write every result."""
         began, suite, file = time.perf_counter(), self._suite, self._sink.file
         before = {result.case: result for result in file.earlier.results} if file.earlier else {}
         todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
@@ -125,7 +126,7 @@ class _WorkerPool:
         file.end(time.perf_counter() - began)
 
     def _wait_for_workers(self) -> None:
-        """Accept the workers that are present, and write the run's header when all of them have the same properties."""
+        """Accept the workers that are present; write the run's header once all report the same properties."""
         while not self._environments:
             self._update_workers()
             for worker in list(self._workers.values()):
@@ -160,11 +161,11 @@ class _WorkerPool:
             self._report("wait", f"for a worker, at most {self._wait_s:g} s")
 
     def _ask(self, address: str, function: Callable[..., object], *arguments: object) -> Future:
-        """Submit a task that only this worker may run."""
+        """Submit a task to the scheduler that only this worker may run."""
         return self._client.submit(function, *arguments, workers=[address], allow_other_workers=False, pure=False)
 
     def _handle_loss(self, worker: _RemoteWorker) -> None:
-        """Return a lost worker's problem to the queue; fail a case at which two workers died."""
+        """Put the problem of a lost worker back into the queue; fail a case if two workers died while they ran it."""
         del self._workers[worker.address]
         worker.task.release()
         guilty = self._dispatch.lost(worker.address)
@@ -176,7 +177,7 @@ class _WorkerPool:
             self._report("lost", f"{guilty.name} failed")
 
     def _handle_reply(self, worker: _RemoteWorker, strict: bool = False) -> None:
-        """Handle a worker's answer: its introduction, or the end of its problem."""
+        """Handle a worker's reply: its description at the start, or the end of its problem."""
         if worker.task.status in ("lost", "cancelled") or not worker.task.done():
             return  # _update_workers handles lost workers
         if worker.task.status == "error":
@@ -203,7 +204,10 @@ class _WorkerPool:
         worker.idle, worker.number = True, -1
 
     def _accept(self, worker: _RemoteWorker, introduction: Introduction, strict: bool) -> None:
-        """Add a worker that fits the run, else reject it; at the start (`strict`), a rejection ends the run."""
+        """Add a worker with the run's version and device model; reject others.
+
+        With `strict`, at the start of a run, a rejection ends the run.
+        """
         place, environment = f"{introduction.host} ({worker.address})", introduction.environment
         for key in ("opbench", "variants"):
             there, here = getattr(introduction, key), getattr(self._order, key)
@@ -256,7 +260,7 @@ class _WorkerPool:
         worker.task = self._ask(worker.address, run_and_send, *arguments)
 
     def _receive(self) -> None:
-        """Handle all messages that arrived; ignore messages of attempts that were given up."""
+        """Handle all messages that arrived; ignore messages from workers that lost their problem."""
         if not self._inbox.qsize():
             return
         by_number = {worker.number: worker for worker in self._workers.values()}
@@ -277,14 +281,14 @@ class _WorkerPool:
         self._sink.on_progress(Progress(phase, text, len(self._sink.ended), len(self._suite.cases)))
 
     def close(self) -> None:
-        """End all work of this run on the remote workers."""
+        """End all tasks of this run on the remote workers."""
         with suppress(Exception):  # a lost scheduler has ended its workers already
             self._client.run(remote.leave, self._order.run, on_error="ignore")
             self._inbox.close()
 
 
 def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, place: str, device: str) -> Mapping[str, str]:
-    """Run a problem in a Dask worker and send its messages to the client, each after the last one arrived."""
+    """Run a problem in a Dask worker; send one message after the other, each once the client has the one before."""
     from distributed import Queue
 
     outbox = Queue(order.run)

@@ -1,4 +1,4 @@
-"""Connections to workers: an existing scheduler by `--on dask://HOST:PORT`, or a new one by `--on slurm:FILE.toml`."""
+"""Connect to workers: of a running scheduler (`--on dask://HOST:PORT`), or of a new one (`--on slurm:FILE.toml`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLURM_WAIT_S = 3600.0
 
 @dataclass(frozen=True)
 class Tls:
-    """Certificate files with which both sides authenticate each other."""
+    """Certificate files by which a scheduler and its workers authenticate each other."""
 
     ca: Path
     certificate: Path
@@ -54,10 +54,10 @@ class Tls:
 
 @contextlib.contextmanager
 def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
-    """Yield a client of the scheduler that `--on` names, and how long to wait for a worker; a scheduler made here is
-    ended.
+    """Connect to the scheduler that `--on` names; yield the client and the time to wait for a worker.
 
-    Raises UsageError for an invalid place, and EnvironmentFault if no scheduler answers or a package is missing.
+    A scheduler that this function started ends with it. Raises UsageError for an invalid place, and
+    EnvironmentFault if no scheduler answers or a package is missing.
     """
     kind, _, rest = place.partition(":")
     if kind not in ("dask", "slurm") or not rest:
@@ -107,7 +107,7 @@ def _scheduler(place: str, address: str, tls: Tls | None) -> Iterator[Client]:
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmFile:
-    """The settings of a FILE.toml for Slurm jobs; docs/clusters.md describes the keys."""
+    """The settings for Slurm jobs from a TOML file; docs/clusters.md describes the keys."""
 
     jobs: int
     cores: int
@@ -125,7 +125,10 @@ class SlurmFile:
 
     @classmethod
     def read(cls, path: Path) -> SlurmFile:
-        """Read a file; raise UsageError for an unknown or missing key, or a value of the wrong type."""
+        """Read the settings from a file.
+
+        Raise UsageError for an unknown or missing key or a value of the wrong type.
+        """
         table, known = read_toml(path), [f.name for f in fields(cls)]
         for key in table:
             if key not in known:
@@ -136,7 +139,7 @@ class SlurmFile:
             raise UsageError(f"{path}: {error}; docs/clusters.md has a file to copy", cause=error) from None
 
     def options(self, host: str, shared: Path) -> dict[str, object]:
-        """Return the arguments of `dask_jobqueue.SLURMCluster`, with one worker and therefore one GPU per job."""
+        """Return the arguments of `dask_jobqueue.SLURMCluster`: each job has one worker and thus one GPU."""
         options: dict[str, object] = {
             "queue": self.queue,
             "account": self.account,

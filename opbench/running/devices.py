@@ -1,4 +1,4 @@
-"""The GPUs of this machine that a run uses, one worker process each; all must have the same model and driver."""
+"""Choose the GPUs of a run, with one worker process each; all must have the same model and driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIKE = ("gpu", "memory_bytes", "driver", "driver_cuda", "ecc", "power_limit_w",
 
 @dataclass(frozen=True)
 class ChosenGpu:
-    """One GPU that only one worker uses."""
+    """A GPU that one worker of a run uses alone."""
 
     index: int
     """The index as in `--gpus`."""
@@ -83,7 +83,7 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
 
 
 def require_alike(environments: Mapping[str, Environment]) -> None:
-    """Raise EnvironmentFault, with the different values, unless all devices are similar enough to share a table."""
+    """Raise EnvironmentFault, with the values that differ, unless results of these devices may share a table."""
     timed = any(environment.gpu for environment in environments.values())
     for key in ALIKE if timed else ("machine",):  # a cpu run has no times, and its memory size varies
         seen = {place: getattr(environment, key) for place, environment in environments.items()}
@@ -99,6 +99,6 @@ def require_alike(environments: Mapping[str, Environment]) -> None:
 
 
 def common_environment(environments: Sequence[Environment]) -> Environment:
-    """Return the environment for a run's header: the first device's, with the UUIDs of all."""
+    """Return the environment for a run's header: that of the first device, with the UUIDs of all."""
     uuids = [environment.uuid for environment in environments if environment.uuid]
     return replace(environments[0], uuid=", ".join(uuids))

@@ -1,4 +1,4 @@
-"""Assigns problems to workers and reassigns the problem of a worker that died; starts no process itself."""
+"""Assign problems to workers, and assign a dead worker's problem again; this module starts no process."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class _Problem(Generic[C]):
 
 @dataclass
 class Dispatch(Generic[C]):
-    """A queue of problems; each problem goes to one worker, and returns to the queue when its worker dies.
+    """A queue of problems; each goes to one worker, and returns to the queue if its worker dies.
 
-    Outcomes that are on disk stay valid. After `crashes_allowed` deaths at one case that case fails, and its problem
+    Results on disk stay valid. After `crashes_allowed` deaths at one case that case fails, and its problem
     continues without the case.
     """
 
@@ -49,7 +49,7 @@ class Dispatch(Generic[C]):
 
     @property
     def waiting(self) -> int:
-        """Return the number of problems that no worker runs."""
+        """Return the number of problems in the queue."""
         return len(self._waiting)
 
     def give(self, worker: str) -> list[C] | None:
@@ -61,19 +61,19 @@ class Dispatch(Generic[C]):
         return list(problem.cases)
 
     def at(self, worker: str, case: str) -> None:
-        """Record which case a worker runs now."""
+        """Record the case that a worker runs now."""
         self._at[worker] = case
 
     def at_case(self, worker: str) -> str:
-        """Return the last case that a worker reported, else an empty string."""
+        """Return the case that a worker reported last, or an empty string."""
         return self._at.get(worker, "")
 
     def reports_each_launch(self, worker: str) -> bool:
-        """Return whether an earlier worker died at an unknown case of this problem, so each launch must be reported."""
+        """Return whether each launch of this problem must be reported: an earlier worker died at an unknown case."""
         return worker in self._running and self._running[worker].losses > 0
 
     def judged(self, worker: str, cases: Sequence[str]) -> None:
-        """Remove cases from a worker's problem because their outcomes are on disk."""
+        """Remove cases with results on disk from a worker's problem."""
         if worker in self._running:
             problem, names = self._running[worker], set(cases)
             problem.cases = [case for case in problem.cases if self.name_of(case) not in names]
@@ -91,12 +91,12 @@ class Dispatch(Generic[C]):
             self._waiting.appendleft(problem)
 
     def count_crash(self, case: str) -> bool:
-        """Count a death at a case; return whether the limit is reached."""
+        """Count a worker's death at a case; return whether the case reached the limit."""
         self._deaths[case] += 1
         return self._deaths[case] >= self.crashes_allowed
 
     def lost(self, worker: str) -> C | None:
-        """Return a dead worker's problem to the queue; return the case at which too many workers died, if any."""
+        """Put a dead worker's problem back into the queue; return the case if too many workers died at it."""
         problem, at = self._running.get(worker), self._at.get(worker, "")
         guilty: C | None = None
         if problem is not None and problem.cases:

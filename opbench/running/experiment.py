@@ -1,4 +1,4 @@
-"""Knock-out experiments: a kernel timed without one class of work at a time says which class its time goes to."""
+"""Knock-out experiments: remove one class of instructions at a time from a kernel, and time the rest."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WORTH = 0.02
 
 @dataclass
 class Assembled:
-    """The knock-outs of a case: their counts, and a cubin for each."""
+    """The knock-outs of a case: edited cubins, and the instructions that each one removes."""
 
     case: Case
     knockout: KnockOut
@@ -80,10 +80,10 @@ def assemble_knockouts(
     sm_count: int,
     conflicts: Collection[tuple[str, int]] | None = None,
 ) -> Assembled:
-    """Remove each class of work from a case's PTX, assemble what is left, and compare the machine code.
+    """Remove one class of instructions at a time from a case's PTX, assemble the rest, and compare the machine code.
 
-    `conflicts` are files and lines with bank conflicts; None if they are not known. This needs no GPU.
-    Raises UsageError for a case that calls a library, CompileError and EnvironmentFault.
+    `conflicts` are files and lines with bank conflicts; None if they are not known. This needs no GPU. Raises
+    UsageError for a case that calls a library, CompileError and EnvironmentFault.
     """
     if case.variant.is_library:
         raise UsageError(
@@ -132,7 +132,7 @@ def assemble_knockouts(
 
 
 def _assembled(found: Assembled, names: Sequence[str]) -> Path | CompileError:
-    """Return the cubin without some classes, or the assembler's error."""
+    """Return the cubin without some classes of instructions, or the assembler's error."""
     try:
         return assemble(found.knockout.without(names), found.arch, found.case.variant.name)
     except CompileError as error:
@@ -140,7 +140,7 @@ def _assembled(found: Assembled, names: Sequence[str]) -> Path | CompileError:
 
 
 def _with_changes(found: Assembled, cost: ClassCost, before: Path, after: Path) -> ClassCost:
-    """Return a class with the changes of the machine code; without nvdisasm only with the registers."""
+    """Return a class with the changes of the machine code; without nvdisasm, only the changes of registers."""
     registers = tuple(
         max(kernels[name].registers for name in found.knockout.kernels)
         for kernels in (read_cubin(path.read_bytes()).kernels for path in (before, after))
@@ -170,7 +170,7 @@ def _with_changes(found: Assembled, cost: ClassCost, before: Path, after: Path) 
 
 
 def _group_counts(cubin: Path, kernels: Collection[str]) -> Counter[str]:
-    """Return the machine instructions of some kernels in each group; `kernels` are mangled names."""
+    """Return the number of machine instructions of some kernels in each group; `kernels` are mangled names."""
     counts: Counter[str] = Counter()
     group_of = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
     for name, code in sass.disassemble(cubin.read_bytes()).items():
@@ -190,10 +190,10 @@ def run_experiments(
     show: Callable[[Experiment], None],
     note: Callable[[str], None],
 ) -> None:
-    """Pass the experiment of each named case to `show` as soon as it is done.
+    """Run the experiment of each named case and pass the result to `show` at once.
 
-    Without a GPU or without ptxas, pass what could be removed, for the GPU of `gpu`, and then raise EnvironmentFault
-    with what is missing. Raises UsageError for an unknown name.
+    Without a GPU or without ptxas, pass the instructions that a knock-out can remove on the GPU model `gpu`,
+    and then raise EnvironmentFault with the missing part. Raises UsageError for an unknown name.
     """
     cases = [case_of(name, pattern, catalog, "quick", "cuda") for name in names]
     with tempfile.TemporaryDirectory(prefix="opbench-experiment-") as folder:
@@ -221,9 +221,9 @@ def run_experiments(
 
 
 def conflict_lines(case: Case, name: str, catalog: Catalog) -> set[tuple[str, int]] | None:
-    """Return files and lines whose accesses to shared memory conflict, counted by the emulator at a small problem.
+    """Return files and lines with bank conflicts in shared memory, counted by the emulator at a small problem.
 
-    `name` is the case as the user named it. Returns None for a kernel that the emulator does not run.
+    `name` is the case as the user wrote it. Returns None for a kernel that the emulator does not run.
     """
     try:
         small = case_of(name if is_file(name) else case.variant.id, "", catalog, "quick")
@@ -242,13 +242,13 @@ def _noting(note: Callable[[str], None], case: Case) -> Callable[[str], None]:
 
 
 def _device(environment: Environment) -> tuple[tuple[int, int], int]:
-    """Return compute capability and number of multiprocessors."""
+    """Return the compute capability and the number of multiprocessors of the GPU in an environment."""
     major, minor = (environment.compute_capability or "0.0").split(".")
     return (int(major), int(minor)), environment.sm_count or 1
 
 
 def _named(gpu: str) -> tuple[tuple[int, int], int]:
-    """Return compute capability and number of multiprocessors of a GPU by name."""
+    """Return the compute capability and the number of multiprocessors of a GPU model."""
     known = product(gpu)
     return capability_of(gpu), known.limits.sm_count if known else 1
 
@@ -257,14 +257,17 @@ def _named(gpu: str) -> tuple[tuple[int, int], int]:
 
 
 def counted(found: Assembled) -> Experiment:
-    """Return what could be removed, without a time."""
+    """Return the experiment without times: only the instructions that each knock-out removes."""
     return Experiment(
         found.case.name, found.arch, found.assembler, found.same_machine_code, tuple(found.costs.values())
     )
 
 
 def require_gpu(missing: str) -> None:
-    """Raise EnvironmentFault with what this machine lacks to time knock-outs; `missing` is why none was assembled."""
+    """Raise EnvironmentFault that names the part which this machine lacks to time knock-outs.
+
+    `missing` is the reason why no knock-out was assembled.
+    """
     if missing:
         raise EnvironmentFault(
             f"--experiment: {missing}; what could be removed is counted above",
@@ -287,7 +290,7 @@ def require_gpu(missing: str) -> None:
 
 
 class Bench:
-    """Times the knock-outs of cases in a worker process, which is replaced after a fault or a hang."""
+    """Time the knock-outs of cases in a worker process; start a new process after a fault or a hang."""
 
     def __init__(
         self,
@@ -297,22 +300,23 @@ class Bench:
         limit_s: float = PROBE_LIMIT_S,
         worker: Worker | None = None,
     ) -> None:
-        """`worker` replaces the process, for tests; `limit_s` ends a knock-out that hangs."""
+        """Prepare the worker process; tests pass their own `worker`. A knock-out that runs for `limit_s` is stopped."""
         self._worker = worker or Worker(Open("cuda", catalog.extra_roots), folder / "worker.log")
         self._options, self._limit_s = options or TIMING, limit_s
 
     def environment(self) -> Environment:
-        """Start the process and return its environment."""
+        """Start the worker process and return its environment."""
         return self._worker.open()
 
     def close(self) -> None:
-        """End the process."""
+        """End the worker process."""
         self._worker.stop()
 
     def run(self, found: Assembled, on_progress: Callable[[str], None] = lambda text: None) -> Experiment:
-        """Time a case without each class, then without pairs of the classes that expose most.
+        """Time a case without each class, then without pairs of the classes that cost most time.
 
-        A knock-out that faults or hangs gets a reason and no time. Raises UsageError for a case that is not right.
+        A knock-out that faults or hangs gets a reason and no time. Raises UsageError for a case that is not
+        right.
         """
         packed, costs = pack(found.case), dict(found.costs)
         cubins = dict(found.cubins)
@@ -343,7 +347,7 @@ class Bench:
         costs: dict[str, ClassCost],
         on_progress: Callable[[str], None],
     ) -> None:
-        """Launch each knock-out alone; remove from `cubins` those that fault or hang, with the reason in `costs`."""
+        """Launch each knock-out alone; remove those that fault or hang from `cubins`, with the reason in `costs`."""
         for name in list(cubins):
             on_progress(f"try {name}")
             if error := self._fault(packed, {name: cubins[name]}):
@@ -353,7 +357,7 @@ class Bench:
                 del cubins[name]
 
     def _fault(self, packed: PackedCase, cubins: Mapping[str, Path]) -> OpbenchError | None:
-        """Return the error of a launch of knock-outs, after which the process is a new one; None if all is well."""
+        """Launch knock-outs and return the error, after which the worker is a new process; None without an error."""
         try:
             self._worker.ask(TimeCubins(packed, cubins, self._options, probe=True), self._limit_s)
         except (UsageError, EnvironmentFault):
@@ -366,7 +370,7 @@ class Bench:
     def _times(
         self, packed: PackedCase, cubins: dict[str, Path], costs: dict[str, ClassCost]
     ) -> Mapping[str, Measurement]:
-        """Time all cubins together; one that faults after all gets its reason, and the others are timed again."""
+        """Time all cubins in turn; one that faults gets a reason, and the others are timed again."""
         while True:
             running = ""
 
@@ -398,7 +402,7 @@ class Bench:
         original: Measurement,
         on_progress: Callable[[str], None],
     ) -> list[PairCost]:
-        """Time the pairs of the classes that expose most."""
+        """Time pairs of the classes that cost most time."""
         timed = [cost for cost in costs.values() if cost.exposed_s is not None and cost.name != BANK_CONFLICTS]
         worth = [cost.name for cost in timed if (cost.exposed_s or 0) > WORTH * original.median_s]
         # Classes that seem to cost nothing may hide behind each other, so there are always pairs.
@@ -417,6 +421,6 @@ class Bench:
 
 
 def _not_measurable(cost: ClassCost, error: OpbenchError) -> ClassCost:
-    """Return a class whose knock-out does not run to its end."""
+    """Return a class with the reason why its knock-out did not run to the end."""
     hung = error.kind == "worker-hung"
     return replace(cost, reason="hangs" if hung else "faults", detail=str(error))

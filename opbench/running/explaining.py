@@ -1,4 +1,4 @@
-"""Explains kernels by tracing them on the cpu backend, and compares their traffic."""
+"""Explain kernels: count their memory traffic on the cpu backend, and compare the traffic of kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LARGEST_TRACED = 1e9
 
 @dataclass(frozen=True)
 class Explained:
-    """One of the kernels that a command explains."""
+    """A kernel with its counted traffic, explanation and advice."""
 
     operator: str
     problem: str
@@ -59,7 +59,8 @@ class Explained:
 def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, time_limit_s: float) -> Explained:
     """Check a case in a worker process of the cpu backend, and explain its counted traffic.
 
-    With `untrusted` the worker is confined. Raises NotExplained if the case is not right: its traffic would mislead.
+    With `untrusted` the worker is confined. Raises NotExplained for a case that is not right: its traffic would
+    be misleading.
     """
     suite = Suite("explain", "one case", (case,), TimingOptions(), time_limit_s, traced_work=LARGEST_TRACED)
     with tempfile.TemporaryDirectory(prefix="opbench-explain-") as folder:
@@ -102,7 +103,7 @@ def _explained(
 
 
 class NotExplained(OpbenchError):
-    """A case that is not right, or whose accesses were not counted: its traffic would mislead."""
+    """A case cannot be explained, because it is not right or its memory accesses were not counted."""
 
     def __init__(self, result: Result) -> None:
         why = f"{result.status}: {result.reason}" if result.reason else "its accesses were not counted"
@@ -115,9 +116,9 @@ def explain_targets(
 ) -> list[Explained]:
     """Trace each target on the cpu backend and explain its traffic.
 
-    A target is a case, a variant or a .cu file; the launches of a file that no operator fits are explained without an
-    operator. `pattern` selects the problem, `gpu` names the GPU of the bounds; `note` receives what the user should
-    know. Raises UsageError for an unknown name.
+    A target is a case, a variant or a .cu file; the launches of a file that no operator fits are explained
+    without an operator. `pattern` selects the problem, `gpu` names the GPU whose peaks give lower bounds;
+    `note` receives remarks for the user. Raises UsageError for an unknown name.
     """
 
     def cases_of(path: Path) -> list[Case]:
@@ -152,7 +153,7 @@ def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None,
 def _explain_launches(
     plan: MemoryPlan, ceilings: Peaks, limits: DeviceLimits | None, note: Callable[[str], None]
 ) -> Explained:
-    """Explain a file's own launches: no operator says what they must move."""
+    """Explain the launches of a file without an operator, so without a lower bound of its traffic."""
     for text in plan.notes:
         note(text)
     traffic, findings = trace_memory(plan, SEED, limits)
@@ -168,7 +169,7 @@ def _explain_launches(
 
 
 def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]:
-    """Compare the traffic of each kernel with that of the first one on the same problem."""
+    """Compare the traffic of each kernel with that of the first kernel on the same problem."""
     first: dict[tuple[str, str], Explained] = {}
     comparisons = []
     for one in explained:
@@ -188,7 +189,7 @@ def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]
 
 
 def sources_of(own: Path, traffic: Traffic) -> dict[str, str]:
-    """Return the kernel's own file, then every other readable file that the traffic names."""
+    """Return the kernel's own file, then the other files that the traffic names and that can be read."""
     texts = {}
     files = [str(own), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
     for path in dict.fromkeys(files):

@@ -1,4 +1,4 @@
-"""Compiles a run's kernels with NVRTC for a GPU that this machine lacks, in parallel with the checks."""
+"""Compile a run's kernels with NVRTC for a GPU that this machine lacks, while the cpu backend checks them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from opbench.running.worker import Worker
 
 
 class GpuCode:
-    """Compiles cases for a GPU in a background process; `of` waits until a case is compiled.
+    """Compile cases for a GPU model in a background process.
 
-    A failure of the process fails no case. Only with `machine_code` do the resources summarise the instructions.
+    `of` waits until a case is compiled. A failure of the process fails no case. Only with `machine_code` do the
+    resources summarise the instructions.
     """
 
     def __init__(self, worker: Worker, gpu: str, machine_code: bool = True) -> None:
@@ -25,7 +26,7 @@ class GpuCode:
         self._ended = True
 
     def start(self, cases: Sequence[Case], every: bool) -> None:
-        """Start to compile every module, or a few modules of each variant if `every` is false."""
+        """Start to compile all modules of the cases; if `every` is false, only a few of each variant."""
         if not self._gpu or not cases:
             return
         self._ended = False
@@ -37,17 +38,17 @@ class GpuCode:
         return f"for {self._gpu} by NVRTC, {len(self._resources)} cases done; --cpu-only skips this"
 
     def knows(self, case: Case) -> bool:
-        """Return whether `of` returns without waiting."""
+        """Return whether `of` returns at once for a case."""
         return self._ended or case.name in self._resources
 
     def of(self, case: Case) -> Resources:
-        """Return the resources of a case; empty if the case was not compiled."""
+        """Return the resources of a case on the GPU; empty if it was not compiled."""
         with self._changed:
             self._changed.wait_for(lambda: self.knows(case))
             return self._resources.get(case.name) or Resources()
 
     def stop(self) -> None:
-        """End the process at once."""
+        """End the background process at once."""
         self._worker.end()
 
     def _compile(self, cases: Sequence[Case], every: bool) -> None:

@@ -1,4 +1,4 @@
-"""Opens a run's file: reads earlier results, checks whether this run may complete it, and writes the header."""
+"""Open a run's file: read earlier results, check whether this run may complete them, and write the header."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from opbench.running.suite import Suite
 
 
 def now() -> str:
-    """Return the time in UTC, in the format of the file."""
+    """Return the current time in UTC, in the format of the results file."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class RunStart(TypedDict):
-    """Time and commit at the start of a record."""
+    """The time and the commit at which a run or a search started."""
 
     started: str
     revision: Revision | None
 
 
 def beginning() -> RunStart:
-    """Return the current time, and the commit of the user's project in the current folder."""
+    """Return the current time, and the commit of the project in the current folder."""
     return {"started": now(), "revision": revision()}
 
 
 class RunFile:
-    """A run's file, locked and read once; lines that this process adds need not be read again.
+    """The results file of a run, locked while open; it contains the lines of an earlier process and new ones.
 
-    Raises UsageError for a file that another opbench is writing, for an existing run without --resume, and for a run
-    with another suite, backend, seed, mode or number of processes.
+    Raises UsageError for a file that another opbench is writing, for an existing run without --resume, and for
+    a run with another suite, backend, seed, mode or number of processes.
     """
 
     def __init__(self, suite: Suite, options: RunSetup) -> None:
@@ -65,7 +65,7 @@ class RunFile:
         self._writer.close()
 
     def _completed(self) -> Run | None:
-        """Return what an earlier process wrote; None for a new run."""
+        """Return the run that an earlier process left in the file; None for a new run."""
         path = self._writer.path
         if self._writer.was_empty:
             return None
@@ -93,7 +93,7 @@ class RunFile:
         return earlier
 
     def begin(self, environment: Environment) -> None:
-        """Write the header, or raise UsageError for another GPU's or driver's run, as times must not share a table."""
+        """Write the header; raise UsageError if the file has results of another GPU or driver."""
         if self.earlier is None:
             self.write("run", _header(self._suite, self._options, environment).to_json())
             return
@@ -108,7 +108,7 @@ class RunFile:
         self.write("device", device.to_json())
 
     def write(self, kind: str, payload: Mapping[str, object]) -> None:
-        """Append one line; it is on disk before this returns."""
+        """Append one line; the line is on disk before this returns."""
         self._reader.take(json.loads(self._writer.write(kind, payload)))
 
     def result(self, result: Result) -> None:
@@ -116,20 +116,20 @@ class RunFile:
         self.write("result", result.to_json())
 
     def end(self, spent_s: float) -> None:
-        """Append the last line; the wall time is None if an earlier process of the run was killed."""
+        """Append the last line with the run's wall time; None if an earlier process of the run was killed."""
         known = self.earlier is None or self.earlier.finished
         self.write("end", {"finished": now(), "wall_s": round(spent_s, 3) if known else None})
 
     def run(self) -> Run:
-        """Return everything that the file contains now."""
+        """Return the run with everything that the file contains now."""
         return self._reader.run()
 
 
 def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
     """Return whether an earlier result is still valid for a case.
 
-    It is if the source text is the same, or if it was right and the GPU would execute the same instructions in the same
-    launches.
+    It is if the source text is the same, or if it was right and the GPU would execute the same instructions in
+    the same launches.
     """
     if before is None or before.source_sha256 == case.variant.source_sha256:
         return before is not None
@@ -139,7 +139,7 @@ def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_
 
 
 def _header(suite: Suite, options: RunSetup, environment: Environment) -> RunHeader:
-    """Return the first line of a run's file."""
+    """Return the content of the first line of a run's file."""
     return RunHeader(
         format=FORMAT,
         opbench=__version__,

@@ -1,4 +1,4 @@
-"""Runs files without an operator, each in its own worker process, with a verdict on memory accesses only."""
+"""Check files without an operator, each in its own worker process: only their memory accesses are judged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_in_memory_mode(
     on_progress: Tell,
     note: Note,
 ) -> list[Result]:
-    """Check each file's launches, at its own sizes if that is fast; `note` receives the assumptions made.
+    """Check the launches of each file, at the file's own sizes if that is fast; pass assumptions to `note`.
 
     Raises EnvironmentFault if the backend cannot be opened.
     """
@@ -55,9 +55,9 @@ def run_in_memory_mode(
 
 
 def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[MemoryPlan, MemoryCheckResult | Reason]:
-    """Return the plan of the final run with its result or the reason of its failure.
+    """Run a plan at full size if it is expected to need few accesses, else at reduced size.
 
-    That is the run at full size if it is expected to need few accesses, else the run at reduced size.
+    Returns the plan that ran, with its result or the reason for its failure.
     """
     try:
         checked = worker.ask(CheckMemory(plans.reduced), time_limit_s)

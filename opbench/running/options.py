@@ -50,7 +50,7 @@ class CaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(CaseOptions):
-    """The options of `opbench.run`; None for `out` is a new folder in reports/."""
+    """The options of `opbench.run`; without `out`, the results go to a new folder in reports/."""
 
     backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
     out: Path | None = option(None, "Folder for the results [default: reports/<time>-<suite>-<backend>].", folder=True)
@@ -123,7 +123,7 @@ class CheckOptions(CaseOptions):
 
 @dataclass(frozen=True)
 class RunSetup:
-    """The settings of a run in addition to its suite."""
+    """The settings of a run that are not in its suite."""
 
     backend: str = "cpu"
     out: Path = Path("reports/run")

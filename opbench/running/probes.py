@@ -1,4 +1,4 @@
-"""The device's peaks: measured by running probes as ordinary cases, and stored per GPU and driver."""
+"""Measure a device's peak rates with probe kernels, and store the peaks by GPU and driver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUITES = ("ceilings", "sustained")
 
 
 def stored_peaks(device: ChosenGpu | None = None) -> Peaks | None:
-    """Return the stored peaks of a GPU (by default the first) with this driver; None if missing or old."""
+    """Return the stored peaks of a GPU (by default the first) with its driver; None without stored or recent ones."""
     path = _path(device)
     try:
         if time.time() - path.stat().st_mtime > KEPT_S:
@@ -54,7 +54,7 @@ def _path(device: ChosenGpu | None) -> Path:
 def measure_ceilings(
     out: Path, on_progress: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
 ) -> tuple[Run, Peaks]:
-    """Run suites/ceilings.toml in `out` and suites/sustained.toml below it; return the run and the peaks.
+    """Run the probes of suites/ceilings.toml and suites/sustained.toml in `out`; return the run and the peaks.
 
     Raises EnvironmentFault when a probe fails.
     """
@@ -85,7 +85,7 @@ def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGp
 
 
 def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Peaks]:
-    """Return each GPU's stored peaks (the first GPU's if none is named), or measure them in `folder`.
+    """Return the stored peaks of each GPU (without names, of the first), or measure them in `folder`.
 
     GPUs are measured in parallel; an interrupted measurement is completed.
     """
@@ -117,7 +117,7 @@ DRAM_TRAFFIC = 1 << 30
 
 @dataclass(frozen=True)
 class Probe:
-    """How to find one peak: the highest rate of `work` among right cases of these operators on this arithmetic unit."""
+    """The probes of one peak: operators on an arithmetic unit; the peak is their highest rate of `work`."""
 
     operators: tuple[str, ...]
     work: Literal["compulsory_bytes", "flops"]
@@ -145,7 +145,7 @@ MATRIX = ("tf32", "bf16", "f16", "s8")
 
 
 def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
-    """Return the peaks with the arithmetic rates that probes reached under load."""
+    """Return the peaks, with arithmetic rates replaced by those that probes reached in a long run."""
     loaded = from_probes(results)
     cases = {
         "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
@@ -160,7 +160,7 @@ def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
 
 
 def from_probes(results: Iterable[Result]) -> Peaks:
-    """Return the peaks from right results of the operators in `PROBES`."""
+    """Return the peaks: the highest rates that right cases of the operators in `PROBES` reached."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
     best = {}
     for name, probe in PROBES.items():

@@ -1,4 +1,4 @@
-"""Runs all cases of one problem on one worker: checks each case, then measures the right ones together."""
+"""Run all cases of one problem on one worker: check each case, then measure the right ones in turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Outcome = tuple[Result, Traffic | None]
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings that apply to every problem of a run."""
+    """The settings that apply to every problem of a run."""
 
     backend: str
     measure: bool
@@ -39,13 +39,13 @@ class RunSettings:
 
     @property
     def launches_again(self) -> bool:
-        """Return whether right cases are launched again, with a clock or without one."""
+        """Return whether right cases are launched again after their check, to be timed or judged."""
         return (self.measure and self.backend == "cuda") or (self.relaunch and self.backend == "cpu")
 
 
 @dataclass
 class CaseFaults:
-    """Cases that must not run, with the reason; all worker slots share this record."""
+    """Cases that must not run, each with the reason; all workers share these records."""
 
     unsupported: dict[str, str] = field(default_factory=dict)
     broken: dict[str, Reason] = field(default_factory=dict)
@@ -65,39 +65,39 @@ class WorkerSlot:
 
 
 class ResultSink(Protocol):
-    """Receives the progress and the outcomes of a problem."""
+    """A receiver of a problem's progress and results."""
 
     def announce(self, phase: str, case: str) -> None:
-        """Report the current phase and case; may raise an exception to end the run."""
+        """Report the current phase and case; raise an exception to end the run."""
 
     def started(self, case: str) -> None:
-        """Report which case launches now, among the cases that are measured in turn."""
+        """Report the case that launches now, while several cases are measured in turn."""
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
-        """Store all outcomes or, on failure, none of them."""
+        """Store all results or, on failure, none of them."""
 
     def exceeds_crash_limit(self, case: str) -> bool:
-        """Return whether this case caused the death of its worker; if False, the caller raises WorkerLost."""
+        """Return whether this case caused the death of its worker; otherwise the caller raises WorkerLost."""
 
 
 class ProblemRun:
-    """Runs problems with the same settings and sends their outcomes to one sink."""
+    """Run problems with the same settings and pass their results to one sink."""
 
     def __init__(self, settings: RunSettings, known: CaseFaults, sink: ResultSink, gpu_code: GpuCode) -> None:
         self._settings, self._known, self._sink, self._gpu_code = settings, known, sink, gpu_code
         self._packed: dict[str, PackedCase] = {}
 
     def pack(self, case: Case) -> PackedCase:
-        """Return the case as a request needs it; each case is packed once."""
+        """Return the case as plain data for requests; the data are cached."""
         if case.name not in self._packed:
             self._packed[case.name] = pack(case)
         return self._packed[case.name]
 
     def run(self, slot: WorkerSlot, cases: Sequence[Case]) -> None:
-        """Check every case of one problem, then measure the right ones together.
+        """Check every case of one problem, then measure the right ones in turn.
 
-        Raises WorkerLost if the worker died and the sink does not blame the case, and EnvironmentFault for a fault
-        that no case caused.
+        Raises WorkerLost if the worker died and the sink does not blame the case, and EnvironmentFault for a
+        fault that no case caused.
         """
         right: list[tuple[Case, CheckResult]] = []
         for case in cases:
@@ -134,7 +134,7 @@ class ProblemRun:
             self._measure(slot, right)
 
     def _unmeasured(self, slot: WorkerSlot, case: Case, checked: CheckResult) -> Result:
-        """Return the result of a case that is right and gets no time; NVRTC may still refuse it."""
+        """Return the result of a right case without a time; NVRTC may still reject the case."""
         compiled = self._gpu_code_of(case)
         if compiled.refused:
             reason = compiled.refused.with_prefix(f"right on the CPU, but NVRTC refuses it for {compiled.arch}: ")
@@ -155,12 +155,12 @@ class ProblemRun:
         checked: CheckResult | None = None,
         failure: Failure = "",
     ) -> None:
-        """Record the outcome of a case that is not measured."""
+        """Record the result of a case that is not measured."""
         result = self._result(slot, case, status, reason, checked, failure=failure)
         self._sink.record([(result, checked.traffic if checked else None)])
 
     def _measure(self, slot: WorkerSlot, right: Sequence[tuple[Case, CheckResult]]) -> None:
-        """Launch cases together, timed if there is a clock.
+        """Launch the right cases in turn, timed if there is a clock.
 
         A case that kills the worker fails, and the others are launched again.
         """
@@ -209,7 +209,7 @@ class ProblemRun:
     def _launch_again(
         self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
     ) -> MeasureResult:
-        """Measure cases, or launch them under the same rules if there is no clock."""
+        """Measure cases; without a clock, launch them under the same rules."""
         if self._settings.measure:
             return self._measure_in_processes(worker, cases, listen)
         request = Relaunch([self.pack(case) for case in cases])
@@ -218,9 +218,10 @@ class ProblemRun:
     def _measure_in_processes(
         self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
     ) -> MeasureResult:
-        """Measure cases in several processes and merge the samples.
+        """Measure cases in several processes and merge their samples.
 
-        Each process has its own context, buffers and order of cases, so the confidence interval includes their effect.
+        Each process has its own context, buffers and order of cases, so the confidence interval includes their
+        effect.
         """
         parts: list[dict[str, Measurement]] = []
         wrong: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Runs one case under a profiler and adds the hardware counters to the run's results."""
+"""Run one case under a profiler and add the hardware counters to the run's results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NO_RANGE = "is nvtx installed for this Python? (pip install nvtx; see: opbench d
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """The options of a profile."""
+    """The options of a profiler run."""
 
     tool: Tool = "ncu"
     metric_set: str = ""
@@ -55,7 +55,10 @@ class ProfileOptions:
 
 
 def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
-    """Return what the profiler starts for a case; `name` is the case, variant or file as the user named it."""
+    """Return the command that the profiler runs for a case;
+
+    `name` is the case, variant or file as the user wrote it.
+    """
     own_file = is_file(name)
     extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
     extra += ["--file", str(case.variant.path)] if own_file else []
@@ -114,7 +117,7 @@ def profile_case(
 def read_source(
     case: Case, target: Target, folder: Path, options: ProfileOptions, say: Say, catalog: Catalog
 ) -> SourceProfile:
-    """Read the samples of a report that `profile_case` has written with `options.source`, and charge them.
+    """Read the samples of a report that `profile_case` wrote with `options.source`, and assign them to source lines.
 
     The sums are compared with the totals of the report; they are in `mismatches` where they differ. Raises
     EnvironmentFault if the report has no samples.
@@ -141,7 +144,7 @@ def read_source(
 
 
 def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
-    """Return the warp instructions of a profile by class, and the FLOPs of its tensor-core instructions."""
+    """Return the executed warp instructions of a profile by class, and the FLOPs of tensor-core instructions."""
     classes: Counter[str] = Counter()
     flops: Counter[str] = Counter()
     for one in (one for kernel in kernels for one in kernel.instructions):
@@ -155,7 +158,7 @@ def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
 
 
 def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed: Executed) -> list[Bound]:
-    """Return the lower bounds from counted bytes and instructions; without the launch, which the time excludes."""
+    """Return lower bounds of the time from counted bytes and instructions, without the cost of a launch."""
     key = product_key(gpu)
     if not key:
         return []
@@ -168,7 +171,7 @@ def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed:
 
 
 def text_of(case: Case) -> Callable[[str], str | None]:
-    """Return a function that returns the text of a file by the path in a report, from the disk or from the variant."""
+    """Return a function that returns a file's text for a path in a report, from the disk or from the variant."""
     own = {source.path.name: source.text for source in case.variant.sources}
 
     def read(path: str) -> str | None:
@@ -181,7 +184,7 @@ def text_of(case: Case) -> Callable[[str], str | None]:
 
 
 def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, say: Say) -> str:
-    """Return what a tool prints of a report; raise its fault."""
+    """Return the text that a tool prints for a report; raise the tool's error."""
     printed = run_tool(argv, options, lambda line: None, announce=say)
     if fault := _fault(options.tool, target, printed.returncode, printed.messages):
         raise fault
@@ -227,7 +230,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
 
 
 def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, JSON]:
-    """Return one launch: its main numbers, and every raw metric that was requested or has a value."""
+    """Format one launch: its main numbers, and every raw metric that was requested and has a value."""
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
     launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
@@ -237,21 +240,22 @@ def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -
 
 @dataclass(frozen=True)
 class Output:
-    """Everything that a tool printed, and its exit code."""
+    """The lines that a tool printed, and its exit code."""
 
     returncode: int
     lines: list[str]
 
     @property
     def messages(self) -> list[str]:
-        """Return only the tool's own messages, because kernel names in a table could look like errors."""
+        """Return only the lines that the tool itself wrote, because kernel names in a table could look like errors."""
         return [line for line in self.lines if line.startswith(("==", "ERROR", "error"))]
 
 
 def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: Say | None = None) -> Output:
-    """Run a tool and pass on each line as it arrives, after the command itself.
+    """Run a tool; pass its command and then each line to `say` as it arrives.
 
-    Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then killed.
+    Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then
+    killed.
     """
     (announce or say)(f"$ {commands.shell_text(argv)}")
     try:
@@ -311,5 +315,5 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with ranges enabled and the program's output unbuffered."""
+    """Return the environment variables with NVTX ranges enabled and the program's output unbuffered."""
     return {**environment, SWITCH: "1", "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""Progress reports of a run."""
+"""Reports on the progress of a run."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ Tell = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Ignore the progress of a run."""
+    """Ignore a progress report."""

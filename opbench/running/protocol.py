@@ -67,7 +67,7 @@ def pack(case: Case) -> PackedCase:
 
 
 def unpack(catalog: Catalog, packed: PackedCase) -> Case:
-    """Rebuild a case from plain data; raises UsageError if its file was edited in between."""
+    """Convert plain data back to a case; raise UsageError if the case's file was edited in between."""
     if packed.task:
         catalog.add_task(packed.task.task)
         catalog.add_operator(packed.operator, unpack_task(packed.task, packed.axes))
@@ -93,7 +93,7 @@ class Request(Generic[A]):
 
 @dataclass(frozen=True)
 class Open(Request[Environment]):
-    """Open a backend; the answer is its environment, with the multiprocessors that grids are sized by."""
+    """Open a backend; the answer is its environment, with the number of multiprocessors for grid sizes."""
 
     backend: str
     """Empty for none: the process only compiles."""
@@ -118,7 +118,7 @@ class Build(Request[None]):
 
 @dataclass(frozen=True)
 class CompileFor(Request[None]):
-    """Compile cases for a named GPU, present or not, and report the resources that each case uses."""
+    """Compile cases for a GPU model that need not be present, and report the resources that each case uses."""
 
     gpu: str
     cases: Sequence[PackedCase]
@@ -130,7 +130,7 @@ class CompileFor(Request[None]):
 
 @dataclass(frozen=True)
 class CompileOne(Request[CompiledCase]):
-    """Compile one case for a GPU into the cache."""
+    """Compile one case for a GPU model into the cache."""
 
     case: PackedCase
     target: GpuTarget
@@ -138,7 +138,7 @@ class CompileOne(Request[CompiledCase]):
 
 @dataclass(frozen=True)
 class Check(Request[CheckResult]):
-    """Check one case, on the inputs `given` if any; the answer then includes the outputs."""
+    """Check one case; with `given` inputs, the answer includes the case's outputs."""
 
     case: PackedCase
     given: Arrays | None = None
@@ -146,14 +146,14 @@ class Check(Request[CheckResult]):
 
 @dataclass(frozen=True)
 class CheckMemory(Request[MemoryCheckResult]):
-    """Run a file's launches without a reference and check memory accesses, races and barriers."""
+    """Run a file's launches without a reference; check memory accesses, races and barriers."""
 
     plan: MemoryPlan
 
 
 @dataclass(frozen=True)
 class Measure(Request[MeasureResult]):
-    """Measure right cases of one problem, interleaved; then check them again if `check_again` is true."""
+    """Measure right cases of one problem in turn; with `check_again`, check them again afterwards."""
 
     cases: Sequence[PackedCase]
     timing: TimingOptions
@@ -162,14 +162,14 @@ class Measure(Request[MeasureResult]):
 
 @dataclass(frozen=True)
 class Relaunch(Request[MeasureResult]):
-    """Launch right cases of one problem under the rules of timing, on a backend without a clock."""
+    """Launch right cases of one problem again as a measurement does, on a backend without a clock."""
 
     cases: Sequence[PackedCase]
 
 
 @dataclass(frozen=True)
 class Probe(Request[dict[str, float]]):
-    """Measure a few cases with a cold L2 without checking them; the answer has medians in seconds by case name."""
+    """Measure a few cases with a cold L2, without checks; the answer has medians in seconds by case name."""
 
     cases: Sequence[PackedCase]
     timing: TimingOptions
@@ -177,7 +177,7 @@ class Probe(Request[dict[str, float]]):
 
 @dataclass(frozen=True)
 class Race(Request[RaceResult]):
-    """Check cases of one problem quickly, then race the right ones against the leader, which is known to be right."""
+    """Check cases of one problem quickly, then time them against the leader, a case that is known to be right."""
 
     cases: Sequence[PackedCase]
     leader: PackedCase | None
@@ -190,7 +190,7 @@ class Race(Request[RaceResult]):
 
 @dataclass(frozen=True)
 class TimeCubins(Request[KnockOutTimes]):
-    """Launch a case with other machine code of its kernels; time the launches unless `probe` is true."""
+    """Launch a case with edited machine code; time the launches unless `probe` is true."""
 
     case: PackedCase
     cubins: Mapping[str, Path]
@@ -203,7 +203,7 @@ class TimeCubins(Request[KnockOutTimes]):
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A case needs a feature that this machine lacks."""
+    """A notification that a case needs a feature which this machine lacks."""
 
     index: int
     reason: str
@@ -211,7 +211,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class Built:
-    """The module that some cases share was compiled, or failed with `error`."""
+    """A notification that the module of some cases was compiled, or that compiling failed with `error`."""
 
     indices: Sequence[int]
     error: Reason | None = None
@@ -221,7 +221,7 @@ class Built:
 
 @dataclass(frozen=True)
 class CaseResources:
-    """The resources that a case uses on the GPU that it was compiled for."""
+    """A notification of the resources that a case uses on the GPU that it was compiled for."""
 
     index: int
     resources: Resources
@@ -229,14 +229,14 @@ class CaseResources:
 
 @dataclass(frozen=True)
 class Started:
-    """Launches of this case begin; a crash from now on is blamed on this case."""
+    """A notification that launches of this case begin; the case is blamed for a crash from now on."""
 
     case: str
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A sign of life while a case is measured."""
+    """A notification during the measurement of a case, which shows that the worker is alive."""
 
     case: str
     seconds: float
@@ -250,7 +250,7 @@ Notification = Unsupported | Built | CaseResources | Started | Sampled
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a request."""
+    """The answer to a request."""
 
     value: object
 
@@ -270,7 +270,7 @@ class Fault:
 
 
 def iterate_problems(cases: Sequence[Case]) -> Iterator[list[Case]]:
-    """Group cases by problem, in the order in which problems appear first."""
+    """Yield the cases in groups of one problem, in the order in which problems appear first."""
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(f"{case.variant.operator}{case.problem}", []).append(case)

@@ -1,4 +1,4 @@
-"""Runs problems on a cluster's worker: problems arrive as plain data, outcomes leave as JSON.
+"""Run problems on a cluster's worker: problems arrive as plain data, and results leave as JSON.
 
 A worker receives no code: it needs the same version of opbench and the same variants.
 """
@@ -42,7 +42,7 @@ SendMessage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunOrder:
-    """The settings of a run, sent to every worker first."""
+    """The settings of a run; every worker receives them first."""
 
     run: str
     """The unique name of the run, which keeps its messages apart from those of other runs."""
@@ -69,7 +69,7 @@ class ProblemOrder:
 
 
 def variants_digest(roots: Sequence[Path]) -> str:
-    """Return a checksum of all source files in the variants' folders."""
+    """Return a checksum of all source files in the folders of variants."""
     digest = hashlib.sha256()
     for root in Catalog(roots).roots:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".cu", ".cuh", ".h", ".py") and p.is_file()):
@@ -78,7 +78,7 @@ def variants_digest(roots: Sequence[Path]) -> str:
 
 
 def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
-    """Pack a case with a path relative to a root of the catalog, as roots differ between machines."""
+    """Convert a case to plain data, with a path relative to a folder of variants, which differs between machines."""
     packed, path = pack(case), case.variant.path.resolve()
     for number, root in enumerate(roots):
         if path.is_relative_to(root.resolve()):
@@ -98,7 +98,7 @@ def _received(packed: PackedCase, catalog: Catalog) -> Case:
 
 @dataclass
 class _MessageSink:
-    """Sends the progress and the outcomes of a problem to the scheduler."""
+    """Send the progress and the results of a problem to the scheduler."""
 
     order: ProblemOrder
     send: SendMessage
@@ -108,23 +108,23 @@ class _MessageSink:
         self.send(json.dumps({"number": self.order.number, "phase": phase, "case": case}))
 
     def started(self, case: str) -> None:
-        """Send which case launches, only if `reports_each_launch` is set: each message takes time between samples."""
+        """Send the case that launches now, if `reports_each_launch` is set: each message takes time between samples."""
         if self.order.reports_each_launch:
             self.announce("measure", case)
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
-        """Send outcomes, all in one message."""
+        """Send results, all in one message."""
         ended = [{"result": r.to_json(), "traffic": traffic and traffic.to_json()} for r, traffic in outcomes]
         self.send(json.dumps({"number": self.order.number, "ended": ended}))
 
     def exceeds_crash_limit(self, case: str) -> bool:
-        """Return whether a worker died at this case before."""
+        """Return whether an earlier worker died at this case."""
         return case in self.order.suspects
 
 
 @dataclass
 class _WorkerSession:
-    """The state of one worker in one run."""
+    """One worker's device, catalog and faults during one run."""
 
     order: RunOrder
     slot: WorkerSlot
@@ -133,7 +133,7 @@ class _WorkerSession:
     faults: CaseFaults = field(default_factory=CaseFaults)
 
     def build(self, cases: Sequence[Case]) -> None:
-        """Compile a problem's cases; record cases that do not compile or cannot run here."""
+        """Compile a problem's cases; record those that do not compile or cannot run here."""
 
         def listen(notification: Notification) -> None:
             if isinstance(notification, Unsupported):
@@ -164,7 +164,7 @@ class Introduction:
 
 
 def introduce(order: RunOrder, place: str) -> Introduction:
-    """Return this worker's introduction; open the device only if version and variants match the run."""
+    """Return a description of this worker; its device is opened only if version and variants match the run."""
     introduction = Introduction(__version__, platform.node())
     try:
         introduction = replace(introduction, variants=variants_digest(order.opening.roots))
@@ -194,7 +194,7 @@ def _session_of(order: RunOrder, place: str) -> _WorkerSession:
 def run_problem(
     order: RunOrder, problem: ProblemOrder, place: str, device: str, send: SendMessage
 ) -> Mapping[str, str]:
-    """Build, check and measure one problem; return {}, or the reason of an early end under "lost" or "fault"."""
+    """Compile, check and measure one problem; return {}, or the reason of an early end under "lost" or "fault"."""
     session = _session_of(order, place)
     session.slot.device = device
     try:
@@ -212,7 +212,7 @@ def run_problem(
 
 
 def leave(run: str) -> None:
-    """End all work of a run in this process at once."""
+    """End all tasks of a run in this process at once."""
     with _lock:
         for key in [key for key in _sessions if key[0] == run]:
             session = _sessions.pop(key)

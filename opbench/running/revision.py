@@ -1,4 +1,4 @@
-"""The commit of the user's project that a run measured."""
+"""The git commit of the user's project at the time of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PATIENCE_S = 0.5
 
 
 def revision(folder: Path | None = None) -> Revision | None:
-    """Return the commit checked out in a folder (default: here) and whether tracked files differ from it.
+    """Return the commit that is checked out in a folder (default: here), and whether tracked files have changes.
 
     Returns None without git, outside a repository, before its first commit, and if git does not answer in time.
-    `changed` is None if only that answer takes too long. Untracked files are ignored, because results in the project
-    are untracked.
+    `changed` is None if only that answer takes too long. Untracked files are ignored, because results in the
+    project are untracked.
     """
     place = folder or Path()
     commit = _ask(place, "rev-parse", "--verify", "--quiet", "HEAD")
@@ -28,7 +28,7 @@ def revision(folder: Path | None = None) -> Revision | None:
 
 
 def _ask(folder: Path, *question: str) -> str | None:
-    """Return git's answer; None without one in time. Git takes no lock for it."""
+    """Run a git command that takes no lock; return its output, or None if it fails or takes too long."""
     try:
         answer = subprocess.run(
             ["git", "-C", str(folder), *question],

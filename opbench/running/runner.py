@@ -1,4 +1,4 @@
-"""Runs a suite: builds all cases, then runs problems on workers; each outcome is on disk before the next case."""
+"""Run a suite: compile all cases, then run the problems on workers; each result is on disk before the next case."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ FindCeilings = Callable[[Sequence[ChosenGpu]], list[Peaks]]
 
 
 class RunEnded(Exception):
-    """The run ends; later answers of its workers, and their deaths, are ignored."""
+    """The run has ended; later answers from its workers, and their deaths, are ignored."""
 
 
 class _FirstFailure(RunEnded):
-    """A case is not right, and --exit-first ends the run at the first one."""
+    """A case is not right, and with --exit-first the run ends."""
 
 
 class RunResults:
-    """Writes the outcomes of all workers to the run's file and counts them; safe to call from several threads."""
+    """Write the results of all workers to the run's file and count them; several threads may call the methods."""
 
     def __init__(self, suite: Suite, options: RunSetup, file: RunFile, on_progress: Tell) -> None:
         self.suite, self.options, self.file, self.on_progress = suite, options, file, on_progress
@@ -71,14 +71,14 @@ class RunResults:
         self.changed = threading.Condition(threading.RLock())
 
     def announce(self, phase: str, case: str) -> None:
-        """Report the current phase and case; raises RunEnded if the run was stopped."""
+        """Report the current phase and case; raise RunEnded if the run was stopped."""
         with self.changed:
             if self.stopped:
                 raise RunEnded
             self.on_progress(Progress(phase, case, len(self.ended), len(self.suite.cases)))
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
-        """Put outcomes on disk."""
+        """Write results to disk."""
         with self.changed:
             for result, traffic in outcomes:
                 if self.stopped:
@@ -94,7 +94,7 @@ class RunResults:
 
 @dataclass
 class _State:
-    """A run in progress; several threads share it where several workers run cases."""
+    """The state of a run in progress, shared by the threads of all workers."""
 
     suite: Suite
     options: RunSetup
@@ -123,11 +123,11 @@ def run_suite(
     on_progress: Tell = lambda progress: None,
     find_ceilings: FindCeilings | None = None,
 ) -> Run:
-    """Run a suite's cases and return what is on disk afterwards.
+    """Run a suite's cases and return all results on disk.
 
-    `find_ceilings` returns the measured peaks of each named device, or of the only device; the run records them. It is
-    called after the run's file is locked. Raises EnvironmentFault if the backend cannot be opened or the disk is full,
-    UsageError if --resume does not fit the run in the folder.
+    `find_ceilings` returns the measured peaks of each named device, or of the only device; the run records
+    them. It is called after the run's file is locked. Raises EnvironmentFault if the backend cannot be opened
+    or the disk is full, UsageError if --resume does not fit the run in the folder.
     """
     with RunFile(suite, options) as file:
         # Called before this run starts a worker, because the probes start their own workers.
@@ -215,7 +215,7 @@ CANARY_LIMIT_S = 30.0
 
 
 def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
-    """Record each device's ceilings with the run, after a quick measurement of two of them on a GPU."""
+    """Record each device's peaks in the run, after a quick measurement of two of them on a GPU."""
     file, devices, first = state.sink.file, state.options.devices, state.slots[0]
     if len(devices) < 2 and not (file.earlier and file.earlier.devices):
         if first.ceilings and (file.earlier is None or file.earlier.ceilings is None):
@@ -230,7 +230,7 @@ def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
 
 
 def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
-    """Return a slot's ceilings with the result of a quick measurement; unchanged if nothing can be measured."""
+    """Measure two of a device's peaks again and return the peaks with the outcome; unchanged without a GPU."""
     ceilings = slot.ceilings
     if ceilings is None or not (state.options.measure and state.options.backend == "cuda"):
         return ceilings
@@ -312,7 +312,7 @@ def slowest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
 
 
 def _run_problems(state: _State, cases: Sequence[Case]) -> None:
-    """Run the cases problem by problem, on as many workers as repay their start."""
+    """Run cases problem by problem, on as many workers as save more time than they take to start."""
     problems: list[Sequence[Case]] = list(iterate_problems(cases))
     several = len(state.options.devices) > 1
     wanted = len(problems) if several else -(-len(cases) // CASES_PER_WORKER)
@@ -352,7 +352,7 @@ def _work(state: _State, slot: WorkerSlot) -> None:
 
 
 def _can_open(state: _State, slot: WorkerSlot, name: str) -> bool:
-    """Return whether a device still works; if not, its problem goes to other devices.
+    """Return whether a device still works; if not, other devices get its problem.
 
     Raises EnvironmentFault when the last device fails.
     """
@@ -376,23 +376,23 @@ def _end_of_problem(state: _State, leave: Callable[[str], None], name: str) -> N
 
 
 class _DispatchSink:
-    """Records one worker's outcomes and removes finished cases from its problem."""
+    """Write the results of one worker and remove finished cases from its problem."""
 
     def __init__(self, sink: RunResults, dispatch: Dispatch[Case], name: str) -> None:
         self._sink, self._dispatch, self._name = sink, dispatch, name
         self.announce = sink.announce
 
     def started(self, case: str) -> None:
-        """Ignore the event: a local worker reports itself at which case it died."""
+        """Do nothing: a local worker reports itself at which case it died."""
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
-        """Put outcomes on disk."""
+        """Write results to disk and remove their cases from the problem."""
         with self._sink.changed:
             self._sink.record(outcomes)
             self._dispatch.judged(self._name, [result.case for result, _ in outcomes])
 
     def exceeds_crash_limit(self, case: str) -> bool:
-        """Return whether too many workers died at this case to blame the machine."""
+        """Return whether so many workers died at this case that the case is at fault, not the machine."""
         with self._sink.changed:
             return self._dispatch.count_crash(case)
 

@@ -1,4 +1,4 @@
-"""The worker process: serves requests from the pipe whose file descriptor is its argument."""
+"""The worker process: answer requests that arrive through the pipe whose file descriptor is its argument."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Notify = Callable[[Notification], None]
 
 
 def main() -> None:
-    """Serve until the pipe closes."""
+    """Answer requests until the pipe closes."""
     # The fork server must not know seeds and inputs, so it starts before the first request.
     fork_server = start_fork_server() if CONFINED in sys.argv[2:] else None
     pipe = Connection(int(sys.argv[1]))
@@ -96,14 +96,14 @@ def main() -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """End this process soon after its parent, even during a kernel that hangs and therefore never reads the pipe."""
+    """End this process soon after its parent, even while a kernel hangs."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 class Server:
-    """Answers requests about cases on one backend."""
+    """Answer requests about cases on one backend."""
 
     def __init__(self, request: Open, fork_server: ForkServer | None = None) -> None:
         self._opening = request
@@ -112,7 +112,7 @@ class Server:
 
     @functools.cached_property
     def backend(self) -> Backend:
-        """Return the backend that the process was opened for."""
+        """Return the backend of this process."""
         return open_backend(self._opening.backend, self._opening.capability, self._fork_server)
 
     @functools.cached_property
@@ -128,13 +128,13 @@ class Server:
         return replace(self.backend.environment(), sm_count=self.session.sm_count)
 
     def serve(self, request: Request[Any], notify: Notify) -> object:
-        """Return the answer to a request."""
+        """Handle one request and return its answer."""
         return HANDLERS[type(request)](self, request, notify)
 
     def build(self, request: Build, notify: Notify) -> None:
-        """Compile every module once and notify for each; an error applies only to the module's cases.
+        """Compile every module once and notify the parent of each; an error fails only the module's cases.
 
-        A module that will be traced is built for tracing.
+        A module that will be traced gets the instrumented build.
         """
         wanted: dict[tuple[BuildRequest, bool], list[int]] = {}
         for index, packed in enumerate(request.cases):
@@ -170,7 +170,7 @@ class Server:
         return Built(item[1])
 
     def compile_for(self, request: CompileFor, notify: Notify) -> None:
-        """Notify the resources that each case's kernels use on a GPU, which need not be present."""
+        """Compile cases for a GPU that need not be present; notify the parent of each case's resources."""
         cases: dict[int, Case] = {}
         for index, packed in enumerate(request.cases):
             with contextlib.suppress(UsageError):  # the build reports the error
@@ -181,7 +181,7 @@ class Server:
             notify(CaseResources(numbers[place], found))
 
     def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
-        """Compile one case into the cache."""
+        """Compile one case for a GPU model into the cache."""
         return compile_case(unpack(self.catalog, request.case), request.target)
 
     def check(self, request: Check, notify: Notify) -> CheckResult:
@@ -216,7 +216,7 @@ class Server:
             )
 
     def relaunch(self, request: Relaunch, notify: Notify) -> MeasureResult:
-        """Launch the cases of one problem whose results are right again and again, without timing them."""
+        """Launch right cases of one problem again without timing them, and judge their outputs."""
         with phase_range("measure"):
             cases = [unpack(self.catalog, packed) for packed in request.cases]
             return relaunch_cases(self.session, cases, lambda name: notify(Started(name)))
@@ -237,7 +237,7 @@ class Server:
             )
 
     def time_cubins(self, request: TimeCubins, notify: Notify) -> KnockOutTimes:
-        """Launch a case with the machine code of knock-outs, and time the launches."""
+        """Launch a case with edited machine code, and time the launches."""
         return time_cubins(
             self.session,
             unpack(self.catalog, request.case),
@@ -249,7 +249,7 @@ class Server:
         )
 
     def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
-        """Measure each case alone, on its own buffers; return medians in seconds by case name."""
+        """Measure each case alone on its own buffers; return medians in seconds by case name."""
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
             case = unpack(self.catalog, packed)
@@ -271,7 +271,7 @@ FEW_MODULES = 4
 
 
 def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
-    """Return, by number, the cases of a few modules of each variant that together show its macros' values."""
+    """Return a few modules of each variant, by number of their first case, that cover the values of its macros."""
     by_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
     for index, case in cases.items():
         try:
@@ -288,10 +288,10 @@ def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
 
 
 def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
-    """Choose as few modules as possible that show each value of their macros, rare values first.
+    """Choose as few modules as possible that cover each value of their macros, rare values first.
 
-    Only some values of a tunable with many values are required. Other macros with many values are sizes: they depend on
-    the problem and hardly affect compilation.
+    Only some values of a tunable with many values are required. Other macros with many values are sizes: they
+    depend on the problem and hardly affect compilation.
     """
     macros = {module: module.macros if isinstance(module, BuildRequest) else () for module in modules}
     values: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Problems of an operator that a variant accepts: its examples, and shapes made from its requirements."""
+"""The problems on which a variant is checked: its operator's examples, and shapes generated from its requirements."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ LARGER = 2
 
 
 def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
-    """Return the operator's examples, also in those dtypes that only the variant's `supports` names."""
+    """Return the operator's examples, including those in dtypes that only the variant's `supports` names."""
     return operator.all_examples(variant.supports.get("dtype", ()))
 
 
 def stored_for(variant: Variant, problem: Operator) -> Operator:
-    """Return a problem in a dtype that a variant supports: unchanged if supported, else in the first of `supports`."""
+    """Return a problem in a dtype that a variant supports: its own dtype if possible, else the first of `supports`."""
     served = [dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())]
     return problem if not served or problem.storage in served else problem.stored_as(served[0])
 
 
 def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str, seed: int = SEED) -> list[Operator]:
-    """Return problems that a variant accepts, the largest first, made from its rules starting at given problems.
+    """Return problems that a variant accepts, the largest first, generated from its rules and similar to `problems`.
 
     On the cpu backend they are small enough for the emulator, on a GPU about as large as the given ones.
     """
@@ -120,19 +120,22 @@ def _is_quick(problem: Operator) -> bool:
 
 
 def is_shipped(variant: Variant) -> bool:
-    """Return whether a variant ships with opbench, in which case its operator's examples are known to cover it."""
+    """Return whether a variant is part of opbench: then its operator's examples are known to cover it."""
     return variant.path.resolve().is_relative_to(shipped("variants").resolve())
 
 
 def accepts(variant: Variant, problem: Operator) -> bool:
-    """Return whether any config of a variant fits a problem."""
+    """Return whether any config of a variant supports a problem."""
     return any(variant.unmet(problem, config) is None for config in variant.configs)
 
 
 def accepted_shapes(
     variant: Variant, drawn: Sequence[Operator], examples: Sequence[Operator], seed: int, count: int = 0
 ) -> Shapes:
-    """Return random shapes that a variant accepts: `drawn` if all are accepted, else as many made from its rules."""
+    """Return random shapes that a variant accepts.
+
+    These are `drawn` if the variant accepts all of them, else as many generated from its rules.
+    """
     if drawn and all(accepts(variant, problem) for problem in drawn):
         return Shapes(tuple(drawn))
     slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)

@@ -1,4 +1,4 @@
-"""A suite: a TOML file that expands into cases."""
+"""Suites: TOML files that list cases and settings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PROBLEMS, CASES = 10_000, 20_000
 
 @dataclass(frozen=True)
 class Suite:
-    """Cases and the settings for running them."""
+    """The cases of a suite, and the settings to run them."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ class Suite:
 
 
 def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Suite:
-    """Expand a suite file for a backend; with `only`, just the part for that operator, which may be empty.
+    """Read a suite file and return its cases for a backend; with `only`, just that operator's cases, maybe none.
 
     Raises UsageError with the file's name for an unknown operator, variant, axis or key.
     """
@@ -114,10 +114,10 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
 
 
 def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
-    """Return the path of a suite: the file itself, or a shipped suite by name ("quick", "suites/quick.toml").
+    """Return the path of a suite: the file itself, or the shipped suite of that name, such as "quick".
 
-    A plain name is first a shipped suite, whatever the working directory contains. `operators` are names to suggest in
-    the error.
+    A plain name is first a shipped suite, whatever the working directory contains. `operators` are names to
+    suggest in the error.
     """
     candidate = shipped("suites") / f"{path.stem}.toml"
     if str(path) == path.stem and candidate.is_file():
@@ -156,11 +156,11 @@ class NoFittingProblem(UsageError):
 def suite_for_variants(
     variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str] = ()
 ) -> Suite:
-    """Return the suite of a user's own files: their variants in every config, with the operator's other variants.
+    """Return a suite that compares the user's own variants, in every config, with the operator's other variants.
 
-    The problems are those of the quick suite that all the files support, so that the table shows their rank on the
-    ladder; without such problems they are the operator's examples. `problems` replace both. Raises UsageError if a file
-    supports none of them.
+    The problems are those of the quick suite that all the files support, so that the table shows their rank on
+    the ladder; without such problems they are the operator's examples. `problems` replace both. Raises
+    UsageError if a file supports none of them.
     """
     operators: dict[str, list[Variant]] = {}
     for variant in variants:
@@ -180,7 +180,7 @@ def suite_for_variants(
 
 
 def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str]) -> Suite:
-    """Return the cases of a user's variants of one operator, each problem's own cases first."""
+    """Return the cases of a user's variants and of the other variants of one operator, the user's first."""
     operator, names = variants[0].operator, {v.name for v in variants}
     quick = read_suite(Path("quick"), catalog, backend, only=operator)
     shipped = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
@@ -207,7 +207,7 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
 
 
 def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
-    """Return the suite of one operator: its part of the quick suite, or its examples if the quick suite lacks it.
+    """Return the suite of one operator: its part of the quick suite, or else its examples.
 
     Raises UsageError if it has no variant, or none that supports its examples.
     """
@@ -255,13 +255,13 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
 
 @dataclass
 class _Expansion:
-    """The cases by name in order of appearance, and the variants without a case for a problem."""
+    """Cases by name in order of appearance, and the variants that have no case for a problem."""
 
     cases: dict[str, Case] = field(default_factory=dict)
     left_out: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
     def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
-        """Add each variant on a problem in the configs that fit; record variants without a fitting config."""
+        """Add each variant in all configs that support a problem; record variants without such a config."""
         for variant, configs in chosen:
             fitting = [c for c in configs if variant.unmet(problem, c) is None]
             self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
@@ -284,7 +284,11 @@ class _Expansion:
         operator: type[Operator],
         backend: str,
     ) -> None:
-        """Find problems for variants without cases: made like the listed ones, else examples, else made from those."""
+        """Find problems for variants that have no case.
+
+        Shapes generated from the listed problems come first, then the examples, then shapes generated from the
+        examples.
+        """
         for variant, configs in chosen:
             if any(case.variant == variant for case in self.cases.values()):
                 continue
@@ -296,7 +300,7 @@ class _Expansion:
 
 
 def _no_case(left_out: LeftOut) -> str:
-    """Return why there is nothing to run."""
+    """Return the message for a suite without a case."""
     if not left_out:
         return "holds no case; add a [[run]] table with operator and problems"
     problem, reasons = next(iter(left_out.items()))
@@ -365,7 +369,7 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
 
 
 def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, expansion: _Expansion) -> None:
-    """Add the cases of an operator's [[run]]; its settings for the other backend are validated, too."""
+    """Add the cases of one [[run]] table; settings for the other backend are validated, too."""
     _require_known(entry, RUN_KEYS, "key of [[run]]")
     if "operator" not in entry:
         raise UsageError(
@@ -393,7 +397,10 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, expansion:
 
 
 def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, expansion: _Expansion) -> None:
-    """Add a network's distinct problems after all passes, each with every fitting variant in the allowed precision."""
+    """Add a network's distinct problems, each with every variant that fits it in the allowed precision.
+
+    The problems are those after all graph passes.
+    """
     _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
     _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
     chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
@@ -420,12 +427,12 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, ex
 
 
 def _is_meant(variant: Variant, pattern: str) -> bool:
-    """Return whether a glob matches a variant's name or, if it contains a slash, "operator/variant"."""
+    """Return whether a glob matches the variant's name or, if the glob contains a slash, "operator/variant"."""
     return fnmatch.fnmatchcase(variant.id if "/" in pattern else variant.name, pattern)
 
 
 def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operator]:
-    """Return the listed problems, then the product of the sweep's axes; empty without either."""
+    """Return the listed problems, then every combination of the sweep's axes; empty without either."""
     _require_each(entry.get("problems", []), dict, "problems")
     problems = [operator.from_axes(axes) for axes in entry.get("problems", [])]
     sweep = {axis: v if isinstance(v, list) else [v] for axis, v in entry.get("sweep", {}).items()}
@@ -457,7 +464,7 @@ def _choose_variants(
 
 
 def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) -> None:
-    """Raise UsageError for a tunable or a value that no variant has, because it would have no effect."""
+    """Raise UsageError for a tunable or a value that no variant has."""
     known: dict[str, set[int]] = {}
     for config in (c for v in variants for c in v.configs):
         for key, value in config.items():
@@ -476,7 +483,7 @@ def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) ->
 
 
 def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
-    """Return all configs, those that the entry's `tune` allows, or with configs = "default" the first.
+    """Return the configs that an entry selects: all, those that its `tune` allows, or only the default.
 
     A tunable that the variant lacks is ignored.
     """

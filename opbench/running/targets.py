@@ -1,4 +1,4 @@
-"""Resolves the user's targets to cases: an operator, a variant, a user's own file, or one printed case."""
+"""Find the cases that the user's targets name: an operator, a variant, a user's file, or a printed case name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barr
 
 
 def own_variants(path: Path, catalog: Catalog, given: str = "") -> tuple[Variant, ...]:
-    """Return the variants of a user's own file; its header names the operator unless its folder or `given` does.
+    """Return the variants of a user's file. Its folder, `given` or its header names the operator.
 
     A file without a header gets a proposed one. Raises NoOperator if no operator fits.
     """
@@ -51,12 +51,12 @@ def own_variants(path: Path, catalog: Catalog, given: str = "") -> tuple[Variant
 
 
 def is_bare(target: str | Path) -> bool:
-    """Return whether a target is a .cu file without a header."""
+    """Return whether a target is a .cu file that has no header."""
     return Path(target).suffix == ".cu" and not has_header(Path(target))
 
 
 def is_file(target: str | Path) -> bool:
-    """Return whether a target is a user's own file, not a name."""
+    """Return whether a target is a user's file and not a name."""
     return Path(target).suffix in (".cu", ".py")
 
 
@@ -68,9 +68,10 @@ def bare_file(
     sizes: Mapping[str, int],
     note: Callable[[str], None],
 ) -> tuple[list[Case] | None, MemoryPlans | None]:
-    """Read a .cu file without an operator's header: return its cases if an operator fits, else a plan of its launches.
+    """Read a .cu file without an operator's header; return its cases, or a plan of its launches if no operator fits.
 
-    Both are None for any other target. With `memory`, or `sizes` of its variables, a file runs without an operator.
+    Both are None for any other target. With `memory`, or `sizes` of its variables, a file runs without an
+    operator.
     """
     if path.suffix != ".cu":
         return None, None
@@ -101,11 +102,11 @@ def bare_file(
 
 
 def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "", backend: str = "cpu") -> Case:
-    """Return one case: the target's printed name, or the case of a file or variant that a pattern selects.
+    """Return one case: the one with the printed name, or the case of a file or variant that a pattern selects.
 
-    A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's examples, of
-    which the largest is taken. Without a pattern, it is the first fitting problem of the `suite` for the backend, else
-    the largest example, in the first config that fits.
+    A pattern is a printed name, a problem such as "(n=1000)", or a glob over the cases of the operator's
+    examples, of which the largest is taken. Without a pattern, it is the first fitting problem of the `suite`
+    for the backend, else the largest example, in the first config that fits.
     """
     named = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
     if not is_file(target) and not named:
@@ -139,7 +140,10 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
 
 
 def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, suite: str) -> list[Case]:
-    """Return each target's case as from `case_of`, with one problem per operator if one fits all its cases."""
+    """Return one case of each target; all cases of an operator have the same problem, if one fits them all.
+
+    Each case is chosen as by `case_of`.
+    """
     cases = [case_of(target, pattern, catalog, suite) for target in targets]
     for operator in dict.fromkeys(case.variant.operator for case in cases):
         places = [place for place, case in enumerate(cases) if case.variant.operator == operator]
@@ -162,11 +166,12 @@ def cases_to_check(
     note: Callable[[str], None] = lambda words: None,
     huge: bool = False,
 ) -> list[Case]:
-    """Return every config of a target's variants on supported examples and random shapes; a printed name is one case.
+    """Return the cases to check: every config of a target's variants on supported examples and random shapes.
 
-    `problems` such as "(n=1000)" replace both. Unless `every` is true, the configs of a variant that would compile more
-    than `MODULES` modules, because its macros depend on the problem, share the problems: see `_take_turns`. With
-    `huge`, problems beyond 2**31 elements are included.
+    A printed name is one case. `problems` such as "(n=1000)" replace examples and shapes. Unless `every` is
+    true, the configs of a variant that would compile more than `MODULES` modules, because its macros depend on
+    the problem, share the problems: see `_take_turns`. With `huge`, problems beyond 2**31 elements are
+    included.
     """
     path = Path(target)
     if CASE_NAME.match(str(target)):
@@ -225,7 +230,7 @@ def cases_to_check(
 def no_problem(
     verb: str, target: str | Path, variant: Variant, catalog: Catalog, problems: Sequence[str], seed: int
 ) -> str:
-    """Return why no problem fits a variant, with a command that names sizes which it accepts.
+    """Return the message that no problem fits a variant, with a command that names sizes which fit.
 
     `problems` are those that the user named, such as "(n=1000)".
     """
@@ -258,7 +263,7 @@ def no_problem(
 
 
 def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
-    """Return cases of the default config on problems beyond what an `int` or a `short` counts, if it supports them."""
+    """Return cases of the default config on problems with more elements than an `int` or a `short` can count."""
     config = variant.configs[0]
 
     def fits(problem: Operator) -> bool:
@@ -274,7 +279,7 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
 
 
 def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
-    """Raise UsageError before cases run if an operator has no example or its reference fails on one."""
+    """Raise UsageError, before any case runs, if an operator has no example or its reference fails."""
     if not examples:
         raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
     by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
@@ -284,7 +289,7 @@ def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> No
 
 
 def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
-    """Return the number of shares into which a variant's configs divide the problems, and the reason."""
+    """Return among how many configs the problems of a variant are divided, and the reason."""
     modules = len({case.request() for case in pairs}) if variant.define else 0
     if variant.compute_capability and len(pairs) > INTERPRETED:
         return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
@@ -292,7 +297,10 @@ def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
 
 
 def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
-    """Return each config on its share of the examples and on one random shape; every problem and config occurs."""
+    """Return each config on its part of the examples and on one random shape.
+
+    Every problem and every config occurs.
+    """
     kept: list[Case] = []
     for number, config in enumerate(pairs[0].variant.configs):
         own = [case for case in pairs if case.config == config]

@@ -1,4 +1,4 @@
-"""What a run of strangers' kernels refuses before it reads them."""
+"""Refuse targets and options under which untrusted kernels could not be confined."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from opbench.running.options import CaseOptions
 
 
 def require_confinable(targets: Sequence[str | Path], options: CaseOptions, backend: str, huge: bool = False) -> None:
-    """Raise an error if kernels cannot be confined as `options.untrusted` asks; do nothing without it.
+    """Raise an error if `options.untrusted` is set and the kernels cannot be confined.
 
-    That is EnvironmentFault on a system without a cage, and UsageError for the cuda backend, for problems beyond the
-    memory, and for Python files of the user's folders unless `options.trust` allows them.
+    That is EnvironmentFault on a system without a cage, and UsageError for the cuda backend, for problems
+    beyond the memory, and for Python files of the user's folders unless `options.trust` allows them.
     """
     if not options.untrusted:
         if options.trust:

@@ -1,7 +1,7 @@
-"""The parent's handle to a process that runs cases, so that a crash, a hang or an illegal address costs one case.
+"""Worker processes that run cases, so that a crash, a hang or an illegal address costs only one case.
 
-The parent sends one request; the worker sends any number of notifications and then an answer. Output of kernels goes to
-the worker's log, whose last line is quoted when the worker dies.
+The parent sends one request; the worker sends any number of notifications and then an answer. Output of kernels
+goes to the worker's log, whose last line is quoted when the worker dies.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Listen = Callable[[Notification], None]
 
 
 class WorkerLost(OpbenchError):
-    """The worker died or was stopped at its time limit; the message says how."""
+    """A worker process died, or was stopped at its time limit; the message gives the cause."""
 
     kind = "worker-died"
 
 
 class WorkerHung(WorkerLost):
-    """The worker was stopped at its time limit."""
+    """A worker process was stopped at its time limit."""
 
     kind = "worker-hung"
 
 
 class Worker:
-    """One worker process, started when needed and restarted after a loss."""
+    """One worker process; it starts when needed, and again after a crash."""
 
     def __init__(self, opening: Open, log: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.opening, self.log = opening, log
@@ -120,7 +120,7 @@ class Worker:
         raise _revive(message)
 
     def _death(self) -> WorkerLost:
-        """Return the error that says how the process ended."""
+        """Return the error that describes how the process ended."""
         assert self._process is not None
         code = self._process.wait()
         self._process, self._pipe = None, None
@@ -129,7 +129,7 @@ class Worker:
         return WorkerLost(f"the process running it died ({cause})" + (f": {tail}" if tail else ""), value=cause)
 
     def end(self) -> None:
-        """End the process permanently, from any thread; a thread that waits for an answer gets WorkerLost."""
+        """End the process for good, from any thread; a thread that waits for an answer gets WorkerLost."""
         with self._life:
             self._ended = True
             if self._process is not None:
@@ -147,7 +147,7 @@ class Worker:
 
 
 def _tail(log: Path, size: int = 4096) -> str:
-    """Return the last line of a log, which may contain gigabytes of kernels' output."""
+    """Return the last line of a log without reading the whole log, which may contain gigabytes."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
