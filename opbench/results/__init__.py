@@ -1,1 +1,1 @@
-"""Runs on disk, and the functions that read and compare them."""
+"""The results files of runs: write, read and compare them."""

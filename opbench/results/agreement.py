@@ -1,4 +1,4 @@
-"""Compare the memory traffic that the cpu backend counts and predicts with what the counters of a GPU measured."""
+"""Compare the memory traffic that the cpu backend predicts with the counters that a GPU measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS = ("global", "shared", "caches")
 
 @dataclass(frozen=True)
 class Quantity:
-    """One quantity that both sides count: the name of the hardware counter, and the field of the traffic."""
+    """A quantity that both sides have: the name of the hardware counter, and the field of the traffic."""
 
     counter: str
     count: str
@@ -52,7 +52,7 @@ QUANTITIES = tuple(
 
 @dataclass(frozen=True)
 class CountComparison:
-    """One quantity of one case, counted and measured."""
+    """One quantity of one case, as predicted and as measured."""
 
     case: str
     quantity: str
@@ -78,17 +78,17 @@ class CountComparison:
 
     @property
     def verdict(self) -> str:
-        """Return one of `VERDICTS`."""
+        """Return how well the prediction agrees with the counter, as one of `VERDICTS`."""
         return VERDICTS[0 if self.error == 0 else 1 if self.error <= NEAR else 2 if self.error <= CLOSE else 3]
 
     @property
     def equal_as_counted(self) -> bool:
-        """Return whether the count needs no correction."""
+        """Return whether the plain count, without corrections of the model, equals the counter."""
         return self.counted == self.measured
 
     @property
     def bounded(self) -> bool:
-        """Return whether the counter is between the lower and the upper bound."""
+        """Return whether the counter is between the lower and the upper bound of the prediction."""
         return self.predicted <= self.measured <= (self.predicted if self.upper is None else self.upper)
 
 
@@ -115,13 +115,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class Agreement:
-    """All comparisons of two runs, and the cases without one with the reason."""
+    """The comparisons of two runs, and the cases that could not be compared, with the reason."""
 
     comparisons: tuple[CountComparison, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def summaries(self) -> list[Summary]:
-        """Return the summaries per group, for the cases that the model was tuned on and for the others."""
+        """Return a summary of each group: the cases that the model was tuned on, and the others."""
         summaries = []
         for group in GROUPS:
             for held_out, words in ((False, "model set"), (True, "test set")):
@@ -130,7 +130,7 @@ class Agreement:
         return summaries
 
     def to_json(self) -> dict[str, JSON]:
-        """Return everything as JSON."""
+        """Return the agreement as JSON data."""
         return {
             "summaries": [vars(summary) for summary in self.summaries()],
             "comparisons": [
@@ -142,18 +142,18 @@ class Agreement:
 
 
 def held_out(case: str) -> bool:
-    """Return whether a case belongs to the third on which the model is not tuned; its name alone decides."""
+    """Return whether a case belongs to the test set, on which the model is not tuned; its name decides."""
     return int(hashlib.sha256(case.encode()).hexdigest()[:8], 16) % 3 == 0
 
 
 def quantity_summaries(comparisons: Sequence[CountComparison]) -> list[Summary]:
-    """Return one summary per quantity, over all cases."""
+    """Return one summary of all cases for each quantity."""
     names = dict.fromkeys(c.quantity for c in comparisons)
     return [summarise(name, [c for c in comparisons if c.quantity == name]) for name in names]
 
 
 def summarise(name: str, comparisons: Sequence[CountComparison]) -> Summary:
-    """Return the number of comparisons with each outcome."""
+    """Count the comparisons by outcome."""
     cases: dict[str, bool] = {}
     for c in comparisons:
         cases[c.case] = cases.get(c.case, True) and c.verdict == "equal"
@@ -171,7 +171,7 @@ def summarise(name: str, comparisons: Sequence[CountComparison]) -> Summary:
 
 
 def compare_runs(cpu: Run, gpu: Run) -> Agreement:
-    """Pair the cases of a cpu run that has traffic with those of a GPU run that has counters.
+    """Compare the traffic of a cpu run with the counters of a GPU run, case by case.
 
     Raises UsageError if a run has none, or if the two runs share no case.
     """
@@ -225,7 +225,7 @@ def _reason_to_leave_out(traffic: Traffic | None, counters: Mapping[str, object]
 
 
 def _blocks(counters: Mapping[str, Any]) -> int | None:
-    """Return the blocks of all launches that the profiler saw; None if it does not report them."""
+    """Return the number of blocks in all launches that the profiler recorded; None if it does not report blocks."""
     total = 0
     for kernel in counters.get("kernels") or ():
         sizes = [int(size) for size in re.findall(r"\d+", str(kernel.get("grid", "")))]
@@ -239,14 +239,14 @@ def _blocks(counters: Mapping[str, Any]) -> int | None:
 
 
 def _code(resources: Mapping[str, LaunchResources]) -> Code:
-    """Return the machine code of a case's kernels, as far as the run has it."""
+    """Return the machine code of those kernels of a case for which the run has it."""
     return {kernel: taken.sass for kernel, taken in resources.items() if taken.sass}
 
 
 def compare_case(
     case: str, traffic: Traffic, counters: Mapping[str, object], code: Code | None = None
 ) -> list[CountComparison]:
-    """Compare every quantity that both sides know and that the case has.
+    """Compare all quantities of a case that both runs have.
 
     Two zeros are skipped, as they prove nothing.
     """
@@ -298,7 +298,7 @@ def compare_caches(case: str, levels_on_cpu: Levels | None, counters: Mapping[st
 
 
 def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
-    """Return what the machine code does with such accesses, and say which effects the prediction does not include."""
+    """Return possible reasons for a difference: how the machine code accesses memory, and effects without a model."""
     found = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
     return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in found)
 
@@ -306,7 +306,7 @@ def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
 def _unexplained(
     quantity: Quantity, predicted: int, measured: float, traffic: Traffic, counters: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return an explanation of wavefronts that the counter reports as conflicts although the addresses need fewer."""
+    """Return an explanation if the counter reports more bank conflicts than the addresses explain."""
     if quantity.space != "shared":
         return ()
     wavefronts = traffic.total("wavefronts", space="shared", kind=quantity.kind)
@@ -319,18 +319,18 @@ def _unexplained(
 
 
 def corrected(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
-    """Return the comparisons that the machine code changed, by case."""
+    """Return, by case, the comparisons in which the machine code corrected the count."""
     return sorted((c for c in comparisons if c.counted != c.predicted), key=lambda c: (c.case, c.quantity))
 
 
 def worst(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
-    """Return the comparisons whose prediction is not exact, the largest error first."""
+    """Return the comparisons with an error, the largest error first."""
     key: Callable[[CountComparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
     return sorted((c for c in comparisons if c.verdict != "equal"), key=key)
 
 
 def reasons(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
-    """Return each reason for a difference with the cases that have it."""
+    """Return each reason for a difference with the cases to which it applies."""
     cases_by_reason: dict[str, list[str]] = {}
     for c in comparisons:
         for words in c.reasons:

@@ -1,15 +1,16 @@
-"""A winners file ("book"): the fastest variant of each problem on each GPU, from runs; a JSON file to read and merge.
+"""Winners files (`opbench book`): the fastest variant of each problem on each GPU, as JSON that can be merged.
 
-An entry is one operator, problem, precision and GPU, with the fastest right case of opbench's variants and the fastest
-case of a library. Times are the kernels' own, in seconds: the times between events minus the clock's offset.
+An entry is one operator, problem, precision and GPU, with the fastest right case of opbench's variants and the
+fastest case of a library. Times are the kernels' own, in seconds: the times between events minus the clock's
+offset.
 
-If two sources have the same entry: of one case the newer measurement counts, by the start of its run, and at the same
-start the source named last. Of several cases the smallest median wins, from either source. Cases whose 95 % intervals
-overlap the winner's are its ties; they stay in the file with their times, because they may win with more data. Other
-cases are dropped, so one file made from all runs knows more than files merged one by one.
+If two sources have the same entry: of one case the newer measurement counts, by the start of its run, and at
+the same start the source named last. Of several cases the smallest median wins, from either source. Cases whose
+95 % intervals overlap the winner's are its ties; they stay in the file with their times, because they may win
+with more data. Other cases are dropped, so one file made from all runs knows more than files merged one by one.
 
-Times of different modes (cold, hot, graph) do not share a file. The file excludes kernels whose bits vary from run to
-run, kernels that only update an input, and cases that no longer exist.
+Times of different modes (cold, hot, graph) do not share a file. The file excludes kernels whose bits vary from
+run to run, kernels that only update an input, and cases that no longer exist.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MAKE = "make one of a run: opbench book RUN --out book.json"
 
 @dataclass(frozen=True)
 class BookTime:
-    """The measured time of one case, and the source text that was measured."""
+    """The measured time of one case, and the checksum of the source that was measured."""
 
     case: str
     median_s: float
@@ -55,7 +56,7 @@ class BookTime:
     driver: str = ""
 
     def overlaps(self, other: BookTime) -> bool:
-        """Return whether the two intervals overlap, so that either case may be faster."""
+        """Return whether two 95 % intervals overlap, so that either case may be the faster one."""
         return self.low_s <= other.high_s and other.low_s <= self.high_s
 
 
@@ -76,17 +77,17 @@ class BookEntry:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Return the key of the entry: operator, problem, precision and GPU."""
+        """Return the values that identify the entry: operator, problem, precision and GPU."""
         return self.operator, self.problem, self.precision, self.gpu
 
     @property
     def speedup(self) -> float | None:
-        """Return the library's time divided by the winner's; None without a library."""
+        """Return the library's time divided by the winner's; None without a library's time."""
         return self.library.median_s / self.winner.median_s if self.library else None
 
     @property
     def faster(self) -> bool | None:
-        """Return whether the winner's whole interval is below the library's; None if no library was measured."""
+        """Return whether the winner's interval is wholly below the library's; None without a library's time."""
         return None if self.library is None else self.winner.high_s < self.library.low_s
 
 
@@ -103,9 +104,10 @@ class Book:
     def find(
         self, operator: str, problem: object, *, gpu: str = "", precisions: Collection[str] = ("f32",)
     ) -> BookEntry | None:
-        """Return the fastest entry of a problem in the allowed precisions; None if there is none.
+        """Return the fastest entry of a problem in the allowed precisions; None without an entry.
 
-        `gpu` is the name of a GPU as in the file; without it the file must have only one GPU, or UsageError is raised.
+        `gpu` is the name of a GPU as in the file; without it the file must have only one GPU, or UsageError is
+        raised.
         """
         if not gpu and len(self.gpus) > 1:
             raise UsageError(
@@ -121,7 +123,7 @@ class Book:
 
     @property
     def gpus(self) -> dict[str, str]:
-        """Return the GPUs of the file with their compute capabilities."""
+        """Return the GPU models in the file with their compute capabilities."""
         return {entry.gpu: entry.compute_capability for entry in self.entries}
 
     @functools.cached_property
@@ -129,7 +131,7 @@ class Book:
         return {entry.key: entry for entry in self.entries}
 
     def edited(self, catalog: Catalog) -> list[str]:
-        """Return the winners whose files or headers have changed since the measurement or are gone."""
+        """Return the winners whose files or headers were changed or deleted since the measurement."""
         edits = []
         for entry in self.entries:
             match = CASE_NAME.match(entry.winner.case)
@@ -141,17 +143,17 @@ class Book:
         return edits
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
+        """Return the content of the file as JSON data."""
         return {"book": FORMAT, "mode": self.mode, "entries": [to_json(entry, sparse=True) for entry in self.entries]}
 
     def _text(self) -> str:
-        """Return the file's content, an entry a line."""
+        """Return the content of the file as text with one entry per line."""
         own = self.to_json()
         entries = ",\n".join(json.dumps(entry) for entry in own.pop("entries"))
         return f'{json.dumps(own)[:-1]}, "entries": [\n{entries}\n]}}\n'
 
     def save(self, path: Path) -> None:
-        """Write the file completely or not at all; raises UsageError if another kind of file has that name."""
+        """Write the file atomically; raise UsageError if a file of another kind has that name."""
         if path.exists():
             try:
                 read_book(path)
@@ -167,12 +169,12 @@ class Book:
 
 
 def read_book(path: Path) -> Book:
-    """Return the content of a winners file; raises UsageError, with the location, for a corrupt or foreign file."""
+    """Read a winners file; raise UsageError, with the location, for a corrupt file or a file of another kind."""
     return read_record(Book, path, FORMAT, MAKE, key="book", decode=_checked_book)
 
 
 def _checked_book(value: Mapping[str, Any]) -> Book:
-    """Return the winners of a file's content; raises ValueError for entries with impossible values."""
+    """Return the winners in a file's content; raise ValueError for impossible values."""
     book = from_json(Book, value)
     for entry in book.entries:
         _require_sense(entry)
@@ -182,7 +184,7 @@ def _checked_book(value: Mapping[str, Any]) -> Book:
 
 
 def _require_sense(entry: BookEntry) -> None:
-    """Raise ValueError for an entry with impossible values."""
+    """Raise ValueError for an entry with impossible values, such as a negative time."""
     where = f"{entry.operator}{entry.problem} on {entry.gpu}"
     if entry.precision not in CLASSES:
         raise NotAllowed(unknown("precision", entry.precision, CLASSES, where=where))
@@ -207,11 +209,10 @@ def _times(entry: BookEntry) -> Iterator[BookTime]:
 
 
 def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Callable[[Path], Run] = read_run) -> Book:
-    """Return one winners file from some runs and winners files; the module's docstring has the rule for duplicates.
+    """Merge runs and winners files into one winners file, by the rules in this module's docstring.
 
-    `read` reads a run.
-
-    Raises UsageError for another kind of file, for a run without times of a GPU, and for times of different modes.
+    `read` reads a run. Raises UsageError for another kind of file, for a run without times of a GPU, and for
+    times of different modes.
     """
     catalog = catalog or Catalog()
     notes: list[str] = []
@@ -287,7 +288,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
 
 
 def _unfit(result: Result, catalog: Catalog) -> str:
-    """Return why a right, measured case is excluded; empty if it is not."""
+    """Return the reason why a right, measured case is excluded; empty if it is included."""
     known = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
     variant = next((v for v in known if v.name == result.variant), None)
     if variant is None or not any(print_config(c) == print_config(result.config) for c in variant.configs):
@@ -318,7 +319,7 @@ def _time(result: Result, run: Run, path: Path) -> BookTime:
 
 
 def _entry(key: tuple[str, str, str, str], capability: str, times: Iterable[tuple[BookTime, bool]]) -> BookEntry | None:
-    """Return the entry for some times of one key; None if only libraries have times."""
+    """Return the entry for the times of one key; None if only libraries have times."""
     listed = sorted(times, key=lambda pair: (pair[0].median_s, pair[0].case))
     own = [time for time, library in listed if not library]
     if not own:

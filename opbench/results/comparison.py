@@ -1,11 +1,11 @@
-"""Compare two runs: which cases broke, which became slower, and which differences remain undecided.
+"""Compare two runs: which cases broke, which became slower, and which differences stay undecided.
 
-A verdict is a statement on the 95 % interval of the ratio of the two medians (`stats.median_ratio`): FASTER or SLOWER
-if all of it is beyond the threshold, SAME if all of it is within (equivalence by inclusion: Schuirmann, Journal of
-Pharmacokinetics and Biopharmaceutics 15, 1987), else UNDECIDED. Time and cycles are both judged, as in
-nvbench-compare-robust, so that a changed clock is no regression. If no run has times, the traffic that the cpu backend
-counted is compared. A variant that only BASE has and one that only NEW has are compared with each other if they are the
-only such variants of a problem.
+A verdict is a statement on the 95 % interval of the ratio of the two medians (`stats.median_ratio`): FASTER or
+SLOWER if all of it is beyond the threshold, SAME if all of it is within (equivalence by inclusion: Schuirmann,
+Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), else UNDECIDED. Time and cycles are both judged, as
+in nvbench-compare-robust, so that a changed clock is no regression. If no run has times, the traffic that the
+cpu backend counted is compared. A variant that only BASE has and one that only NEW has are compared with each
+other if they are the only such variants of a problem.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BROKEN_STATUSES = ("wrong", "failed", "invalid")
 
 
 class NotComparable(UsageError):
-    """Two runs were measured in unlike environments."""
+    """Two runs cannot be compared, because their environments differ."""
 
     def __init__(self, base: Path, new: Path, differences: Sequence[Difference]) -> None:
         listed = "\n".join(f"  {difference}" for difference in differences)
@@ -61,7 +61,7 @@ class NotComparable(UsageError):
 
 
 class Change(enum.StrEnum):
-    """The change of a case, the worst first."""
+    """How a case changed from one run to the other, the worst change first."""
 
     BROKEN = "BROKEN"
     SLOWER = "SLOWER"
@@ -81,7 +81,7 @@ CHANGES = tuple(Change)
 
 @dataclass(frozen=True)
 class CaseComparison:
-    """One case that both runs have."""
+    """The comparison of one case that both runs have."""
 
     case: str
     change: Change
@@ -132,16 +132,17 @@ class RunComparison:
         return codes.get(self.cases[0].change, EXIT_OK)
 
     def to_json(self) -> dict[str, JSON]:
-        """Return everything as JSON."""
+        """Return the comparison as JSON data."""
         return {**asdict(self), "confidence": CONFIDENCE, "method": stats.RATIO_METHOD, "exit_code": self.exit_code}
 
 
 def compare_runs(
     base: Run, new: Run, threshold: float | None = None, force: bool = False, cases: Sequence[str] = ()
 ) -> RunComparison:
-    """Pair the cases of two runs, those that `cases` matches or all.
+    """Compare the cases of two runs: those that match the patterns in `cases`, or all.
 
-    Raises UsageError for runs of different environments unless `force` is set, and for a pattern without a case.
+    Raises UsageError for runs of different environments unless `force` is set, and for a pattern without a
+    case.
     """
     if base.of_network != new.of_network:
         network, other = (base, new) if base.of_network else (new, base)
@@ -185,7 +186,7 @@ def _named(run: Run, cases: Sequence[str]) -> list[Result]:
 
 
 def _counterparts(base: Run, new: Run, before: Mapping[str, Result], after: Mapping[str, Result]) -> dict[str, str]:
-    """Return the case of NEW by the case of BASE, in their best configs, of variants that only one of the runs has.
+    """Return pairs of a variant that only BASE has and one that only NEW has, in their best configs.
 
     Each run must have exactly one such variant of the problem.
     """
@@ -225,9 +226,7 @@ def _status(result: Result) -> str:
 
 
 def machine_code(base: Result, new: Result) -> str:
-    """Return "identical" if the instructions, resources and launches are equal, "changed", or "unknown" without the
-    data.
-    """
+    """Return "identical" if instructions, resources and launches are equal, else "changed" or "unknown"."""
     if not base.machine_code_sha256 or not new.machine_code_sha256:
         return "unknown"
     launches = [_shapes(result) for result in (base, new)]
@@ -236,7 +235,7 @@ def machine_code(base: Result, new: Result) -> str:
 
 
 def _shapes(result: Result) -> list[Launched]:
-    """Return the launches of a result without their arguments, which older runs do not have."""
+    """Return the launches of a result without their arguments, which older results lack."""
     return [replace(step, args=None) for step in result.verdict.launches] if result.verdict else []
 
 
@@ -248,7 +247,7 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool, ru
 
 
 def _compare_traffic(base: Result, new: Result, runs: tuple[Run, Run], untimed: CaseComparison) -> CaseComparison:
-    """Judge two right cases without times by what the CPU backend counted of both."""
+    """Compare two right cases that have no times by the traffic that the cpu backend counted."""
     before, after = summary_of(base, runs[0].traffic), summary_of(new, runs[1].traffic)
     ratio = after.ratio_to(before) if before and after else None
     if before is None or after is None or ratio is None:
@@ -304,7 +303,7 @@ def _compare_times(base: Result, new: Result, thresholds: _Thresholds, alike: bo
 
 
 def _other_variant(base: Result, new: Result) -> str:
-    """Return the two variants where they differ: of a network's node, or of counterparts in single runs."""
+    """Return the names of the two variants if they differ, as they can for a network's node."""
     one, other = (result.variant + print_config(result.config) for result in (base, new))
     return f"{one} → {other}: " if one != other else ""
 
@@ -318,7 +317,7 @@ def _warnings(base: Result, new: Result) -> tuple[str, ...]:
 
 
 def judge(ratio: stats.Ratio, threshold: float) -> Change:
-    """Return the verdict that the whole interval of a ratio allows."""
+    """Return the verdict for the interval of a ratio: faster, slower, the same or undecided."""
     if ratio.coverage < CONFIDENCE:
         return Change.UNDECIDED
     if ratio.low > 1 + threshold:
@@ -330,7 +329,7 @@ def judge(ratio: stats.Ratio, threshold: float) -> Change:
 
 
 def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samples: int) -> tuple[Change, str]:
-    """Return a verdict on time that cycles do not contradict, and the reason for it."""
+    """Return the verdict on a time, and the reason; the verdict is undecided if cycles contradict it."""
     change = judge(time, threshold)
     interval = f"{percent_change(time.low)} to {percent_change(time.high)}"
     if time.coverage < CONFIDENCE:
@@ -347,7 +346,7 @@ def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samp
 
 
 def percent_change(ratio: float) -> str:
-    """Return a ratio as a change, such as "+1.3 %"."""
+    """Format a ratio as a change in percent, such as "+1.3 %"."""
     text = f"{100 * (ratio - 1):+.1f} %"
     return text.replace("-", "−").replace("−0.0 %", "±0.0 %").replace("+0.0 %", "±0.0 %")
 
@@ -357,7 +356,7 @@ def percent_change(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class _Thresholds:
-    """The thresholds below which a difference does not matter or may be noise."""
+    """The thresholds below which a difference is irrelevant or may be noise."""
 
     chosen: float | None
     floor: float
@@ -368,21 +367,21 @@ class _Thresholds:
 
 
 def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
-    """Return the least threshold for all cases: the smallest difference that these two runs can show."""
+    """Return the lowest threshold for all cases: the smallest difference that can be seen between two runs."""
     targets = [run.header.timing.target or 0.0 for run in (base, new)]
     other_gpu = any(difference.key == "uuid" for difference in found)
     return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGETS * max(targets), noise or 0.0)
 
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
-    """Return the difference that most pairs of identical machine code stay below: the noise of the measurement."""
+    """Return the noise of the measurement: most pairs of identical machine code differ by less."""
     controls = [(one.samples_s, other.samples_s) for one, other in pairs if machine_code(one, other) == "identical"]
     off = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
     return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
 
 
 def tick(run: Run) -> float:
-    """Return the smallest step between two samples of any case, in seconds; 0 if there is none."""
+    """Return the smallest step between two samples of any case, in seconds; 0 without samples."""
     steps = []
     for result in run.results:
         ordered = sorted(set(result.samples_s))

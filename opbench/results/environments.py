@@ -1,4 +1,4 @@
-"""What two runs must share for comparable times: the machine, its settings and the timing."""
+"""Compare the machines, settings and timing options of two runs: their times are comparable if these match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RENAMED = {"soak_s": "load_s"}
 
 @dataclass(frozen=True)
 class Difference:
-    """One entry of the environment or the settings in which two runs differ."""
+    """One property of machine or settings in which two runs differ."""
 
     key: str
     base: object
@@ -33,9 +33,10 @@ class Difference:
 
 
 def differences(base: Run, new: Run) -> list[Difference]:
-    """Return the differences of two runs' environments and settings, those that matter first.
+    """Return the differences of two runs' environments and settings, the important ones first.
 
-    An entry that only one run knows is no difference. Runs without times are comparable if their backend is the same.
+    An entry that only one run knows is no difference. Runs without times are comparable if their backend is the
+    same.
     """
     timed = all(any(result.measurement for result in run.results) for run in (base, new))
     environments = [_settings(run) for run in (base, new)]
@@ -68,7 +69,7 @@ def _shown(value: object) -> str:
 
 
 def alike(run: Run) -> str:
-    """Return as text what determines a run's times except its kernels: runs with equal text are comparable."""
+    """Return all conditions that affect a run's times, except the kernels, as text that can be compared."""
     environment = run.header.environment.to_json()
     known = {key: environment[key] for key in MACHINE if key in environment}
     known["timing.mode"] = run.header.timing.mode

@@ -1,4 +1,4 @@
-"""The result of knock-out experiments on one case: the time that each class of work exposes."""
+"""Results of knock-out experiments: the time that a kernel saves without one class of instructions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOSS = 0.1
 
 @dataclass(frozen=True)
 class MachineCodeChange:
-    """Instructions of one group in the machine code before and after a knock-out."""
+    """The number of machine instructions of one group before and after a knock-out."""
 
     group: str
     before: int
@@ -30,18 +30,18 @@ class MachineCodeChange:
 
     @property
     def removed(self) -> bool:
-        """Return whether the assembler removed instructions that the knock-out left."""
+        """Return whether the assembler removed more instructions than the knock-out itself."""
         return not self.intended and self.after < (1 - LOSS) * min(self.before, self.ptx)
 
     @property
     def rolled(self) -> bool:
-        """Return whether there are fewer instructions only because the assembler copied a loop's body less often."""
+        """Return whether instructions are fewer only because the assembler unrolled a loop less."""
         return not self.intended and not self.removed and self.after < (1 - LOSS) * self.before
 
 
 @dataclass(frozen=True)
 class KeptLine:
-    """Instructions of a class on one source line that stay in the kernel, and why."""
+    """Instructions of a class that a knock-out cannot remove from one source line, and the reason."""
 
     line: str
     instructions: int
@@ -51,7 +51,7 @@ class KeptLine:
 
 @dataclass(frozen=True)
 class ClassCost:
-    """One class of work: its instructions, and the time that it exposes."""
+    """One class of instructions in a kernel, and the time that the kernel saves without it."""
 
     name: str
     """One of `opbench.gpu.compile.knockout.CLASSES`."""
@@ -78,28 +78,28 @@ class ClassCost:
 
     @property
     def upper_bound(self) -> tuple[str, ...]:
-        """Return the groups that the assembler removed as well: the exposed time includes theirs."""
+        """Return the other groups that the assembler removed as well, so that the saved time includes theirs."""
         return tuple(change.group for change in self.changes if change.removed)
 
     @property
     def spills(self) -> bool:
-        """Return whether registers are spilled that the kernel keeps, which costs time."""
+        """Return whether the knock-out spills registers that the kernel does not, which costs time."""
         return any(change.group == "spills" and change.after > change.before for change in self.changes)
 
     @property
     def lower_bound(self) -> bool:
-        """Return whether what stays in the kernel takes longer than before, so that more is exposed."""
+        """Return whether the remaining code became slower, so that the class costs more than the saved time."""
         return not self.upper_bound and (self.rolled or self.spills)
 
     @property
     def rolled(self) -> bool:
-        """Return whether loops were unrolled less, which costs time."""
+        """Return whether the assembler unrolled loops less, which costs time."""
         return any(change.rolled for change in self.changes)
 
 
 @dataclass(frozen=True)
 class PairCost:
-    """Two classes removed together."""
+    """The time that a kernel saves without two classes of instructions."""
 
     names: tuple[str, str]
     exposed_s: float
@@ -133,7 +133,7 @@ class Experiment:
     """The part of each time that the clock adds."""
 
     def to_json(self) -> dict[str, JSON]:
-        """Return JSON values; times in seconds."""
+        """Return the experiment as JSON data; times are in seconds."""
         found = asdict(self)
         for cost, value in zip(self.classes, found["classes"], strict=True):
             value["upper_bound"], value["lower_bound"] = list(cost.upper_bound), cost.lower_bound
@@ -144,13 +144,13 @@ ORIGINAL = "original"
 
 
 def with_times(cost: ClassCost, original: Measurement, without: Measurement) -> ClassCost:
-    """Return a class with the time that it exposes."""
+    """Return a class with the time that the kernel saves without it."""
     exposed, low, high = _sum([(1, original.samples_s), (-1, without.samples_s)])
     return replace(cost, without_s=without.median_s, exposed_s=exposed, low_s=low, high_s=high)
 
 
 def pair_cost(names: tuple[str, str], times: Mapping[str, Sequence[float]]) -> PairCost:
-    """Return two classes removed together, from the samples by name; the pair's are named "one+two"."""
+    """Return the time saved without two classes, from samples by name; the name of the pair is "one+two"."""
     one, two = names
     both = times[f"{one}+{two}"]
     exposed, _, _ = _sum([(1, times[ORIGINAL]), (-1, both)])
@@ -158,13 +158,13 @@ def pair_cost(names: tuple[str, str], times: Mapping[str, Sequence[float]]) -> P
 
 
 def _sum(terms: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, float]:
-    """Return a sum of medians and its interval, to a tenth of a nanosecond, as samples are."""
+    """Return a sum of medians and its interval, rounded to a tenth of a nanosecond."""
     total, interval = stats.median_sum(terms)
     return round(total, 10), round(interval.low, 10), round(interval.high, 10)
 
 
 def read_experiments(path: Path) -> list[Experiment]:
-    """Return the experiments in a file of JSON lines, such as the output of `--json`.
+    """Read the experiments in a file of JSON lines, such as the output of `--json`.
 
     Raises UsageError for a file without an experiment.
     """

@@ -1,4 +1,4 @@
-"""The faults of a result as findings: those of its checks, else one made from its reason."""
+"""The faults of a result as findings: those of its checks, or one made from the result's reason."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ BAD = ("wrong", "failed", "invalid")
 
 
 def faults_of(result: Result, file: str) -> list[Finding]:
-    """Return the faults of a case; the fault that `reason` states comes first.
+    """Return the faults of a case as findings, the most important first.
 
-    `file` is the variant's file; a fault without a location gets it.
+    A fault without a location gets `file`, the variant's file.
     """
     if result.status not in BAD:
         return []

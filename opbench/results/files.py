@@ -101,7 +101,7 @@ class RunWriter:
             raise _cannot_write(self.path, error, begun=False) from None
 
     def _drop_torn_line(self) -> None:
-        """Remove an incomplete last line, which a killed process left."""
+        """Remove an incomplete last line that a killed process left."""
         if not self.path.is_file():
             return
         with self.path.open("r+b") as file:
@@ -109,7 +109,7 @@ class RunWriter:
             file.truncate(content.rfind(b"\n") + 1)
 
     def write(self, kind: str, payload: Mapping[str, object]) -> bytes:
-        """Append one line, force it to disk and return it; on failure the incomplete line is removed again."""
+        """Append one line, force it to disk and return it; remove an incomplete line if writing fails."""
         line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         position = os.fstat(self._file.fileno()).st_size
         try:
@@ -144,17 +144,17 @@ def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
 
 
 def run_file(folder: Path) -> Path:
-    """Return the results file of a run's folder: the packed one if only that exists."""
+    """Return the results file in a run's folder; the compressed file if only that exists."""
     return stored(folder / FILE)
 
 
 def run_files(place: Path) -> list[Path]:
-    """Return the results files in a folder and below it."""
+    """Return all results files in a folder and its subfolders."""
     return sorted({run_file(path.parent) for path in place.rglob(f"{FILE}*") if plain_name(path) == FILE})
 
 
 def content(path: Path) -> bytes:
-    """Return the uncompressed content of a results file; raises UsageError if it cannot be read."""
+    """Return the uncompressed content of a results file; raise UsageError if it cannot be read."""
     try:
         return unpacked(path)
     except OSError as error:
@@ -167,7 +167,7 @@ def content(path: Path) -> bytes:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line numbers and values of a results file, without an incomplete last line.
+    """Yield the number and the value of each line of a results file; skip an incomplete last line.
 
     Raises UsageError, naming the line, for a complete line that is no JSON object.
     """
@@ -189,7 +189,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class _End:
-    """The last line that one process wrote to a run."""
+    """The end line that a process writes to the file of a run."""
 
     finished: str = ""
     wall_s: float | msgspec.UnsetType | None = msgspec.UNSET
@@ -200,7 +200,7 @@ class _End:
 
 
 def _spent_s(end: _End, began: str) -> float | None:
-    """Return the seconds of an end line; None if it has none."""
+    """Return the wall time of an end line in seconds; None if the line has none."""
     if end.wall_s is not msgspec.UNSET:
         return end.wall_s
     try:
@@ -210,7 +210,7 @@ def _spent_s(end: _End, began: str) -> float | None:
 
 
 class RunReader:
-    """A run, read line by line; later lines of a case replace earlier ones."""
+    """Read a run line by line; a later line about a case replaces an earlier one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -220,7 +220,7 @@ class RunReader:
         self._spent: list[float | None] = []
 
     def read(self) -> None:
-        """Read every line of the file; raises UsageError, naming the line, for a corrupt file."""
+        """Read every line of the file; raise UsageError, naming the line, for a corrupt file."""
         for number, value in read_lines(self.path):
             self.take(value, number)
         if not content(self.path).endswith(b"\n"):
@@ -228,7 +228,7 @@ class RunReader:
             self._run.warnings.append(warning)
 
     def take(self, value: dict[str, Any], number: int = 0) -> None:
-        """Add one line; `number` is its line number for error messages."""
+        """Add one line to the run; errors name the line `number`."""
         kind = value.pop("type")
         if kind == "run" and value.get("format") != FORMAT:
             remedy = "read it with the opbench that wrote it"
@@ -265,12 +265,12 @@ class RunReader:
             self._spent.append(_spent_s(from_json(_End, value), "" if self._spent else run.header.started))
 
     def _warn(self, ceilings: Peaks | None, device: str = "") -> None:
-        """Store the result of the check of peaks at the start of the run."""
+        """Store whether the peaks passed the check at the start of the run."""
         if ceilings and ceilings.canary and ceilings.canary.text:
             self._run.warnings.append(device + ceilings.canary.text)
 
     def run(self) -> Run:
-        """Return the run read so far; raises UsageError without a header."""
+        """Return the run from the lines so far; raise UsageError without a header."""
         if not self._begun:
             raise UsageError(
                 f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)",
@@ -283,7 +283,7 @@ class RunReader:
 
 
 def read_run(folder: Path) -> Run:
-    """Return a run from its folder or its results file; raises UsageError if it cannot be read."""
+    """Read a run from its folder or its results file; raise UsageError if that fails."""
     reader = RunReader(folder if folder.is_file() else run_file(folder))
     reader.read()
     return reader.run()

@@ -1,4 +1,4 @@
-"""The first line of a run's file: the target, the timing options and the environment."""
+"""The first line of a run's file: the cases, the timing options and the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LeftOut = Mapping[str, Mapping[str, Sequence[str]]]
 
 @dataclass(frozen=True)
 class Revision:
-    """The commit of the user's own project."""
+    """The git commit of the user's own project."""
 
     commit: str
     changed: bool | None = None
@@ -27,15 +27,15 @@ class Revision:
 
 
 def short_revision(revision: Revision | None) -> str:
-    """Return such as "1a2b3c4", or "1a2b3c4 + changes" if tracked files differed; "" for None."""
+    """Return a short commit such as "1a2b3c4", or "1a2b3c4 + changes" if files differed; "" for None."""
     return str(revision) if revision else ""
 
 
 @dataclass(frozen=True)
 class RecordedTiming:
-    """The timing of a run: `TimingOptions` and the number of processes.
+    """The timing options of a run, and the number of processes.
 
-    None if an older run does not have the value.
+    A value is None if an older run does not have it.
     """
 
     mode: str | None = None
@@ -54,7 +54,7 @@ class RecordedTiming:
 
 @dataclass(frozen=True)
 class RunHeader:
-    """The header of a run; a field has its default if an older run does not have it."""
+    """The header of a run; a field that an older run lacks has its default."""
 
     format: int = 1
     opbench: str = ""
@@ -82,7 +82,7 @@ class RunHeader:
     """The options of that network's run; in no file."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line's content."""
+        """Return the header as JSON data."""
         written: dict[str, Any] = to_json(self)
         del written["network"], written["settings"]
         return {
@@ -94,7 +94,7 @@ class RunHeader:
 
 @dataclass(frozen=True)
 class RunDevice:
-    """One device of a run on several."""
+    """One device of a run that uses several."""
 
     environment: Environment
     index: int
@@ -107,13 +107,13 @@ class RunDevice:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RunDevice:
-        """Return the device of a line; raises ValueError."""
+        """Read a device from the data of a line; raise ValueError for invalid data."""
         limits = Peaks.from_json(value["ceilings"]) if value.get("ceilings") else None
         device = from_json(cls, {**value, "environment": value, "ceilings": None})
         return replace(device, ceilings=limits)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the line, with the environment's keys among the device's own."""
+        """Return the device as JSON data; the keys of its environment are on the same level as its own."""
         own = {"index": self.index, "name": self.name, "uuid": self.uuid}
         host = {"host": self.host} if self.host else {}
         limits = self.ceilings.to_json() if self.ceilings else None

@@ -1,4 +1,4 @@
-"""Compare the user's own variants in a run with each other, on each problem."""
+"""Compare the user's own variants in a run with each other, problem by problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opbench.timing import stats
 
 @dataclass(frozen=True)
 class VariantComparison:
-    """Two variants of one problem in their best configs."""
+    """The comparison of two variants on one problem, each in its best config."""
 
     operator: str
     problem: str
@@ -31,14 +31,14 @@ class VariantComparison:
 
     @property
     def traffic_ratio(self) -> float | None:
-        """Return the traffic of `new` divided by that of `base`; None if not counted."""
+        """Return the traffic of `new` divided by that of `base`; None if traffic was not counted."""
         if self.base_traffic is None or self.new_traffic is None:
             return None
         return self.new_traffic.ratio_to(self.base_traffic)
 
 
 def compare_own_variants(run: Run) -> list[VariantComparison]:
-    """Compare the user's variants of each problem with the first of them that is right."""
+    """Compare the user's variants of each problem with the first right one."""
     own = set(run.header.own)
     problems: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in run.results:
@@ -53,7 +53,7 @@ def compare_own_variants(run: Run) -> list[VariantComparison]:
 
 
 def best_config(results: Sequence[Result], traffic: Mapping[str, Traffic]) -> Result:
-    """Return the fastest config of a variant; without times the one with the least traffic."""
+    """Return the fastest config of a variant; without times, the config with the least traffic."""
     timed = [result for result in results if result.samples_s]
     if timed:
         return min(timed, key=lambda result: stats.median(result.samples_s))
@@ -64,7 +64,7 @@ def best_config(results: Sequence[Result], traffic: Mapping[str, Traffic]) -> Re
 
 
 def summary_of(result: Result, traffic: Mapping[str, Traffic]) -> TrafficSummary | None:
-    """Return the counted traffic of a case; None if there is none."""
+    """Return a summary of the traffic of a case; None if traffic was not counted."""
     counted = traffic.get(result.case)
     return summarise(counted) if counted is not None else None
 
@@ -75,7 +75,7 @@ def compare_results(
     base_traffic: Mapping[str, Traffic],
     new_traffic: Mapping[str, Traffic],
 ) -> VariantComparison:
-    """Compare two results of one problem by time and by traffic, as far as both are known."""
+    """Compare two results of one problem by time and by traffic, if both have them."""
     timed = bool(base.samples_s and new.samples_s) and min(*base.samples_s, *new.samples_s) > 0
     return VariantComparison(
         operator=new.operator,

@@ -1,4 +1,4 @@
-"""The result of one case: its verdict, its measurement and its use of GPU resources."""
+"""The result of one case: its verdict, its measurement and the GPU resources that it uses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Launched:
-    """One step of a case: a kernel that was launched, or a buffer or constant that was filled."""
+    """One launch of a case as recorded: a kernel, or a buffer or constant that was filled."""
 
     kernel: str = ""
     grid: Dim3 | None = None
@@ -45,7 +45,7 @@ class Launched:
 
     @classmethod
     def of(cls, step: KernelLaunch) -> Launched:
-        """Return the parts of a launch that its result stores."""
+        """Return the parts of a launch that the results file stores."""
         return (
             cls(zero=step.zero or step.constant)
             if not step.kernel
@@ -89,7 +89,7 @@ class Verdict:
     """
 
     def to_json(self) -> dict[str, JSON]:
-        """Return the verdict for the results file."""
+        """Return the verdict as JSON data."""
         record = {
             **to_json(self),
             "findings": [to_json(finding, sparse=True) for finding in self.findings],
@@ -104,7 +104,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one case; invalid combinations cannot be constructed (a wrong kernel has no speed)."""
+    """The result of one case; the constructor rejects contradictions, such as a wrong kernel with a time."""
 
     case: str
     operator: str
@@ -208,7 +208,7 @@ class Result:
 
     @property
     def fault(self) -> str:
-        """Return a text that is equal for cases with the same fault: a finding's kind and place, else the reason."""
+        """Return text that is equal for cases with the same fault: kind and location of a finding, or the reason."""
         if self.verdict and self.verdict.findings:
             first = self.verdict.findings[0]
             return " ".join(
@@ -218,21 +218,21 @@ class Result:
 
     @property
     def samples_s(self) -> tuple[float, ...]:
-        """Return all samples that count, in the order taken, in seconds; empty for a case without a measurement."""
+        """Return all samples in seconds, in the order of measurement; empty for a case without a measurement."""
         return self.measurement.samples_s if self.measurement else ()
 
     @property
     def clocks_hz(self) -> list[float]:
-        """Return the multiprocessors' clock at each sample; empty if not known."""
+        """Return the clock rate of the multiprocessors at each sample; empty if unknown."""
         return self.measurement.sample_clocks_hz if self.measurement else []
 
     @property
     def cycles(self) -> list[float]:
-        """Return all samples in cycles of the multiprocessors' clock; empty if it is not known."""
+        """Return all samples in cycles of the multiprocessors' clock; empty if the clock is unknown."""
         return self.measurement.cycles if self.measurement else []
 
     def to_json(self) -> dict[str, JSON]:
-        """Return the result for the results file."""
+        """Return the result as JSON data."""
         return {
             **to_json(replace(self, verdict=None, resources={})),
             "verdict": self.verdict.to_json() if self.verdict else None,
@@ -241,27 +241,29 @@ class Result:
 
 
 class Place(TypedDict, total=False):
-    """The fields of a result with the location of its reason."""
+    """The location of a result's reason, as fields of the result."""
 
     file: str
     line: int
 
 
 def place_of(reason: Reason | str) -> Place:
-    """Return the location of a reason; empty fields if it has none."""
+    """Return the location in a reason; empty fields if it has none."""
     if isinstance(reason, str) or reason.location is None:
         return {}
     return {"file": str(reason.location.file), "line": reason.location.line}
 
 
 def refuting_results(results: Sequence[Result], statuses: Collection[str] = ("wrong",)) -> list[Result]:
-    """Return the results with one of these statuses if they are more than half of all, else none."""
+    """Return the results with one of these statuses if they are more than half of all; else none."""
     refuting = [result for result in results if result.status in statuses]
     return refuting if 2 * len(refuting) > len(results) else []
 
 
 def exit_code(results: Iterable[Result]) -> int:
-    """Return 0 if every case is right or unsupported, 3 if all are unsupported because the machine lacks something,
+    """Return the exit code of a command for these results.
+
+    It is 0 if every case is right or unsupported, 3 if all are unsupported because the machine lacks something,
     else 1.
     """
     seen = {result.status for result in results}

@@ -1,4 +1,4 @@
-"""A run as rows, one per case, with rates, shares of peak, speedups and ranks; also as a pandas frame."""
+"""A run as a table with one row per case: rates, shares of peak, speedups and ranks; also as a pandas frame."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Times:
-    """The measured time of a case, in seconds, and its rates."""
+    """The measured time of a case, with its interval and rates."""
 
     time_s: float
     """Median time between the events around the launch."""
@@ -52,7 +52,7 @@ class Times:
 
 @dataclass(frozen=True)
 class PeakShare:
-    """What the measured peaks of a GPU allow a problem."""
+    """The share of the GPU's measured peak that a case reaches, and what bounds it."""
 
     bound: str
     """What limits the lower bound: "memory", "compute", or in a prediction "launch"."""
@@ -64,7 +64,7 @@ class PeakShare:
 
 @dataclass(frozen=True)
 class Speedups:
-    """Times of other cases of the problem divided by this one; None without such a case."""
+    """Speedups of a case over the previous variant, the library and the first variant; None without that case."""
 
     over_previous: float | None = None
     """Over the variant that it builds on."""
@@ -77,7 +77,7 @@ class Speedups:
 
 @dataclass(frozen=True)
 class CompiledResources:
-    """The maximum of each resource over a case's kernels, and the least occupancy with its limiter."""
+    """The resources of a compiled case: each one's maximum over the kernels, and the lowest occupancy."""
 
     registers: int
     shared_bytes: int
@@ -92,7 +92,7 @@ class CompiledResources:
 
 @dataclass(frozen=True)
 class PredictedTraffic:
-    """The traffic of a case on a named GPU, and its lower bound from that: no time was measured."""
+    """The traffic that is predicted on a GPU model, and the lower bound of the time that follows."""
 
     l2_bytes: int
     """Traffic between the L1 caches and L2."""
@@ -108,7 +108,7 @@ class PredictedTraffic:
 
 @dataclass(frozen=True)
 class PredictedBest:
-    """The lower bound of a problem on a named GPU, for cases that ran without a GPU; no time was measured."""
+    """The lower bound of a problem on a GPU model, for cases that ran without a GPU."""
 
     best_s: float
     """The largest of the times that a launch, the compulsory bytes and the FLOPs take at peak."""
@@ -122,7 +122,7 @@ class PredictedBest:
 
 @dataclass(frozen=True)
 class Row:
-    """One case; a part is None if it was not measured, counted or computed."""
+    """One case of a run; a part is None if it was not measured, counted or computed."""
 
     operator: str
     variant: str
@@ -160,12 +160,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Return variant and config as printed."""
+        """Return the name of the variant with its config."""
         return self.variant + self.config
 
     @property
     def ranked(self) -> bool:
-        """Return whether it is right and has a time."""
+        """Return whether the case is right and has a time."""
         return self.status == "right" and self.times is not None
 
     @property
@@ -180,19 +180,19 @@ class Row:
 
     @property
     def above_peak(self) -> str | None:
-        """Return why the share of peak exceeds 100 %; None if it does not."""
+        """Return why the share of peak exceeds 100 %; None if it does not exceed that."""
         return self.peak.above_peak if self.peak else None
 
     @property
     def bound(self) -> str | None:
-        """Return what limits the lower bound; None without peaks."""
+        """Return the resource that limits the lower bound; None without peaks."""
         return self.peak.bound if self.peak else None
 
 
 def rows(run: RunData, gpu: str = "h200") -> list[Row]:
     """Return one row per result, in the run's order.
 
-    `gpu` names the model whose peaks predict for a run without a GPU.
+    For a run without a GPU, times are predicted from the peaks of the GPU model `gpu`.
     """
     limits: dict[str, Peaks | None] = {}  # of each device, read once
     for result in run.results:
@@ -324,7 +324,7 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
 
 
 def _value(row: Row, path: str) -> object:
-    """Return the value at a path; None if a part on the way is missing."""
+    """Return the value at a path of attributes; None if an attribute on the path is None."""
     value: object = row
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
@@ -425,7 +425,7 @@ def _resources(kernels: Sequence[LaunchResources]) -> CompiledResources | None:
 def _predicted_traffic(
     row: Row, traffic: Traffic, resources: Mapping[str, LaunchResources], ceilings: Peaks | None
 ) -> PredictedTraffic | None:
-    """Return the predicted bytes at L2 and DRAM, and the lower bound from them and the arithmetic."""
+    """Return the predicted bytes at L2 and DRAM, and the lower bound from these bytes and the arithmetic."""
     traffic_by_level = levels(traffic, resources)
     if traffic_by_level is None or ceilings is None:
         return None
@@ -439,7 +439,7 @@ def _fastest(group: Iterable[Row]) -> Row | None:
 
 
 def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
-    """Return the speedups of one problem's ranked rows, by case."""
+    """Return the speedups of the cases of one problem, by case."""
     best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
     below = {row.variant: row.builds_on for row in group}
     speedups_by_case: dict[str, Speedups] = {}
@@ -460,7 +460,7 @@ def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
 
 
 def first_variant(variant: str, below: Mapping[str, str]) -> str:
-    """Return the lowest variant below another on its ladder that the run has."""
+    """Return the lowest variant of the run on the ladder below another variant."""
     seen = {variant}
     while (lower := below.get(variant, "")) and lower in below and lower not in seen:
         seen.add(lower)
@@ -473,7 +473,7 @@ def _speedup(base: Row | None, row: Row) -> float | None:
 
 
 def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
-    """Return a conservative interval of base's time divided by row's, from opposite ends of the 95 % intervals."""
+    """Return an interval of base's time divided by row's, from opposite ends of both 95 % intervals."""
     if base is row or not (base.times and row.times):
         return None, None
     over, under = base.times.interval_s, row.times.interval_s
@@ -487,9 +487,7 @@ def tied(leader: Row, row: Row) -> bool:
 
 
 def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
-    """Return ranked rows by time, in groups: a row whose interval overlaps the one of the group's fastest joins the
-    group.
-    """
+    """Return ranked rows by time, in groups of ties: each row's interval overlaps that of the group's fastest."""
     groups: list[list[Row]] = []
     for row in sorted((r for r in group if r.ranked), key=lambda r: (r.time_s, r.name)):
         if groups and tied(groups[-1][0], row):
@@ -500,7 +498,7 @@ def tie_groups(group: Iterable[Row]) -> list[list[Row]]:
 
 
 def ranks(group: Iterable[Row]) -> list[tuple[Row, str]]:
-    """Return rows in order of rank with their printed ranks."""
+    """Return rows ordered by rank, with the ranks as printed."""
     ranked, position = [], 1
     for tie in tie_groups(group):
         ranked += [(row, f"{position}=" if len(tie) > 1 else str(position)) for row in tie]

@@ -1,4 +1,4 @@
-"""The content of one results file as data: the header, the results, counts and counters."""
+"""The content of one results file: header, results, counted traffic and hardware counters."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class RunData:
 
     @property
     def of_network(self) -> bool:
-        """Return whether its cases are a network and its nodes, which are not ranked against each other."""
+        """Return whether the cases are the nodes of a network, which have no rank among each other."""
         return bool(self.header.network)
 
     def _device_of(self, result: Result) -> RunDevice | None:
-        """Return the device of a result; None for a result without a device's UUID, in a run on one device."""
+        """Return the device that ran a case; None in a run on a single device."""
         return self.devices.get(result.device or self.header.environment.uuid)
 
     def ceilings_of(self, result: Result) -> Peaks | None:
-        """Return the measured peaks of the device of a result."""
+        """Return the measured peaks of the device that ran a case."""
         device = self._device_of(result)
         return device.ceilings if device and device.ceilings else self.ceilings
 
     def device_name(self, result: Result) -> str:
-        """Return such as "GPU 1", in a run on several devices; empty in a run on one."""
+        """Return the name of a case's device, such as "GPU 1"; empty in a run on one device."""
         device = self._device_of(result)
         return (device.name if device else result.device) if self.devices else ""
 
     @property
     def left_out(self) -> LeftOut:
-        """Return, by problem and by reason, the suite's variants that are no cases of it; empty in older runs."""
+        """Return, by problem and reason, the suite's variants that have no case; empty in older runs."""
         return self.header.left_out

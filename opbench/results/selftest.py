@@ -1,4 +1,4 @@
-"""The results of a self-test: claims that hold or do not, and the tables behind them."""
+"""The results of a self-test: claims about the machine, each with its outcome, and tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Claim:
 
     @property
     def word(self) -> str:
-        """Return the word for the table."""
+        """Return the outcome as one word for the table."""
         return {True: "holds", False: "FAILS", None: "not checked"}[self.holds]
 
 
@@ -40,7 +40,7 @@ class Table:
 
 @dataclass
 class Part:
-    """One part of the self-test."""
+    """One part of the self-test, with its claims and tables."""
 
     name: str
     title: str
@@ -55,15 +55,15 @@ class Part:
 
     @property
     def failed(self) -> bool:
-        """Return whether the part shows a problem of the machine or the harness."""
+        """Return whether a claim of the part does not hold or the part ended with an error."""
         return bool(self.error) or any(claim.holds is False for claim in self.claims)
 
     def claim(self, sentence: str, seen: str, wanted: str, holds: bool | None) -> None:
-        """Add a claim."""
+        """Add a claim to the part."""
         self.claims.append(Claim(sentence, seen, wanted, holds))
 
     def table(self, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table."""
+        """Add a table to the part."""
         self.tables.append(Table(caption, tuple(head), tuple(tuple(row) for row in rows)))
 
 
@@ -74,13 +74,13 @@ AS_COMPARE, BY_INTERVAL = "as opbench compare", "interval alone"
 
 
 def alike_key(order: str, rule: str) -> str:
-    """Return the key of the figures of one kernel's pairs: one of `ORDERS` and a rule."""
+    """Return the key of a figure about pairs of the same kernel; `order` is one of `ORDERS`."""
     return f"{order}, {rule}"
 
 
 @dataclass
 class Selftest:
-    """All parts that ran, and the machine."""
+    """The results of all parts that ran, with the environment."""
 
     environment: Environment
     budget_s: float
@@ -94,7 +94,7 @@ class Selftest:
         return EXIT_WRONG if any(part.failed for part in self.parts) else EXIT_OK
 
     def summary(self) -> str:
-        """Return such as "14 of 15 claims hold, 1 not checked"."""
+        """Return a summary such as "14 of 15 claims hold, 1 not checked"."""
         claims = [claim for part in self.parts for claim in part.claims]
         checked = [claim for claim in claims if claim.holds is not None]
         ended = [part.name for part in self.parts if part.error]
@@ -103,7 +103,7 @@ class Selftest:
         return text + (f"; ended early: {', '.join(ended)}" if ended else "")
 
     def to_json(self) -> dict[str, JSON]:
-        """Return everything as JSON."""
+        """Return the results as JSON data."""
         return {
             "format": FORMAT,
             **to_json(self),

@@ -1,4 +1,4 @@
-"""A run in a notebook: a line that describes it and a short table, as self-contained HTML."""
+"""Show a run in a notebook: one line of description and a short table, as self-contained HTML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEFT, FIGURE = 'style="text-align:left;overflow-wrap:anywhere"', 'style="text-al
 
 
 def title(run: RunData) -> str:
-    """Return such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
+    """Return the description of a run, such as "relu on NVIDIA H200, 7 cases: 7 right, unfinished"."""
     counts = Counter(result.status for result in run.results)
     header = run.header
     device = header.environment.gpu or f"the {header.backend or 'unknown'} backend"
@@ -29,7 +29,7 @@ def title(run: RunData) -> str:
 
 
 def to_html(run: RunData) -> str:
-    """Return the HTML: faults first, then each problem's variants, the fastest first; all text is escaped."""
+    """Return a run as HTML: faults first, then the variants of each problem by time; all text is escaped."""
     ordered = rows(run) if run.of_network else sorted(rows(run), key=_order)
     shown = ordered[:MOST_ROWS]
     head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)

@@ -1,4 +1,4 @@
-"""A search over a variant's configs on disk: one append-only file of trials, with functions that read it."""
+"""The record of a search over a variant's configs: a file of trials that grows line by line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENDINGS: Mapping[Ending, str] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of one config."""
+    """The result of trying one config."""
 
     config: dict[str, int]
     ending: Ending
@@ -56,13 +56,13 @@ class Trial:
 
     @property
     def is_ranked(self) -> bool:
-        """Return whether it has a score."""
+        """Return whether the trial has a score."""
         return self.score is not None
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The first line: the variant, the options and the machine of the search."""
+    """The first line of a record: the variant, the options and the machine of the search."""
 
     format: int
     variant: str
@@ -86,7 +86,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Finals:
-    """The start of the finals, in which the best configs are measured in a separate run."""
+    """The start of the finals: the best configs, and the folder of the run that measures them again."""
 
     folder: str
     """Folder of the finals, relative to the search's."""
@@ -97,7 +97,7 @@ class Finals:
 
 @dataclass(frozen=True)
 class Joules:
-    """Energy per launch of a config in the finals, measured in turns with the others."""
+    """The energy per launch of a config in the finals, in joules."""
 
     config: dict[str, int]
     median: float
@@ -108,7 +108,7 @@ class Joules:
 
 @dataclass(frozen=True)
 class Energies:
-    """The energies of the finals, for a search that ranks by joules."""
+    """The energies of all configs in the finals, for a search that minimises energy."""
 
     folder: str
     joules: tuple[Joules, ...]
@@ -116,7 +116,7 @@ class Energies:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The end of one process's search."""
+    """The end of a search in one process."""
 
     spent_s: float
     """Seconds of all processes."""
@@ -143,28 +143,28 @@ class Tuning:
 
     @property
     def spent_s(self) -> float:
-        """Return the seconds of all its processes, as far as they are recorded."""
+        """Return the wall time of all processes of the search in seconds, as far as recorded."""
         last = self.trials[-1].at_s if self.trials else 0.0
         ends = [end.spent_s for end in (self.finals, self.stopped) if end]
         return max(last, *ends, 0.0)
 
     @property
     def ranked(self) -> list[Trial]:
-        """Return the trials with a score, the best first."""
+        """Return the trials with a score, best first."""
         return sorted((t for t in self.trials if t.is_ranked), key=lambda t: t.score or 0.0)
 
     @property
     def default(self) -> dict[str, int]:
-        """Return the config that is tried first: the first value of each tunable, as far as the rules allow."""
+        """Return the default config: the first allowed value of each tunable."""
         tune = self.begun.tune
         return min((t.config for t in self.trials), key=lambda c: [tune[n].index(c[n]) for n in tune], default={})
 
     def best_so_far(self) -> list[tuple[float, float]]:
-        """Return the times at which the best score fell, with the new score."""
+        """Return each improvement of the best score, with its time."""
         return steps_down((t.at_s, t.score) for t in self.trials if t.score is not None)
 
     def counts(self) -> dict[Ending, int]:
-        """Return the number of trials by how they ended; trials that were not measured have the reason."""
+        """Return the number of trials by outcome; trials without a measurement are counted by reason."""
         found: dict[Ending, int] = {}
         for trial in self.trials:
             found[trial.ending] = found.get(trial.ending, 0) + 1
@@ -182,7 +182,7 @@ def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float
 
 @dataclass(frozen=True)
 class Final:
-    """One config of the finals, in the unit of the search."""
+    """A config in the finals, with its result in the unit of the search."""
 
     config: dict[str, int]
     median: float
@@ -192,7 +192,7 @@ class Final:
 
 
 def ranked_finals(tuning: Tuning, run: Run | None) -> list[Final]:
-    """Return the right configs of the finals, the best first; for joules only those that were measured."""
+    """Return the right configs of the finals, best first; in a search by energy, only those with an energy."""
     timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
     if tuning.begun.unit == "s":
         return [Final(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
@@ -203,25 +203,25 @@ def ranked_finals(tuning: Tuning, run: Run | None) -> list[Final]:
 
 
 def fastest(run: Run | None) -> list[Result]:
-    """Return the cases of the final measurement whose results are right, the fastest first."""
+    """Return the right cases of the final measurement, fastest first."""
     timed = [(r.measurement.median_s, r) for r in run.results if r.status == "right" and r.measurement] if run else []
     return [r for _, r in sorted(timed, key=lambda pair: pair[0])]
 
 
 def finals_run(found: Tuning) -> Run | None:
-    """Return the run that measured the best configs, as far as it got; None if none was started."""
+    """Return the run that measured the finals, maybe incomplete; None if it was not started."""
     name = found.finals.folder if found.finals else found.stopped.finals if found.stopped else ""
     place = found.folder / name
     return read_run(place) if name and run_file(place).is_file() else None
 
 
 def is_tuning(place: Path) -> bool:
-    """Return whether a folder, or a file, holds a search."""
+    """Return whether a folder or a file contains the record of a search."""
     return place.name == FILE or (place / FILE).is_file()
 
 
 def read_tuning(place: Path) -> Tuning:
-    """Return a search from its folder or its file, without an incomplete last line; a config's last trial counts."""
+    """Read the record of a search from its folder or file; of several trials of a config, the last counts."""
     path = place if place.is_file() else place / FILE
     tuning: Tuning | None = None
     trials: dict[tuple[tuple[str, int], ...], Trial] = {}

@@ -1,4 +1,4 @@
-"""The winners files that travel with opbench: one per GPU model, in the format of a book."""
+"""The winners files that are part of opbench, one per GPU model."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def committed_winners() -> Book:
 
 
 def entries_of(problem: Operator) -> list[BookEntry]:
-    """Return the entries of a problem: one per precision and GPU model that has measured the problem."""
+    """Return the entries of a problem, one for each precision and GPU model with a measurement."""
     return _by_problem().get((problem.name, str(problem)), [])
 
 
 def same_model(gpu: str, other: str) -> bool:
-    """Return whether two names stand for one GPU model, such as "h200" and "NVIDIA H200"."""
+    """Return whether two names denote the same GPU model, such as "h200" and "NVIDIA H200"."""
     known = product(gpu)
     return gpu == other or (known is not None and known == product(other))
 
 
 def run_of(time: BookTime) -> str:
-    """Return the folder of the run that measured a time, such as "reports/h100/quick"."""
+    """Return the folder of the run in which a time was measured, such as "reports/h100/quick"."""
     run = Path(time.run)
     return (run.parent if plain_name(run) == RUN_FILE else run).as_posix()
 

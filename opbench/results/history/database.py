@@ -1,7 +1,7 @@
-"""The results of many runs in one SQLite file, which needs no server and which every tool can read.
+"""Results of many runs in one SQLite file, which needs no server and which many tools can read.
 
-The first line of a run identifies it, so a copy of its folder is the same run. A run is read again only if its file has
-changed. A run whose folder was deleted stays in the database.
+The first line of a run identifies it, so a copy of its folder is the same run. A run is read again only if its
+file has changed. A run whose folder was deleted stays in the database.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _add_revisions(connection: sqlite3.Connection) -> None:
 
 
 def find_runs(places: Iterable[Path]) -> list[Path]:
-    """Return the results files in some folders and below them; raises UsageError for a folder without one."""
+    """Return the results files in folders and their subfolders; raise UsageError for a folder without one."""
     folders: dict[Path, None] = {}
     for place in places:
         files = [place] if place.is_file() else run_files(place)
@@ -147,7 +147,7 @@ def find_runs(places: Iterable[Path]) -> list[Path]:
 
 
 def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path]:
-    """Read the runs that are new or have grown; return their files."""
+    """Add the runs that are new or have more results to the database; return their files."""
     added = []
     for path in files:
         try:
@@ -195,7 +195,7 @@ def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp:
 
 
 def _write(connection: sqlite3.Connection, table: str, row: Mapping[str, Cell]) -> int | None:
-    """Insert a row; return its key."""
+    """Insert a row into a table and return its key."""
     marks = ", ".join("?" * len(row))
     return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())).lastrowid
 
@@ -225,7 +225,7 @@ def _result(result: Result) -> dict[str, Cell]:
 
 
 def _utc(text: str) -> str:
-    """Return a time as UTC, so that text sorts by time; text that is no time is unchanged."""
+    """Convert a time to UTC, so that times sort as text; other text is unchanged."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -237,7 +237,7 @@ def _utc(text: str) -> str:
 
 
 def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Return the column names and rows of a read-only query; raises UsageError with the list of tables."""
+    """Run a read-only query and return column names and rows; raise UsageError, with the list of tables."""
     try:
         connection.execute("PRAGMA query_only = ON")
         with closing(connection.execute(sql)) as cursor:

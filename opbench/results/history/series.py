@@ -1,4 +1,4 @@
-"""One case on one GPU model over time: a point per run, split where the environment changes, with its steps."""
+"""The times of one case on one GPU model, with one point per run and the steps between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.results.history.steps import TimeStep, find_steps
 
 @dataclass(frozen=True)
 class Point:
-    """One case in one run."""
+    """The result of a case in one run."""
 
     run: int
     """Number of the run in order of time, over all runs."""
@@ -37,7 +37,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """All points of a case in order of time."""
+    """All results of a case on one GPU model in order of time, with the steps."""
 
     case: str
     operator: str
@@ -50,7 +50,7 @@ class Series:
 
     @property
     def timed(self) -> list[Point]:
-        """Return the points that have a time."""
+        """Return the points with a time."""
         return [point for point in self.points if point.median_s is not None]
 
     @property
@@ -61,7 +61,7 @@ class Series:
         return last / first if first and last else None
 
     def trend(self, threshold: float) -> str:
-        """Return "slower" or "faster" by the newest step, or without a step by the last and first time; else "same"."""
+        """Return "slower", "faster" or "same" by the newest step; without a step, by the last and the first time."""
         change = self.steps[-1][1].ratio if self.steps else self.last_over_first or 1.0
         if not self.steps and max(change, 1 / change) <= 1 + threshold:
             return "same"
@@ -69,7 +69,10 @@ class Series:
 
 
 def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), threshold: float = THRESHOLD) -> list[Series]:
-    """Return every case that matches one of the globs, by operator and name; runs are ordered by their start."""
+    """Return the series of every case that matches one of the globs, by operator and name.
+
+    Runs are ordered by their start.
+    """
     rows = connection.execute(
         "SELECT case_name, operator, coalesce(gpu, ''), dense_rank() OVER (ORDER BY started, runs.run) - 1, started,"
         " folder, status, reason, alike, CASE WHEN status = 'right' AND median_s > 0 THEN median_s END, low_s, high_s,"
@@ -100,9 +103,9 @@ def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
 def _steps(
     points: Sequence[Point], changes: Sequence[tuple[int, str]], threshold: float
 ) -> list[tuple[Point, TimeStep]]:
-    """Return the steps within each period of equal environment: a change of environment hides the cause of a step.
+    """Return the steps between runs in an equal environment: if the environment changed, the cause is unknown.
 
-    In a period with several GPUs of one model, a step must exceed the difference between these GPUs.
+    With several GPUs of one model, a step must exceed the difference between these GPUs.
     """
     steps = []
     ends = [0, *(index for index, _ in changes), len(points)]

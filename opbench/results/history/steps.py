@@ -25,7 +25,7 @@ LEAST_PRICE = 3.0
 
 @dataclass(frozen=True)
 class TimeStep:
-    """A change that persisted."""
+    """A lasting change of a case's time."""
 
     index: int
     """Index of the first run after the step."""
@@ -40,7 +40,7 @@ class TimeStep:
 
 
 def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
-    """Return the steps in the medians of runs in order of time."""
+    """Return the steps in medians that are ordered by time."""
     values = [math.log(median) for median in medians_s]
     if len(values) < 2 * SHORTEST or max(values) - min(values) <= math.log1p(threshold):
         return []
@@ -72,7 +72,7 @@ def noise(values: Sequence[float], threshold: float) -> float:
 
 
 def _partition(values: Sequence[float], scale: float) -> list[int]:
-    """Return the positions of the splits with the least cost."""
+    """Return the positions of the splits that have the lowest cost."""
     n = len(values)
     price = max(LEAST_PRICE, 2 * math.log(n))
     best = [0.0, *[math.inf] * n]
@@ -91,7 +91,7 @@ def _partition(values: Sequence[float], scale: float) -> list[int]:
 
 
 def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
-    """Return, for each end of a segment from `start`, the sum of the distances to its median."""
+    """Return, for each segment that begins at `start`, the sum of the distances to the segment's median."""
     ordered: list[float] = []
     distance, distances = 0.0, []
     for end in range(start, len(values)):
