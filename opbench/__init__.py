@@ -12,10 +12,14 @@ __all__ = [
     "Arrays",
     "Builder",
     "CheckOptions",
+    "Conv2dGeometry",
+    "Conv3dGeometry",
     "Gradient",
     "Network",
     "Operator",
     "PlannedNetwork",
+    "Pool2dGeometry",
+    "Pool3dGeometry",
     "RunOptions",
     "Tensor",
     "Tolerance",
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
         vector_width,
     )
     from opbench.kernels.torch_library import nchw_view, torch_launch, torch_tensor, torch_tensors
+    from opbench.kernels.window_geometry import Conv2dGeometry, Conv3dGeometry, Pool2dGeometry, Pool3dGeometry
     from opbench.networks.api import figures, load, read_run, train
     from opbench.networks.plan.executor import Network
     from opbench.networks.plan.planned import PlannedNetwork, network, plan
@@ -77,11 +82,15 @@ _HOMES = {
     "Arrays": "opbench.kernels.tensors",
     "Builder": "opbench.graph.build",
     "CheckOptions": "opbench.running.options",
+    "Conv2dGeometry": "opbench.kernels.window_geometry",
+    "Conv3dGeometry": "opbench.kernels.window_geometry",
     "Gradient": "opbench.kernels.gradient",
     "Network": "opbench.networks.plan.executor",
     "Operator": "opbench.kernels.operator",
     "RunOptions": "opbench.running.options",
     "PlannedNetwork": "opbench.networks.plan.planned",
+    "Pool2dGeometry": "opbench.kernels.window_geometry",
+    "Pool3dGeometry": "opbench.kernels.window_geometry",
     "Tensor": "opbench.kernels.tensors",
     "Tolerance": "opbench.kernels.tensors",
     "TrainOptions": "opbench.networks.train.train_options",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, UsageError, vector_width
+from opbench import Gradient, Pool2dGeometry
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvgPool2d(Operator):
+class AvgPool2d(Pool2dGeometry):
     """out[n,c,p,q] = sum over r, s < window of x[n, c, p*stride - padding + r, q*stride - padding + s], divided.
 
     Positions outside the image count as 0. The divisor is the `window`'s size, or how many of its positions lie
@@ -36,21 +36,6 @@ class AvgPool2d(Operator):
     linear_in = ("x",)
 
     @property
-    def p(self) -> int:
-        """Height of the output."""
-        return (self.h + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return (self.w + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def packs(self) -> int:
-        """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        return self.c // vector_width(self.dtype, self.c)
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes of the image, outermost first."""
         return {"x": "n c h w" if self.layout == "nchw" else "n h w c"}
@@ -59,21 +44,6 @@ class AvgPool2d(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the output, outermost first."""
         return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
-
-    def validate(self) -> None:
-        """Refuse windows that may hold no element of the image."""
-        if self.window < 1 or self.stride < 1:
-            raise UsageError(f"{self}: window and stride must be >= 1")
-        if self.padding > self.window // 2:
-            raise UsageError(
-                f"{self}: padding={self.padding} is not allowed; at most window // 2 = "
-                f"{self.window // 2}, so that every window holds an element of the image"
-            )
-        if min(self.h, self.w) + 2 * self.padding < self.window:
-            raise UsageError(
-                f"{self}: the window is larger than the padded image of "
-                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}"
-            )
 
     @property
     def integers_exact(self) -> bool:
@@ -94,16 +64,12 @@ class AvgPool2d(Operator):
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The sum of one shifted, strided slice of the padded image per position in the window, divided."""
-        image = x if self.layout == "nchw" else x.transpose(0, 3, 1, 2)
-        sides = (self.padding, self.padding)
-        if self.padding:
-            image = np.pad(image, ((0, 0), (0, 0), sides, sides))
+        image = self.pad(self.channels_first(x))
         out = np.zeros(tuple(self.scope[axis] for axis in self.outputs["out"].split()), like=x)
-        total = out if self.layout == "nchw" else out.transpose(0, 3, 1, 2)
-        rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
-        for r in range(self.window):
-            for s in range(self.window):
-                total += image[:, :, r : r + rows : self.stride, s : s + columns : self.stride]
+        total = self.channels_first(out)
+        for r, s in np.ndindex(self.window, self.window):
+            rows, columns = self.pixels_under(r, s)
+            total += image[:, :, rows, columns]
         total /= np.outer(self._positions(self.h, self.p, x), self._positions(self.w, self.q, x))
         return out
 

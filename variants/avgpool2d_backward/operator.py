@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError, vector_width
+from opbench import Pool2dGeometry
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvgPool2dBackward(Operator):
+class AvgPool2dBackward(Pool2dGeometry):
     """dx[n,c,y,z] = sum of dout[n,c,p,q] / divisor[p,q] over the windows p, q that cover the pixel y, z.
 
     The divisor is the `window`'s size, or how many of its positions lie `inside` the image. `layout` orders both
@@ -35,21 +35,6 @@ class AvgPool2dBackward(Operator):
     linear_in = ("dout",)
 
     @property
-    def p(self) -> int:
-        """Height of the pooled image."""
-        return (self.h + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of the pooled image."""
-        return (self.w + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def packs(self) -> int:
-        """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        return self.c // vector_width(self.dtype, self.c)
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes of the pooled image, outermost first."""
         return {"dout": "n c p q" if self.layout == "nchw" else "n p q c"}
@@ -58,21 +43,6 @@ class AvgPool2dBackward(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the image, outermost first."""
         return {"dx": "n c h w" if self.layout == "nchw" else "n h w c"}
-
-    def validate(self) -> None:
-        """Refuse windows that may hold no element of the image."""
-        if self.window < 1 or self.stride < 1:
-            raise UsageError(f"{self}: window and stride must be >= 1")
-        if self.padding > self.window // 2:
-            raise UsageError(
-                f"{self}: padding={self.padding} is not allowed; at most window // 2 = "
-                f"{self.window // 2}, so that every window holds an element of the image"
-            )
-        if min(self.h, self.w) + 2 * self.padding < self.window:
-            raise UsageError(
-                f"{self}: the window is larger than the padded image of "
-                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}"
-            )
 
     @property
     def integers_exact(self) -> bool:
@@ -89,16 +59,13 @@ class AvgPool2dBackward(Operator):
 
     def reference(self, dout: np.ndarray) -> np.ndarray:
         """Divide, then add to one shifted, strided slice of the padded image per position in the window."""
-        share = dout if self.layout == "nchw" else dout.transpose(0, 3, 1, 2)
-        share = share / np.outer(self._positions(self.h, self.p, dout), self._positions(self.w, self.q, dout))
-        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
-        padded = np.zeros((self.n, self.c, height, width), like=dout)
-        rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
-        for r in range(self.window):
-            for s in range(self.window):
-                padded[:, :, r : r + rows : self.stride, s : s + columns : self.stride] += share
-        dx = padded[:, :, self.padding : self.padding + self.h, self.padding : self.padding + self.w]
-        return dx if self.layout == "nchw" else dx.transpose(0, 2, 3, 1)
+        divisors = np.outer(self._positions(self.h, self.p, dout), self._positions(self.w, self.q, dout))
+        share = self.channels_first(dout) / divisors
+        padded = self.pad(np.zeros((self.n, self.c, self.h, self.w), like=dout))
+        for r, s in np.ndindex(self.window, self.window):
+            rows, columns = self.pixels_under(r, s)
+            padded[:, :, rows, columns] += share
+        return self.in_layout(self.crop(padded))
 
     def _positions(self, size: int, outputs: int, like: np.ndarray) -> np.ndarray:
         """For each window along one axis, the positions that count."""

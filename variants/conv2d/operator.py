@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, UsageError, passed_on
+from opbench import Conv2dGeometry, Gradient, passed_on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv2d(Operator):
+class Conv2d(Conv2dGeometry):
     """out[n,k,y,x] = sum over c,i,j of image[n,c,y*stride+i-padding,x*stride+j-padding] * weight[k,c,i,j].
 
     Axes: n images of c channels and h x w pixels; k output channels; filters of r rows and s columns; the output has
@@ -51,16 +51,6 @@ class Conv2d(Operator):
         return () if "relu" in self.epilogue else tuple(self.inputs)
 
     @property
-    def p(self) -> int:
-        """Height of the output."""
-        return (self.h + 2 * self.padding - self.r) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return (self.w + 2 * self.padding - self.s) // self.stride + 1
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes of image, weight and, where they exist, bias and residual, outermost first."""
         others = {} if self.epilogue == "none" else {"bias": "k"}
@@ -74,23 +64,6 @@ class Conv2d(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the output, outermost first."""
         return {"out": "n k p q" if self.layout == "nchw" else "n p q k"}
-
-    def validate(self) -> None:
-        """Refuse a stride of 0, an empty filter and a filter that does not fit into the padded image."""
-        if self.stride < 1:
-            raise UsageError(f"conv2d: stride={self.stride} is not allowed; at least 1")
-        if self.r < 1 or self.s < 1:
-            raise UsageError(f"conv2d: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
-        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
-        if height < self.r or width < self.s:
-            raise UsageError(
-                f"conv2d: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
-                f"with padding {self.padding}; the output would be empty",
-                kind="filter-too-large",
-                subject="conv2d",
-                value=(self.r, self.s),
-                allowed=(height, width),
-            )
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
         """The filters' and the bias's by one conv2d_wgrad, the image's by conv2d_dgrad; a ReLU's mask goes first.
@@ -129,27 +102,20 @@ class Conv2d(Operator):
         residual: np.ndarray | None = None,
     ) -> np.ndarray:
         """One matrix product per image and filter position, so that memory stays near one image at full size."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            residual = None if residual is None else residual.transpose(0, 3, 1, 2)
-            image, weight = image.transpose(0, 3, 1, 2), weight.transpose(0, 3, 1, 2)
+        image, weight = self.channels_first(image), self.channels_first(weight)
         out = np.zeros((self.n, self.k, self.p * self.q), like=image)
-        border = ((0, 0), (self.padding, self.padding), (self.padding, self.padding))
         for index in range(self.n):
-            padded = np.pad(image[index], border)
-            for i in range(self.r):
-                for j in range(self.s):
-                    rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
-                    columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
-                    out[index] += weight[:, :, i, j] @ padded[:, rows, columns].reshape(self.c, -1)
+            padded = self.pad(image[index])
+            for i, j in np.ndindex(self.r, self.s):
+                rows, columns = self.pixels_under(i, j)
+                out[index] += weight[:, :, i, j] @ padded[:, rows, columns].reshape(self.c, -1)
         if bias is not None:
             out += bias[:, None]
         if residual is not None:
-            out += residual.reshape(out.shape)
+            out += self.channels_first(residual).reshape(out.shape)
         if "relu" in self.epilogue:
             np.maximum(out, 0.0, out=out)
-        out = out.reshape(self.n, self.k, self.p, self.q)
-        return out if channels_first else out.transpose(0, 2, 3, 1).copy()
+        return self.in_layout(out.reshape(self.n, self.k, self.p, self.q))
 
     @classmethod
     def examples(cls) -> Sequence[Conv2d]:

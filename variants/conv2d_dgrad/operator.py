@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Conv2dGeometry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv2dDgrad(Operator):
+class Conv2dDgrad(Conv2dGeometry):
     """dimage[n,c,y*stride+i-padding,x*stride+j-padding] += weight[k,c,i,j] * dout[n,k,y,x], over all k,y,x,i,j.
 
     The axes are those of the convolution (see conv2d): h and w of the image, p and q of dout. A pixel that no window
@@ -46,16 +46,6 @@ class Conv2dDgrad(Operator):
         return None if self.epilogue == "add" else 2
 
     @property
-    def p(self) -> int:
-        """Height of dout."""
-        return (self.h + 2 * self.padding - self.r) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of dout."""
-        return (self.w + 2 * self.padding - self.s) // self.stride + 1
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes, outermost first; the last is what the epilogue reads."""
         nchw = self.layout == "nchw"
@@ -67,19 +57,6 @@ class Conv2dDgrad(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the image, outermost first."""
         return {"dimage": "n c h w" if self.layout == "nchw" else "n h w c"}
-
-    def validate(self) -> None:
-        """Refuse what is no convolution: a stride of 0, an empty filter and one that does not fit the padded image."""
-        if self.stride < 1:
-            raise UsageError(f"conv2d_dgrad: stride={self.stride} is not allowed; at least 1")
-        if self.r < 1 or self.s < 1:
-            raise UsageError(f"conv2d_dgrad: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
-        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
-        if height < self.r or width < self.s:
-            raise UsageError(
-                f"conv2d_dgrad: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
-                f"with padding {self.padding}"
-            )
 
     def flops(self) -> int:
         """Return the FLOPs of the convolution: two per filter element and element of dout."""
@@ -93,22 +70,16 @@ class Conv2dDgrad(Operator):
         self, dout: np.ndarray, weight: np.ndarray, skip: np.ndarray | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
         """One matrix product per image and filter position, added to the pixels that the position has seen."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            dout, weight = dout.transpose(0, 3, 1, 2), weight.transpose(0, 3, 1, 2)
-        side = self.padding
+        dout, weight = self.channels_first(dout), self.channels_first(weight)
         dimage = np.zeros((self.n, self.c, self.h, self.w), like=dout)
         for index in range(self.n):
-            padded = np.zeros((self.c, self.h + 2 * side, self.w + 2 * side), like=dout)
-            for i in range(self.r):
-                for j in range(self.s):
-                    rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
-                    columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
-                    found = weight[:, :, i, j].T @ dout[index].reshape(self.k, -1)
-                    padded[:, rows, columns] += found.reshape(self.c, self.p, self.q)
-            dimage[index] = padded[:, side : side + self.h, side : side + self.w]
-        if not channels_first:
-            dimage = dimage.transpose(0, 2, 3, 1).copy()
+            padded = self.pad(dimage[index])
+            for i, j in np.ndindex(self.r, self.s):
+                rows, columns = self.pixels_under(i, j)
+                products = weight[:, :, i, j].T @ dout[index].reshape(self.k, -1)
+                padded[:, rows, columns] += products.reshape(self.c, self.p, self.q)
+            dimage[index] = self.crop(padded)
+        dimage = self.in_layout(dimage)
         if skip is not None:
             dimage += skip
         if out is not None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError
+from opbench import Arrays, Conv2dGeometry, Operator, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv2dWgrad(Operator):
+class Conv2dWgrad(Conv2dGeometry):
     """dweight[k,c,i,j] = sum over n,y,x of dout[n,k,y,x] * image[n,c,y*stride+i-padding,x*stride+j-padding].
 
     With bias=yes also dbias[k] = sum over n,y,x of dout[n,k,y,x]. The axes are those of the convolution (see conv2d);
@@ -43,16 +43,6 @@ class Conv2dWgrad(Operator):
         return 2 if self.bias == "no" else None
 
     @property
-    def p(self) -> int:
-        """Height of dout."""
-        return (self.h + 2 * self.padding - self.r) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of dout."""
-        return (self.w + 2 * self.padding - self.s) // self.stride + 1
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes of image and dout, outermost first."""
         if self.layout == "nchw":
@@ -68,19 +58,6 @@ class Conv2dWgrad(Operator):
     def tensor_dtype(self, name: str) -> str:
         """Sums over a batch are float32, whatever images are stored in."""
         return "f32" if name in ("dweight", "dbias") else self.dtype
-
-    def validate(self) -> None:
-        """Refuse what is no convolution: a stride of 0, an empty filter and one that does not fit the padded image."""
-        if self.stride < 1:
-            raise UsageError(f"conv2d_wgrad: stride={self.stride} is not allowed; at least 1")
-        if self.r < 1 or self.s < 1:
-            raise UsageError(f"conv2d_wgrad: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
-        height, width = self.h + 2 * self.padding, self.w + 2 * self.padding
-        if height < self.r or width < self.s:
-            raise UsageError(
-                f"conv2d_wgrad: a filter of {self.r}x{self.s} does not fit into an image of {self.h}x{self.w} "
-                f"with padding {self.padding}"
-            )
 
     def flops(self) -> int:
         """Return the FLOPs of the convolution; the additions for the bias are not counted."""
@@ -99,20 +76,15 @@ class Conv2dWgrad(Operator):
 
     def reference(self, image: np.ndarray, dout: np.ndarray) -> Arrays:
         """One matrix product per image and filter position."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            image, dout = image.transpose(0, 3, 1, 2), dout.transpose(0, 3, 1, 2)
+        image, dout = self.channels_first(image), self.channels_first(dout)
         dweight = np.zeros((self.k, self.c, self.r, self.s), like=image)
-        border = ((0, 0), (self.padding, self.padding), (self.padding, self.padding))
         for index in range(self.n):
-            padded, gradient = np.pad(image[index], border), dout[index].reshape(self.k, -1)
-            for i in range(self.r):
-                for j in range(self.s):
-                    rows = slice(i, i + (self.p - 1) * self.stride + 1, self.stride)
-                    columns = slice(j, j + (self.q - 1) * self.stride + 1, self.stride)
-                    dweight[:, :, i, j] += gradient @ padded[:, rows, columns].reshape(self.c, -1).T
-        found = {"dweight": dweight if channels_first else dweight.transpose(0, 2, 3, 1).copy()}
-        return {**found, "dbias": dout.sum(axis=(0, 2, 3))} if self.bias == "yes" else found
+            padded, gradient = self.pad(image[index]), dout[index].reshape(self.k, -1)
+            for i, j in np.ndindex(self.r, self.s):
+                rows, columns = self.pixels_under(i, j)
+                dweight[:, :, i, j] += gradient @ padded[:, rows, columns].reshape(self.c, -1).T
+        gradients = {"dweight": self.in_layout(dweight)}
+        return {**gradients, "dbias": dout.sum(axis=(0, 2, 3))} if self.bias == "yes" else gradients
 
     @classmethod
     def examples(cls) -> Sequence[Conv2dWgrad]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Conv3dGeometry, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conv3d(Operator):
+class Conv3d(Conv3dGeometry):
     """out[n,k,z,y,x] = sum over c,a,i,j of image[n,c,front+a*dilation_d,top+i*dilation_h,left+j*dilation_w] * weight.
 
     front = z * stride_d - padding_d, top = y * stride_h - padding_h, left = x * stride_w - padding_w, and the weight is
@@ -65,35 +65,10 @@ class Conv3d(Operator):
         """Each input alone, the bias too, unless a ReLU follows."""
         return () if self.epilogue == "bias_relu" else tuple(self.inputs)
 
-    def _along(self, axis: str, size: int, taps: int) -> int:
+    def outputs_along(self, axis: str, size: int, taps: int) -> int:
         """Return the outputs along one axis of `size` voxels, for a filter of so many elements."""
         padding, dilation = self.axes[f"padding_{axis}"], self.axes[f"dilation_{axis}"]
         return (size + 2 * padding - dilation * (taps - 1) - 1) // self.axes[f"stride_{axis}"] + 1
-
-    @property
-    def z(self) -> int:
-        """Depth of the output."""
-        return self._along("d", self.d, self.t)
-
-    @property
-    def p(self) -> int:
-        """Height of the output."""
-        return self._along("h", self.h, self.r)
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return self._along("w", self.w, self.s)
-
-    @property
-    def group_channels(self) -> int:
-        """Return the channels that an output channel sees."""
-        return self.c // self.groups
-
-    @property
-    def group_filters(self) -> int:
-        """Return the output channels of a group."""
-        return self.k // self.groups
 
     @property
     def inputs(self) -> Mapping[str, str]:
@@ -110,24 +85,7 @@ class Conv3d(Operator):
 
     def validate(self) -> None:
         """Refuse strides, dilations and groups below 1, groups that do not divide, and filters that do not fit."""
-        for name in ("t", "r", "s", "groups", *(f"{of}_{axis}" for of in ("stride", "dilation") for axis in "dhw")):
-            if self.axes[name] < 1:
-                raise UsageError(
-                    f"conv3d: {name}={self.axes[name]} is not allowed; at least 1",
-                    kind="size-too-small",
-                    subject=f"conv3d.{name}",
-                    value=self.axes[name],
-                    allowed=1,
-                )
-        for name in ("c", "k"):
-            if self.axes[name] % self.groups:
-                raise UsageError(
-                    f"conv3d: {name}={self.axes[name]} is not allowed with groups={self.groups}; it must be a multiple",
-                    kind="not-divisible",
-                    subject=f"conv3d.{name}",
-                    value=self.axes[name],
-                    allowed=self.groups,
-                )
+        super().validate()
         if min(self.z, self.p, self.q) < 1:
             raise UsageError(
                 f"conv3d: a filter of {self.t}x{self.r}x{self.s} with its dilation does not fit into a volume of "
@@ -148,9 +106,7 @@ class Conv3d(Operator):
 
     def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
         """One matrix product per volume, filter position and group, so that memory stays near one volume."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            image, weight = image.transpose(0, 4, 1, 2, 3), weight.transpose(0, 4, 1, 2, 3)
+        image, weight = self.channels_first(image), self.channels_first(weight)
         weight = weight.reshape(self.groups, self.group_filters, self.group_channels, self.t, self.r, self.s)
         out = np.zeros((self.n, self.groups, self.group_filters, self.z * self.p * self.q), like=image)
         border = ((0, 0), *((padding, padding) for padding in (self.padding_d, self.padding_h, self.padding_w)))
@@ -170,7 +126,7 @@ class Conv3d(Operator):
             out += bias[:, None, None, None]
         if self.epilogue == "bias_relu":
             np.maximum(out, 0.0, out=out)
-        return out if channels_first else out.transpose(0, 2, 3, 4, 1).copy()
+        return self.in_layout(out)
 
     @classmethod
     def examples(cls) -> Sequence[Conv3d]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError
+from opbench import Conv3dGeometry, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvTranspose3d(Operator):
+class ConvTranspose3d(Conv3dGeometry):
     """out[n,k,front+a*dilation_d,top+i*dilation_h,left+j*dilation_w] += image[n,c,z,y,x] * weight[c,k,a,i,j].
 
     front = z * stride_d - padding_d, top = y * stride_h - padding_h, and left = x * stride_w - padding_w; the sum is
@@ -67,35 +67,10 @@ class ConvTranspose3d(Operator):
         """Each input alone, the bias too, unless a ReLU follows."""
         return () if self.epilogue == "bias_relu" else tuple(self.inputs)
 
-    def _along(self, axis: str, size: int, taps: int) -> int:
+    def outputs_along(self, axis: str, size: int, taps: int) -> int:
         """Return the outputs along one axis of `size` voxels, for a filter of so many elements."""
         whole = (size - 1) * self.axes[f"stride_{axis}"] + self.axes[f"dilation_{axis}"] * (taps - 1) + 1
         return whole + self.axes[f"output_padding_{axis}"] - 2 * self.axes[f"padding_{axis}"]
-
-    @property
-    def z(self) -> int:
-        """Depth of the output."""
-        return self._along("d", self.d, self.t)
-
-    @property
-    def p(self) -> int:
-        """Height of the output."""
-        return self._along("h", self.h, self.r)
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return self._along("w", self.w, self.s)
-
-    @property
-    def group_channels(self) -> int:
-        """Return the channels that an output channel sees."""
-        return self.c // self.groups
-
-    @property
-    def group_filters(self) -> int:
-        """Return the output channels of a group."""
-        return self.k // self.groups
 
     @property
     def class_outputs(self) -> int:
@@ -117,25 +92,7 @@ class ConvTranspose3d(Operator):
 
     def validate(self) -> None:
         """Refuse sizes below 1, groups that do not divide, and an output padding that no other size would need."""
-        for name in ("t", "r", "s", "groups", *(f"{of}_{axis}" for of in ("stride", "dilation") for axis in "dhw")):
-            if self.axes[name] < 1:
-                raise UsageError(
-                    f"conv_transpose3d: {name}={self.axes[name]} is not allowed; at least 1",
-                    kind="size-too-small",
-                    subject=f"conv_transpose3d.{name}",
-                    value=self.axes[name],
-                    allowed=1,
-                )
-        for name in ("c", "k"):
-            if self.axes[name] % self.groups:
-                raise UsageError(
-                    f"conv_transpose3d: {name}={self.axes[name]} is not allowed with groups={self.groups}; it must be "
-                    "a multiple",
-                    kind="not-divisible",
-                    subject=f"conv_transpose3d.{name}",
-                    value=self.axes[name],
-                    allowed=self.groups,
-                )
+        super().validate()
         for axis in "dhw":
             most = max(self.axes[f"stride_{axis}"], self.axes[f"dilation_{axis}"]) - 1
             if self.axes[f"output_padding_{axis}"] > most:
@@ -170,9 +127,7 @@ class ConvTranspose3d(Operator):
 
     def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
         """One matrix product per volume, filter position and group, added to the voxels that the position reaches."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            image, weight = image.transpose(0, 4, 1, 2, 3), weight.transpose(0, 4, 1, 2, 3)
+        image, weight = self.channels_first(image), self.channels_first(weight)
         weight = weight.reshape(self.groups, self.group_channels, self.group_filters, self.t, self.r, self.s)
         out = np.zeros((self.n, self.k, self.z, self.p, self.q), like=image)
         sizes = {"d": (self.d, self.z), "h": (self.h, self.p), "w": (self.w, self.q)}
@@ -198,7 +153,7 @@ class ConvTranspose3d(Operator):
             out += bias[:, None, None, None]
         if self.epilogue == "bias_relu":
             np.maximum(out, 0.0, out=out)
-        return out if channels_first else out.transpose(0, 2, 3, 4, 1).copy()
+        return self.in_layout(out)
 
     @classmethod
     def examples(cls) -> Sequence[ConvTranspose3d]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, UsageError, vector_width
+from opbench import Conv2dGeometry, Gradient, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseConv2d(Operator):
+class DepthwiseConv2d(Conv2dGeometry):
     """out[n,c,y,x] = sum over i,j of image[n,c,top+i*dilation,left+j*dilation] * weight[c,i,j].
 
     top = y * stride - padding, and left = x * stride - padding. Axes: n images of c channels and h x w pixels, one
@@ -50,16 +50,6 @@ class DepthwiseConv2d(Operator):
         return () if self.epilogue == "bias_relu" else tuple(self.inputs)
 
     @property
-    def p(self) -> int:
-        """Height of the output."""
-        return (self.h + 2 * self.padding - self.dilation * (self.r - 1) - 1) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return (self.w + 2 * self.padding - self.dilation * (self.s - 1) - 1) // self.stride + 1
-
-    @property
     def lanes(self) -> int:
         """Return the channels of the longest vector of up to 16 bytes that divides the channels."""
         return vector_width(self.dtype, self.c)
@@ -76,19 +66,6 @@ class DepthwiseConv2d(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the output, outermost first."""
         return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
-
-    def validate(self) -> None:
-        """Refuse a stride or dilation of 0, an empty filter and a filter that does not fit into the padded image."""
-        for name in ("stride", "dilation"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"depthwise_conv2d: {name}={getattr(self, name)} is not allowed; at least 1")
-        if self.r < 1 or self.s < 1:
-            raise UsageError(f"depthwise_conv2d: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
-        if self.p < 1 or self.q < 1:
-            raise UsageError(
-                f"depthwise_conv2d: a filter of {self.r}x{self.s} with dilation {self.dilation} does not fit into an "
-                f"image of {self.h}x{self.w} with padding {self.padding}; the output would be empty"
-            )
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
         """The filters' and the bias's by one depthwise_conv2d_wgrad, then the image's; a ReLU's mask goes first."""
@@ -116,22 +93,17 @@ class DepthwiseConv2d(Operator):
 
     def reference(self, image: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
         """One product with a shifted image per filter position."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            image, weight = image.transpose(0, 3, 1, 2), weight.transpose(2, 0, 1)
+        weight = weight if self.layout == "nchw" else weight.transpose(2, 0, 1)
         out = np.zeros((self.n, self.c, self.p, self.q), like=image)
-        padded = np.pad(image, ((0, 0), (0, 0), (self.padding, self.padding), (self.padding, self.padding)))
-        for i in range(self.r):
-            for j in range(self.s):
-                top, left = i * self.dilation, j * self.dilation
-                rows = slice(top, top + (self.p - 1) * self.stride + 1, self.stride)
-                columns = slice(left, left + (self.q - 1) * self.stride + 1, self.stride)
-                out += weight[:, i, j, None, None] * padded[:, :, rows, columns]
+        padded = self.pad(self.channels_first(image))
+        for i, j in np.ndindex(self.r, self.s):
+            rows, columns = self.pixels_under(i, j)
+            out += weight[:, i, j, None, None] * padded[:, :, rows, columns]
         if bias is not None:
             out += bias[:, None, None]
         if self.epilogue == "bias_relu":
             np.maximum(out, 0.0, out=out)
-        return out if channels_first else out.transpose(0, 2, 3, 1).copy()
+        return self.in_layout(out)
 
     @classmethod
     def examples(cls) -> Sequence[DepthwiseConv2d]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError, vector_width
+from opbench import Conv2dGeometry, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseConv2dDgrad(Operator):
+class DepthwiseConv2dDgrad(Conv2dGeometry):
     """dimage[n,c,top+i*dilation,left+j*dilation] += weight[c,i,j] * dout[n,c,y,x], over all y, x, i and j.
 
     top = y * stride - padding, and left = x * stride - padding.
@@ -37,16 +37,6 @@ class DepthwiseConv2dDgrad(Operator):
     linear_in = ("dout", "weight")
 
     @property
-    def p(self) -> int:
-        """Height of dout."""
-        return (self.h + 2 * self.padding - self.dilation * (self.r - 1) - 1) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of dout."""
-        return (self.w + 2 * self.padding - self.dilation * (self.s - 1) - 1) // self.stride + 1
-
-    @property
     def lanes(self) -> int:
         """Return the channels of the longest vector of up to 16 bytes that divides the channels."""
         return vector_width(self.dtype, self.c)
@@ -63,16 +53,6 @@ class DepthwiseConv2dDgrad(Operator):
         """Physical axes of the image's gradient, outermost first."""
         return {"dimage": "n c h w" if self.layout == "nchw" else "n h w c"}
 
-    def validate(self) -> None:
-        """Refuse a stride or dilation of 0, an empty filter and a filter that does not fit into the padded image."""
-        if min(self.stride, self.dilation, self.r, self.s) < 1:
-            raise UsageError(f"depthwise_conv2d_dgrad{self}: stride, dilation, r and s must be at least 1")
-        if self.p < 1 or self.q < 1:
-            raise UsageError(
-                f"depthwise_conv2d_dgrad: a filter of {self.r}x{self.s} with dilation {self.dilation} does not fit "
-                f"into an image of {self.h}x{self.w} with padding {self.padding}"
-            )
-
     def flops(self) -> int:
         """Return the FLOPs of the convolution: two per filter element and element of dout."""
         return 2 * self.n * self.c * self.p * self.q * self.r * self.s
@@ -83,19 +63,13 @@ class DepthwiseConv2dDgrad(Operator):
 
     def reference(self, dout: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """One product with dout per filter position, added to the pixels that the position has seen."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            dout, weight = dout.transpose(0, 3, 1, 2), weight.transpose(2, 0, 1)
-        side = self.padding
-        padded = np.zeros((self.n, self.c, self.h + 2 * side, self.w + 2 * side), like=dout)
-        for i in range(self.r):
-            for j in range(self.s):
-                top, left = i * self.dilation, j * self.dilation
-                rows = slice(top, top + (self.p - 1) * self.stride + 1, self.stride)
-                columns = slice(left, left + (self.q - 1) * self.stride + 1, self.stride)
-                padded[:, :, rows, columns] += weight[:, i, j, None, None] * dout
-        dimage = padded[:, :, side : side + self.h, side : side + self.w]
-        return dimage.copy() if channels_first else dimage.transpose(0, 2, 3, 1).copy()
+        weight = weight if self.layout == "nchw" else weight.transpose(2, 0, 1)
+        dout = self.channels_first(dout)
+        padded = self.pad(np.zeros((self.n, self.c, self.h, self.w), like=dout))
+        for i, j in np.ndindex(self.r, self.s):
+            rows, columns = self.pixels_under(i, j)
+            padded[:, :, rows, columns] += weight[:, i, j, None, None] * dout
+        return self.in_layout(self.crop(padded)).copy()
 
     @classmethod
     def examples(cls) -> Sequence[DepthwiseConv2dDgrad]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, vector_width
+from opbench import Arrays, Conv2dGeometry, Operator, Tolerance, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseConv2dWgrad(Operator):
+class DepthwiseConv2dWgrad(Conv2dGeometry):
     """dweight[c,i,j] = sum over n,y,x of dout[n,c,y,x] * image[n,c,top+i*dilation,left+j*dilation].
 
     top = y * stride - padding, and left = x * stride - padding, as in depthwise_conv2d. With bias=yes also dbias[c] =
@@ -42,16 +42,6 @@ class DepthwiseConv2dWgrad(Operator):
         return 2 if self.bias == "no" else None
 
     @property
-    def p(self) -> int:
-        """Height of dout."""
-        return (self.h + 2 * self.padding - self.dilation * (self.r - 1) - 1) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of dout."""
-        return (self.w + 2 * self.padding - self.dilation * (self.s - 1) - 1) // self.stride + 1
-
-    @property
     def lanes(self) -> int:
         """Return the channels of a thread: a vector of up to 16 bytes that divides the channels, of 80 sums at most."""
         lanes = vector_width(self.dtype, self.c)
@@ -76,16 +66,6 @@ class DepthwiseConv2dWgrad(Operator):
         """Return float32 for sums over a batch, whatever dtype stores the images."""
         return "f32" if name in ("dweight", "dbias") else self.dtype
 
-    def validate(self) -> None:
-        """Refuse a stride or dilation of 0, an empty filter and a filter that does not fit into the padded image."""
-        if min(self.stride, self.dilation, self.r, self.s) < 1:
-            raise UsageError(f"depthwise_conv2d_wgrad{self}: stride, dilation, r and s must be at least 1")
-        if self.p < 1 or self.q < 1:
-            raise UsageError(
-                f"depthwise_conv2d_wgrad: a filter of {self.r}x{self.s} with dilation {self.dilation} does not fit "
-                f"into an image of {self.h}x{self.w} with padding {self.padding}"
-            )
-
     def flops(self) -> int:
         """Return the FLOPs of the convolution; the additions for the bias are not counted."""
         return 2 * self.n * self.c * self.p * self.q * self.r * self.s
@@ -100,19 +80,13 @@ class DepthwiseConv2dWgrad(Operator):
 
     def reference(self, image: np.ndarray, dout: np.ndarray) -> Arrays:
         """One product of dout with a shifted image per filter position, summed over images and pixels."""
-        channels_first = self.layout == "nchw"
-        if not channels_first:
-            image, dout = image.transpose(0, 3, 1, 2), dout.transpose(0, 3, 1, 2)
+        padded, dout = self.pad(self.channels_first(image)), self.channels_first(dout)
         dweight = np.zeros((self.c, self.r, self.s), like=image)
-        padded = np.pad(image, ((0, 0), (0, 0), (self.padding, self.padding), (self.padding, self.padding)))
-        for i in range(self.r):
-            for j in range(self.s):
-                top, left = i * self.dilation, j * self.dilation
-                rows = slice(top, top + (self.p - 1) * self.stride + 1, self.stride)
-                columns = slice(left, left + (self.q - 1) * self.stride + 1, self.stride)
-                dweight[:, i, j] = (dout * padded[:, :, rows, columns]).sum(axis=(0, 2, 3))
+        for i, j in np.ndindex(self.r, self.s):
+            rows, columns = self.pixels_under(i, j)
+            dweight[:, i, j] = (dout * padded[:, :, rows, columns]).sum(axis=(0, 2, 3))
         sums = {"dbias": dout.sum(axis=(0, 2, 3))} if self.bias == "yes" else {}
-        return {"dweight": dweight if channels_first else dweight.transpose(1, 2, 0).copy(), **sums}
+        return {"dweight": dweight if self.layout == "nchw" else dweight.transpose(1, 2, 0).copy(), **sums}
 
     @classmethod
     def examples(cls) -> Sequence[DepthwiseConv2dWgrad]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, vector_width
+from opbench import Arrays, Gradient, Pool2dGeometry, Tolerance, UsageError
 
 NONE = 255
 """The position in a window of nothing but NaN and -infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool2d(Operator):
+class MaxPool2d(Pool2dGeometry):
     """out[n,c,p,q] = max over r, s < window of x[n, c, p*stride - padding + r, q*stride - padding + s].
 
     Positions outside the image count as -infinity. A NaN loses every comparison (v > largest), as in the kernels.
@@ -44,21 +44,6 @@ class MaxPool2d(Operator):
         return 1 if self.positions == "no" else None
 
     @property
-    def p(self) -> int:
-        """Height of the output."""
-        return (self.h + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return (self.w + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def packs(self) -> int:
-        """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        return self.c // vector_width(self.dtype, self.c)
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes of the image, outermost first."""
         return {"x": "n c h w" if self.layout == "nchw" else "n h w c"}
@@ -77,18 +62,7 @@ class MaxPool2d(Operator):
         """Refuse windows that hold no element of the image, or more than a byte can tell apart."""
         if self.positions == "yes" and self.window > 15:
             raise UsageError(f"{self}: a position is a byte, of which 255 is none: window must be <= 15")
-        if self.window < 1 or self.stride < 1:
-            raise UsageError(f"{self}: window and stride must be >= 1")
-        if self.padding > self.window // 2:
-            raise UsageError(
-                f"{self}: padding={self.padding} is not allowed; at most window // 2 = "
-                f"{self.window // 2}, so that every window holds an element of the image"
-            )
-        if min(self.h, self.w) + 2 * self.padding < self.window:
-            raise UsageError(
-                f"{self}: the window is larger than the padded image of "
-                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}"
-            )
+        super().validate()
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
         """Each output's gradient goes to the place of the maximum: as it was noted, else as x says again."""
@@ -101,21 +75,16 @@ class MaxPool2d(Operator):
 
     def reference(self, x: np.ndarray) -> np.ndarray | Arrays:
         """The maximum over one shifted, strided slice of the padded image per position in the window."""
-        image = x if self.layout == "nchw" else x.transpose(0, 3, 1, 2)
-        sides = (self.padding, self.padding)
-        if self.padding:
-            image = np.pad(image, ((0, 0), (0, 0), sides, sides), constant_values=-np.inf)
+        image = self.pad(self.channels_first(x), -np.inf)
         out = np.zeros(tuple(self.scope[axis] for axis in self.outputs["out"].split()), like=x) - np.inf
-        largest = out if self.layout == "nchw" else out.transpose(0, 3, 1, 2)
-        rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
         positions = np.zeros_like(out) + NONE
-        places = positions if self.layout == "nchw" else positions.transpose(0, 3, 1, 2)
-        for r in range(self.window):
-            for s in range(self.window):
-                part = image[:, :, r : r + rows : self.stride, s : s + columns : self.stride]
-                if self.positions == "yes":
-                    places[part > largest] = r * self.window + s
-                np.maximum(largest, part, out=largest)
+        largest, places = self.channels_first(out), self.channels_first(positions)
+        for r, s in np.ndindex(self.window, self.window):
+            rows, columns = self.pixels_under(r, s)
+            part = image[:, :, rows, columns]
+            if self.positions == "yes":
+                places[part > largest] = r * self.window + s
+            np.maximum(largest, part, out=largest)
         return {"out": out, "positions": positions} if self.positions == "yes" else out
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
+from opbench import Arrays, Pool2dGeometry, Tolerance, UsageError, from_storage, to_storage
 
 NONE = 255
 """The position of a window without a largest element."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool2dBackward(Operator):
+class MaxPool2dBackward(Pool2dGeometry):
     """dx[n,c,y,z] = sum of dout[n,c,p,q] over the windows p, q whose largest element is x[n,c,y,z].
 
     The largest is searched again in x as maxpool2d finds it (v > largest): of equal ones the first, row by row; or it
@@ -48,21 +48,6 @@ class MaxPool2dBackward(Operator):
     linear_in = ("dout",)
 
     @property
-    def p(self) -> int:
-        """Height of the pooled image."""
-        return (self.h + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def q(self) -> int:
-        """Width of the pooled image."""
-        return (self.w + 2 * self.padding - self.window) // self.stride + 1
-
-    @property
-    def packs(self) -> int:
-        """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        return self.c // vector_width(self.dtype, self.c)
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes, outermost first."""
         image, pooled = ("n c h w", "n c p q") if self.layout == "nchw" else ("n h w c", "n p q c")
@@ -84,18 +69,7 @@ class MaxPool2dBackward(Operator):
         """Refuse windows that hold no element of the image, or more than a byte can tell apart."""
         if self.search == "remembered" and self.window > 15:
             raise UsageError(f"{self}: a position is a byte, of which 255 is none: window must be <= 15")
-        if self.window < 1 or self.stride < 1:
-            raise UsageError(f"{self}: window and stride must be >= 1")
-        if self.padding > self.window // 2:
-            raise UsageError(
-                f"{self}: padding={self.padding} is not allowed; at most window // 2 = "
-                f"{self.window // 2}, so that every window holds an element of the image"
-            )
-        if min(self.h, self.w) + 2 * self.padding < self.window:
-            raise UsageError(
-                f"{self}: the window is larger than the padded image of "
-                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}"
-            )
+        super().validate()
 
     def flops(self) -> int:
         """Return one addition per window, and one per pixel if a gradient is added."""
@@ -133,34 +107,26 @@ class MaxPool2dBackward(Operator):
 
     def reference(self, dout: np.ndarray, **given: np.ndarray) -> np.ndarray:
         """Find each window's first maximum, then add up one strided slice per position in the window."""
-        if self.layout == "nhwc":
-            given = {name: array.transpose(0, 3, 1, 2) for name, array in given.items()}
-            dout = dout.transpose(0, 3, 1, 2)
-        rows, columns = (self.p - 1) * self.stride + 1, (self.q - 1) * self.stride + 1
-        parts = [
-            (slice(None), slice(None), slice(r, r + rows, self.stride), slice(s, s + columns, self.stride))
-            for r in range(self.window)
-            for s in range(self.window)
-        ]
+        given, dout = {name: self.channels_first(array) for name, array in given.items()}, self.channels_first(dout)
+        parts = [(..., *self.pixels_under(r, s)) for r, s in np.ndindex(self.window, self.window)]
         if self.search == "remembered":
             place = given["positions"]
         else:
-            sides = ((0, 0), (0, 0), (self.padding, self.padding), (self.padding, self.padding))
-            image = np.pad(given["x"], sides, constant_values=-np.inf)
+            image = self.pad(given["x"], -np.inf)
             largest, place = np.zeros_like(dout) - np.inf, np.zeros_like(dout) - 1
             for number, part in enumerate(parts):
                 above = image[part] > largest
                 largest, place = np.where(above, image[part], largest), np.where(above, number, place)
         if self.epilogue == "mask" and self.search == "remembered":
             dout = np.where(given["out"] > 0, dout, 0.0)
-        padded = np.zeros((self.n, self.c, self.h + 2 * self.padding, self.w + 2 * self.padding), like=dout)
+        padded = self.pad(np.zeros((self.n, self.c, self.h, self.w), like=dout))
         for number, part in enumerate(parts):
             padded[part] += np.where(place == number, dout, 0.0)
-        dx = padded[:, :, self.padding : self.padding + self.h, self.padding : self.padding + self.w]
+        dx = self.crop(padded)
         if self.epilogue == "mask" and self.search == "again":
             dx = np.where(given["x"] > 0, dx, 0.0)
         dx = dx + given["skip"] if self.epilogue == "add" else dx
-        return dx if self.layout == "nchw" else dx.transpose(0, 2, 3, 1)
+        return self.in_layout(dx)
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """The gradients' absolute values added up, at the places that the image itself decides."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench import Operator, Tolerance, UsageError
+from opbench import Pool3dGeometry, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool3d(Operator):
+class MaxPool3d(Pool3dGeometry):
     """out[n,c,z,p,q] = max of x[n, c, z*stride - padding + a*dilation, ...] over a, r, s < window.
 
     Positions outside the volume count as -infinity. A NaN loses every comparison (v > largest), as in the kernels.
@@ -37,93 +37,12 @@ class MaxPool3d(Operator):
     outputs = {"out": "n c z p q"}
     library = "torch"
 
-    @property
-    def window_d(self) -> int:
-        """Window along the depth."""
-        return 1 if self.d == 1 else self.window
-
-    @property
-    def window_h(self) -> int:
-        """Window along the height."""
-        return 1 if self.h == 1 else self.window
-
-    @property
-    def window_w(self) -> int:
-        """Window along the width."""
-        return 1 if self.w == 1 else self.window
-
-    @property
-    def padding_d(self) -> int:
-        """Padding before and after the depth."""
-        return 0 if self.d == 1 else self.padding
-
-    @property
-    def padding_h(self) -> int:
-        """Padding before and after the height."""
-        return 0 if self.h == 1 else self.padding
-
-    @property
-    def padding_w(self) -> int:
-        """Padding before and after the width."""
-        return 0 if self.w == 1 else self.padding
-
-    def _outputs_along(self, size: int) -> int:
-        """Return the windows along an axis; none if the padded axis is smaller than a window."""
-        return 1 if size == 1 else (size + 2 * self.padding - self.dilation * (self.window - 1) - 1) // self.stride + 1
-
-    @property
-    def z(self) -> int:
-        """Depth of the output."""
-        return self._outputs_along(self.d)
-
-    @property
-    def p(self) -> int:
-        """Height of the output."""
-        return self._outputs_along(self.h)
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return self._outputs_along(self.w)
-
-    def validate(self) -> None:
-        """Refuse windows larger than the padded volume, and padding that covers more than half a window."""
-        for name, least in (("window", 1), ("stride", 1), ("dilation", 1)):
-            if self.axes[name] < least:
-                raise UsageError(
-                    f"{self}: {name}={self.axes[name]} is not allowed; at least {least}",
-                    kind="not-allowed",
-                    subject=name,
-                    value=self.axes[name],
-                    allowed=f">= {least}",
-                )
-        if self.padding > self.window // 2:
-            raise UsageError(
-                f"{self}: padding={self.padding} is not allowed; at most window // 2 = {self.window // 2}",
-                kind="not-allowed",
-                subject="padding",
-                value=self.padding,
-                allowed=f"<= {self.window // 2}",
-            )
-        if min(self.z, self.p, self.q) < 1:
-            raise UsageError(
-                f"{self}: window={self.window} is not allowed; at most the smallest padded axis that is pooled",
-                kind="not-allowed",
-                subject="window",
-                value=self.window,
-                allowed="at most the padded axis",
-            )
-
     def reference(self, x: np.ndarray) -> np.ndarray:
         """The maximum over one shifted, strided slice of the padded volume per position in the window."""
-        sides = [(0, 0), (0, 0), *((side, side) for side in (self.padding_d, self.padding_h, self.padding_w))]
-        volume = np.pad(x, sides, constant_values=-np.inf)
+        volume = self.pad(x, -np.inf)
         out = np.zeros((self.n, self.c, self.z, self.p, self.q), like=x) - np.inf
-        depth, rows, columns = ((outputs - 1) * self.stride + 1 for outputs in (self.z, self.p, self.q))
-        for position in np.ndindex(self.window_d, self.window_h, self.window_w):
-            a, r, s = (index * self.dilation for index in position)
-            part = volume[:, :, a : a + depth, r : r + rows, s : s + columns]
-            np.maximum(out, part[:, :, :: self.stride, :: self.stride, :: self.stride], out=out)
+        for element in np.ndindex(self.window_d, self.window_h, self.window_w):
+            np.maximum(out, volume[..., *self.voxels_under(element)], out=out)
         return out
 
     def tolerance(self, precision: str) -> Tolerance:
