@@ -10,11 +10,13 @@ from opbench._version import __version__
 __all__ = [
     "UNIT_ROUNDOFF",
     "Arrays",
+    "AttentionGeometry",
     "Builder",
     "CheckOptions",
     "Conv2dGeometry",
     "Conv3dGeometry",
     "Gradient",
+    "GroupNormGeometry",
     "Network",
     "Operator",
     "PlannedNetwork",
@@ -56,7 +58,9 @@ if TYPE_CHECKING:
     from opbench.graph.build import Builder
     from opbench.graph.importing import from_onnx, from_torch
     from opbench.kernels.arrays import by_pieces, matrix_product
+    from opbench.kernels.attention_geometry import AttentionGeometry
     from opbench.kernels.gradient import Gradient, passed_on
+    from opbench.kernels.norm_geometry import GroupNormGeometry
     from opbench.kernels.operator import Operator
     from opbench.kernels.tensors import (
         Arrays,
@@ -80,11 +84,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "UNIT_ROUNDOFF": "opbench.source.precision",
     "Arrays": "opbench.kernels.tensors",
+    "AttentionGeometry": "opbench.kernels.attention_geometry",
     "Builder": "opbench.graph.build",
     "CheckOptions": "opbench.running.options",
     "Conv2dGeometry": "opbench.kernels.window_geometry",
     "Conv3dGeometry": "opbench.kernels.window_geometry",
     "Gradient": "opbench.kernels.gradient",
+    "GroupNormGeometry": "opbench.kernels.norm_geometry",
     "Network": "opbench.networks.plan.executor",
     "Operator": "opbench.kernels.operator",
     "RunOptions": "opbench.running.options",

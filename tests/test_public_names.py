@@ -17,7 +17,7 @@ NAMES = {
     "rounded", "magnitude_of_rounded", "matrix_product", "by_pieces", "vector_width",
     "torch_tensor", "torch_tensors", "torch_launch", "nchw_view",
     "Gradient", "passed_on",
-    "Conv2dGeometry", "Conv3dGeometry", "Pool2dGeometry", "Pool3dGeometry",
+    "Conv2dGeometry", "Conv3dGeometry", "Pool2dGeometry", "Pool3dGeometry", "AttentionGeometry", "GroupNormGeometry",
     "Builder", "Network", "network", "plan", "PlannedNetwork", "from_torch", "from_onnx",
     "__version__",
 }  # fmt: skip

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, UsageError
+from opbench import Arrays, AttentionGeometry, Gradient, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Operator):
+class Attention(AttentionGeometry):
     """out[b,h,i] = sum over j of p[b,h,i,j] * v[b,g,j], p = softmax over j of q[b,h,i] . k[b,g,j] / sqrt(depth).
 
     g = h * kv_heads / heads: several query heads share a key head (grouped queries). With mask "causal", query i sees
@@ -46,21 +46,13 @@ class Attention(Operator):
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return the physical axes of queries, keys and values, or of the packed array."""
-        if self.layout == "qkv":
-            return {"qkv": "batch queries 3 heads depth"}
-        if self.layout == "tokens":
-            keys = "batch keys kv_heads depth"
-            return {"q": "batch queries heads depth", "k": keys, "v": keys}
-        keys = "batch kv_heads keys depth"
-        return {"q": "batch heads queries depth", "k": keys, "v": keys}
+        return self.operand_axes()
 
     @property
     def outputs(self) -> Mapping[str, str]:
         """Return the physical axes of the averages, and of the statistics."""
         statistics = {"logsumexp": "batch heads queries"} if self.statistics == "logsumexp" else {}
-        return {
-            "out": "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"
-        } | statistics
+        return {"out": self.output_axes()} | statistics
 
     @property
     def special_inputs(self) -> Mapping[str, Sequence[str]]:
@@ -95,85 +87,6 @@ class Attention(Operator):
         given = {f"d{name}": f"d.{name}" for name in self.inputs}
         return [Gradient("attention_backward", axes, tensors, given)]
 
-    def validate(self) -> None:
-        """Refuse heads that cannot share keys evenly, a query before the first key, packed inputs of unequal sizes."""
-        if self.layout == "qkv" and (self.kv_heads != self.heads or self.keys != self.queries):
-            raise UsageError(
-                f"attention: layout=qkv with heads={self.heads}, kv_heads={self.kv_heads}, queries={self.queries} and "
-                f"keys={self.keys}: a token has as many heads of each; kv_heads = heads and keys = queries are needed",
-                kind="not-allowed",
-                subject="layout",
-                value=self.layout,
-                allowed="kv_heads == heads and keys == queries",
-            )
-        if self.kv_heads < 1 or self.heads % self.kv_heads:
-            raise UsageError(
-                f"attention: heads={self.heads} is no multiple of kv_heads={self.kv_heads}; each serves as many"
-            )
-        if self.mask == "causal" and self.queries > self.keys:
-            raise UsageError(
-                f"attention: mask=causal with queries={self.queries} and keys={self.keys}: the first queries would see "
-                "no key; at most as many queries as keys"
-            )
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, of one head."""
-        if self.mask == "none":
-            return self.queries * self.keys
-        return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
-
-    @property
-    def part_stride(self) -> int:
-        """Elements from a token's queries to its keys, and from its keys to its values, in one packed array."""
-        return self.heads * self.depth if self.layout == "qkv" else 0
-
-    @property
-    def query_stride(self) -> int:
-        """Elements from a head's query to its next."""
-        return self._strides(self.queries, self.heads)[0]
-
-    @property
-    def query_head_stride(self) -> int:
-        """Elements from the first query of a head to that of the next head."""
-        return self._strides(self.queries, self.heads)[1]
-
-    @property
-    def query_batch_stride(self) -> int:
-        """Elements from the queries of one sequence to those of the next."""
-        return self._strides(self.queries, self.heads)[2]
-
-    @property
-    def key_stride(self) -> int:
-        """Elements from a head's key to its next; the same for values, here and below."""
-        return self._strides(self.keys, self.kv_heads)[0]
-
-    @property
-    def key_head_stride(self) -> int:
-        """Elements from the first key of a head to that of the next head."""
-        return self._strides(self.keys, self.kv_heads)[1]
-
-    @property
-    def key_batch_stride(self) -> int:
-        """Elements from the keys of one sequence to those of the next."""
-        return self._strides(self.keys, self.kv_heads)[2]
-
-    @property
-    def out_stride(self) -> int:
-        """Elements from a head's output to its next; between heads the outputs lie as queries do."""
-        return self.depth if self.layout == "heads" else self.heads * self.depth
-
-    @property
-    def out_batch_stride(self) -> int:
-        """Elements from the outputs of one sequence to those of the next."""
-        return self.heads * self.queries * self.depth
-
-    def _strides(self, tokens: int, heads: int) -> tuple[int, int, int]:
-        if self.layout == "heads":
-            return self.depth, tokens * self.depth, heads * tokens * self.depth
-        token = heads * self.depth * (3 if self.layout == "qkv" else 1)
-        return token, self.depth, tokens * token
-
     def flops(self) -> int:
         """Return the FLOPs of both matrix products over the pairs of query and key that are not masked."""
         return 4 * self.batch * self.heads * self.pairs * self.depth
@@ -184,10 +97,10 @@ class Attention(Operator):
 
     def reference(self, **inputs: np.ndarray) -> Arrays:
         """Compute head by head, with the maximum of each row subtracted."""
-        (q, k, v), (out, stored) = self._by_heads(inputs), self._new_output(inputs)
+        (q, k, v), (out, stored) = self.by_heads(inputs), self._new_output(inputs)
         logsumexp = np.empty_like(q, shape=(self.batch, self.heads, self.queries))
-        for b, h, g in self._heads():
-            scores = self._scores(q[b, h], k[b, g])
+        for b, h, g in self.heads_and_keys():
+            scores = self.scores(q[b, h], k[b, g])
             maximum = scores.max(axis=1, keepdims=True)
             weights = np.exp(scores - maximum)
             sums = weights.sum(axis=1, keepdims=True)
@@ -201,10 +114,10 @@ class Attention(Operator):
         The statistics are float32 for every `dtype`: of what rounding to bf16 allows, they have the share of float32.
         """
         wide = self.widened(inputs)
-        (q, k, v), (out, stored) = self._by_heads(wide), self._new_output(wide)
+        (q, k, v), (out, stored) = self.by_heads(wide), self._new_output(wide)
         statistics = np.empty_like(q, shape=(self.batch, self.heads, self.queries))
         share = 8 * 2.0**-24 * self.reduction() ** 0.5 / self.tolerance("f32").elementwise
-        for b, h, g in self._heads():
+        for b, h, g in self.heads_and_keys():
             weights = self._probabilities(q[b, h], k[b, g])
             exponent = np.abs(q[b, h]) @ np.abs(k[b, g]).T / np.sqrt(self.depth)
             exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted
@@ -213,31 +126,13 @@ class Attention(Operator):
             statistics[b, h] = 1 + np.log(self.keys) + exponent.max(axis=1)
         return {"out": stored} | ({"logsumexp": statistics * share} if self.statistics == "logsumexp" else {})
 
-    def _by_heads(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return q, k and v with axes batch, head, token, depth."""
-        if self.layout == "qkv":
-            return [inputs["qkv"][:, :, part].swapaxes(1, 2) for part in range(3)]
-        arrays = [inputs[name] for name in ("q", "k", "v")]
-        return arrays if self.layout == "heads" else [array.swapaxes(1, 2) for array in arrays]
-
     def _new_output(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return the output's memory with axes batch, head, query, depth, and as it is stored."""
         stored = np.empty_like(inputs["qkv"][:, :, 0] if self.layout == "qkv" else inputs["q"])
-        return stored if self.layout == "heads" else stored.swapaxes(1, 2), stored
-
-    def _heads(self) -> list[tuple[int, int, int]]:
-        share = self.heads // self.kv_heads
-        return [(b, h, h // share) for b in range(self.batch) for h in range(self.heads)]
-
-    def _scores(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
-        scores = q @ k.T / np.sqrt(self.depth)
-        if self.mask == "causal":
-            visible = np.tri(self.queries, self.keys, self.keys - self.queries, dtype=bool, like=scores)
-            scores = np.where(visible, scores, -np.inf)
-        return scores
+        return self.output_by_heads(stored), stored
 
     def _probabilities(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
-        scores = self._scores(q, k)
+        scores = self.scores(q, k)
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError, from_storage, to_storage
+from opbench import Arrays, AttentionGeometry, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionBackward(Operator):
+class AttentionBackward(AttentionGeometry):
     """dv[j] = sum over i of p[i,j] dout[i], ds = p (dp - delta), dq = ds k / sqrt(depth), dk = ds^T q / sqrt(depth).
 
     p[i,j] = exp(q[i] . k[j] / sqrt(depth) - logsumexp[i]), 0 where masked; dp[i,j] = dout[i] . v[j]; and
@@ -39,115 +39,17 @@ class AttentionBackward(Operator):
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return the physical axes of what attention read and wrote, and of the gradient of its output."""
-        out = "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"
-        return {**self._operands(), "out": out, "logsumexp": "batch heads queries", "dout": out}
+        out = self.output_axes()
+        return {**self.operand_axes(), "out": out, "logsumexp": "batch heads queries", "dout": out}
 
     @property
     def outputs(self) -> Mapping[str, str]:
         """Return the physical axes of the gradients: those of queries, keys and values, or of the packed array."""
-        return {f"d{name}": axes for name, axes in self._operands().items()}
-
-    def _operands(self) -> dict[str, str]:
-        if self.layout == "qkv":
-            return {"qkv": "batch queries 3 heads depth"}
-        if self.layout == "tokens":
-            keys = "batch keys kv_heads depth"
-            return {"q": "batch queries heads depth", "k": keys, "v": keys}
-        keys = "batch kv_heads keys depth"
-        return {"q": "batch heads queries depth", "k": keys, "v": keys}
+        return {f"d{name}": axes for name, axes in self.operand_axes().items()}
 
     def tensor_dtype(self, name: str) -> str:
         """Return float32 for the statistics."""
         return "f32" if name == "logsumexp" else self.dtype
-
-    def validate(self) -> None:
-        """Refuse heads that cannot share keys evenly, a query before the first key, packed inputs of unequal sizes."""
-        if self.layout == "qkv" and (self.kv_heads != self.heads or self.keys != self.queries):
-            raise UsageError(
-                f"attention_backward: layout=qkv with heads={self.heads}, kv_heads={self.kv_heads}, "
-                f"queries={self.queries} and keys={self.keys}: a token has as many heads of each; kv_heads = heads and "
-                "keys = queries are needed",
-                kind="not-allowed",
-                subject="layout",
-                value=self.layout,
-                allowed="kv_heads == heads and keys == queries",
-            )
-        if self.kv_heads < 1 or self.heads % self.kv_heads:
-            raise UsageError(
-                f"attention_backward: heads={self.heads} is no multiple of kv_heads={self.kv_heads}; each serves as "
-                "many",
-                kind="not-allowed",
-                subject="heads",
-                value=self.heads,
-                allowed=self.kv_heads,
-            )
-        if self.mask == "causal" and self.queries > self.keys:
-            raise UsageError(
-                f"attention_backward: mask=causal with queries={self.queries} and keys={self.keys}: the first queries "
-                "would see no key; at most as many queries as keys",
-                kind="not-allowed",
-                subject="queries",
-                value=self.queries,
-                allowed=self.keys,
-            )
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, of one head."""
-        if self.mask == "none":
-            return self.queries * self.keys
-        return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
-
-    @property
-    def part_stride(self) -> int:
-        """Elements from a token's queries to its keys, and from its keys to its values, in one packed array."""
-        return self.heads * self.depth if self.layout == "qkv" else 0
-
-    @property
-    def query_stride(self) -> int:
-        """Elements from a head's query to its next."""
-        return self._strides(self.queries, self.heads)[0]
-
-    @property
-    def query_head_stride(self) -> int:
-        """Elements from the first query of a head to that of the next head."""
-        return self._strides(self.queries, self.heads)[1]
-
-    @property
-    def query_batch_stride(self) -> int:
-        """Elements from the queries of one sequence to those of the next."""
-        return self._strides(self.queries, self.heads)[2]
-
-    @property
-    def key_stride(self) -> int:
-        """Elements from a head's key to its next; the same for values, here and below."""
-        return self._strides(self.keys, self.kv_heads)[0]
-
-    @property
-    def key_head_stride(self) -> int:
-        """Elements from the first key of a head to that of the next head."""
-        return self._strides(self.keys, self.kv_heads)[1]
-
-    @property
-    def key_batch_stride(self) -> int:
-        """Elements from the keys of one sequence to those of the next."""
-        return self._strides(self.keys, self.kv_heads)[2]
-
-    @property
-    def out_stride(self) -> int:
-        """Elements from a head's output to its next; between heads the outputs lie as queries do."""
-        return self.depth if self.layout == "heads" else self.heads * self.depth
-
-    @property
-    def out_batch_stride(self) -> int:
-        """Elements from the outputs of one sequence to those of the next."""
-        return self.heads * self.queries * self.depth
-
-    def _strides(self, tokens: int, heads: int) -> tuple[int, int, int]:
-        if self.layout == "heads":
-            return self.depth, tokens * self.depth, heads * tokens * self.depth
-        token = heads * self.depth * (3 if self.layout == "qkv" else 1)
-        return token, self.depth, tokens * token
 
     def flops(self) -> int:
         """Return the FLOPs of the five matrix products over the pairs of query and key that are not masked."""
@@ -161,9 +63,9 @@ class AttentionBackward(Operator):
         """Return seeded normals, and for the output and the statistics what attention computes from them."""
         arrays = super().make_inputs(seed, integers)
         wide = {name: from_storage(array, self.tensor_dtype(name)) for name, array in arrays.items()}
-        (q, k, v), out = self._by_heads(wide), self._of_output(wide["out"])
-        for b, h, g in self._heads():
-            scores = self._scores(q[b, h], k[b, g])
+        (q, k, v), out = self.by_heads(wide), self.output_by_heads(wide["out"])
+        for b, h, g in self.heads_and_keys():
+            scores = self.scores(q[b, h], k[b, g])
             maximum = scores.max(axis=1, keepdims=True)
             weights = np.exp(scores - maximum)
             sums = weights.sum(axis=1, keepdims=True)
@@ -175,9 +77,9 @@ class AttentionBackward(Operator):
     def reference(self, **inputs: np.ndarray) -> Arrays:
         """Compute head by head the formulas as they stand."""
         (q, k, v), (dq, dk, dv), stored = self._operands_and_gradients(inputs)
-        dout, out = self._of_output(inputs["dout"]), self._of_output(inputs["out"])
-        for b, h, g in self._heads():
-            p = np.exp(self._scores(q[b, h], k[b, g]) - inputs["logsumexp"][b, h][:, None])
+        dout, out = self.output_by_heads(inputs["dout"]), self.output_by_heads(inputs["out"])
+        for b, h, g in self.heads_and_keys():
+            p = np.exp(self.scores(q[b, h], k[b, g]) - inputs["logsumexp"][b, h][:, None])
             delta = (dout[b, h] * out[b, h]).sum(axis=1, keepdims=True)
             ds = p * (dout[b, h] @ v[b, g].T - delta) / np.sqrt(self.depth)
             dq[b, h] = ds @ k[b, g]
@@ -189,10 +91,10 @@ class AttentionBackward(Operator):
         """Return the sums of the absolute values of all terms, each weight with the error that its exponent allows."""
         wide = self.widened(inputs)
         (q, k, v), (dq, dk, dv), stored = self._operands_and_gradients(wide)
-        dout, out = self._of_output(wide["dout"]), self._of_output(wide["out"])
-        for b, h, g in self._heads():
+        dout, out = self.output_by_heads(wide["dout"]), self.output_by_heads(wide["out"])
+        for b, h, g in self.heads_and_keys():
             statistics = wide["logsumexp"][b, h][:, None]
-            p = np.exp(self._scores(q[b, h], k[b, g]) - statistics)
+            p = np.exp(self.scores(q[b, h], k[b, g]) - statistics)
             exponent = np.abs(q[b, h]) @ np.abs(k[b, g]).T / np.sqrt(self.depth) + np.abs(statistics)
             p = p * (1 + exponent)
             delta = np.abs(dout[b, h] * out[b, h]).sum(axis=1, keepdims=True)
@@ -206,31 +108,9 @@ class AttentionBackward(Operator):
         self, inputs: Mapping[str, np.ndarray]
     ) -> tuple[list[np.ndarray], list[np.ndarray], Arrays]:
         """Return q, k and v, and views of zeros for their gradients, with axes batch, head, token, depth."""
-        names = tuple(self._operands())
+        names = tuple(self.operand_axes())
         stored = {f"d{name}": np.zeros_like(inputs[name]) for name in names}
-        return self._by_heads(inputs), self._by_heads({name: stored[f"d{name}"] for name in names}), stored
-
-    def _by_heads(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return q, k and v with axes batch, head, token, depth."""
-        if self.layout == "qkv":
-            return [inputs["qkv"][:, :, part].swapaxes(1, 2) for part in range(3)]
-        arrays = [inputs[name] for name in ("q", "k", "v")]
-        return arrays if self.layout == "heads" else [array.swapaxes(1, 2) for array in arrays]
-
-    def _of_output(self, array: np.ndarray) -> np.ndarray:
-        """Return the output or its gradient with axes batch, head, query, depth."""
-        return array if self.layout == "heads" else array.swapaxes(1, 2)
-
-    def _heads(self) -> list[tuple[int, int, int]]:
-        share = self.heads // self.kv_heads
-        return [(b, h, h // share) for b in range(self.batch) for h in range(self.heads)]
-
-    def _scores(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
-        scores = q @ k.T / np.sqrt(self.depth)
-        if self.mask == "causal":
-            visible = np.tri(self.queries, self.keys, self.keys - self.queries, dtype=bool, like=scores)
-            scores = np.where(visible, scores, -np.inf)
-        return scores
+        return self.by_heads(inputs), self.by_heads({name: stored[f"d{name}"] for name in names}), stored
 
     @classmethod
     def examples(cls) -> Sequence[AttentionBackward]:

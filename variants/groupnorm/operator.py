@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Gradient, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
+from opbench import Arrays, Gradient, GroupNormGeometry, Tolerance, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupNorm(Operator):
+class GroupNorm(GroupNormGeometry):
     """out = f((x - mean) * rstd * weight + bias), with rstd = 1 / sqrt(variance + 1e-5).
 
     Mean and variance, the biased one, are of the channels / groups channels of one group and all their pixels, in one
@@ -39,8 +39,7 @@ class GroupNorm(Operator):
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return the image in its physical order, and two numbers per channel."""
-        image = "batch channels pixels" if self.layout == "nchw" else "batch pixels channels"
-        return {"x": image, "weight": "channels", "bias": "channels"}
+        return {"x": self.image_axes(), "weight": "channels", "bias": "channels"}
 
     @property
     def outputs(self) -> Mapping[str, str]:
@@ -48,19 +47,9 @@ class GroupNorm(Operator):
         return {"out": self.inputs["x"], "mean": "batch groups", "rstd": "batch groups"}
 
     @property
-    def width(self) -> int:
-        """Channels of a group."""
-        return self.channels // self.groups
-
-    @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes in a plane (nchw) or a group's pixel (nhwc)."""
         return vector_width(self.dtype, self.pixels if self.layout == "nchw" else self.width)
-
-    def validate(self) -> None:
-        """Refuse groups that do not divide the channels."""
-        if self.channels % self.groups:
-            raise UsageError(f"{self}: groups={self.groups} is not allowed; it must divide channels={self.channels}")
 
     def tensor_dtype(self, name: str) -> str:
         """Return float32 for all but the image."""
@@ -83,35 +72,25 @@ class GroupNorm(Operator):
         given = {"dx": "d.x", "dweight": "d.weight", "dbias": "d.bias"}
         return [Gradient("groupnorm_backward", self.axes, tensors, given)]
 
-    def _groups(self, x: np.ndarray) -> np.ndarray:
-        """Return an image as batch, groups, channels of a group, pixels."""
-        image = x if self.layout == "nchw" else x.swapaxes(1, 2)
-        return image.reshape(self.batch, self.groups, self.width, self.pixels)
-
-    def _image(self, grouped: np.ndarray) -> np.ndarray:
-        """Return the image of grouped values in its layout."""
-        image = grouped.reshape(self.batch, self.channels, self.pixels)
-        return image if self.layout == "nchw" else image.swapaxes(1, 2).copy()
-
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded normals; every second group has a mean of `offset`."""
         arrays = super().make_inputs(seed, integers)
-        x = self._groups(from_storage(arrays["x"], self.dtype)).copy()
+        x = self.in_groups(from_storage(arrays["x"], self.dtype)).copy()
         x[:, 1::2] += self.offset
-        arrays["x"] = to_storage(self._image(x), self.dtype)
+        arrays["x"] = to_storage(self.in_layout(x), self.dtype)
         return arrays
 
     def reference(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> Arrays:
         """Compute the mean, then the mean square of the differences from it."""
-        grouped = self._groups(x)
+        grouped = self.in_groups(x)
         mean = grouped.mean(axis=(2, 3))
         centred = grouped - mean[:, :, None, None]
         rstd = 1.0 / np.sqrt((centred * centred).mean(axis=(2, 3)) + self.epsilon)
-        factor, shift = (array.reshape(self.groups, self.width, 1) for array in (weight, bias))
+        factor, shift = self.per_channel(weight), self.per_channel(bias)
         out = centred * rstd[:, :, None, None] * factor + shift
         if self.activation == "silu":
             out = out / (1.0 + np.exp(-out))
-        return {"out": self._image(out), "mean": mean, "rstd": rstd}
+        return {"out": self.in_layout(out), "mean": mean, "rstd": rstd}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Return the sums of the absolute values of all terms, a difference's too; SiLU's slope is at most 1.1.
@@ -121,17 +100,17 @@ class GroupNorm(Operator):
         """
         wide = self.widened(inputs)
         exact = self.reference(**wide)
-        x, mean = self._groups(wide["x"]), exact["mean"][:, :, None, None]
+        x, mean = self.in_groups(wide["x"]), exact["mean"][:, :, None, None]
         terms, centred, inside = np.abs(x), x - mean, (2, 3)
         size, variance = terms.mean(axis=inside), (centred * centred).mean(axis=inside)
         moved = variance + 2 * np.sqrt(((centred * terms) ** 2).sum(axis=inside)) / (self.width * self.pixels)
         moved += self.tolerance("f32").elementwise * size * size
         relative = 1 + 0.5 * moved / (variance + self.epsilon)
-        factor, shift = (np.abs(wide[name]).reshape(self.groups, self.width, 1) for name in ("weight", "bias"))
+        factor, shift = (self.per_channel(np.abs(wide[name])) for name in ("weight", "bias"))
         spread = terms + size[:, :, None, None] + np.abs(centred) * relative[:, :, None, None]
         out = spread * exact["rstd"][:, :, None, None] * factor + shift
         out *= 1.1 if self.activation == "silu" else 1.0
-        return {"out": self._image(out), "mean": size, "rstd": exact["rstd"] * relative}
+        return {"out": self.in_layout(out), "mean": size, "rstd": exact["rstd"] * relative}
 
     def tolerance(self, precision: str) -> Tolerance:
         """Return the base rule; the norm allows what a mean of `offset` deviations costs, small groups have no norm.

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import Arrays, Operator, Tolerance, UsageError, from_storage, to_storage, vector_width
+from opbench import Arrays, GroupNormGeometry, Tolerance, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupNormBackward(Operator):
+class GroupNormBackward(GroupNormGeometry):
     """dx = rstd * (g - mean of g - xhat * mean of g * xhat), dweight = sum of dy * xhat, dbias = sum of dy.
 
     xhat = (x - mean) * rstd and g = dy * weight. Means are over the channels and pixels of a group, sums over all
@@ -37,7 +37,7 @@ class GroupNormBackward(Operator):
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return the images, two numbers per group and one or two per channel."""
-        image = "batch channels pixels" if self.layout == "nchw" else "batch pixels channels"
+        image = self.image_axes()
         numbers = {"weight": "channels", "mean": "batch groups", "rstd": "batch groups"}
         return {"x": image, "dout": image, **numbers, **({"bias": "channels"} if self.activation == "silu" else {})}
 
@@ -47,19 +47,9 @@ class GroupNormBackward(Operator):
         return {"dx": self.inputs["x"], "dweight": "channels", "dbias": "channels"}
 
     @property
-    def width(self) -> int:
-        """Channels of a group."""
-        return self.channels // self.groups
-
-    @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a group's channels."""
         return vector_width(self.dtype, self.width)
-
-    def validate(self) -> None:
-        """Refuse groups that do not divide the channels."""
-        if self.channels % self.groups:
-            raise UsageError(f"{self}: groups={self.groups} is not allowed; it must divide channels={self.channels}")
 
     def tensor_dtype(self, name: str) -> str:
         """Return float32 for all but the images."""
@@ -73,29 +63,16 @@ class GroupNormBackward(Operator):
         """Return the elements of a sum, at most 65536: longer sums are in blocks, so errors do not grow."""
         return min(max(self.width, self.batch) * self.pixels, 65536)
 
-    def _groups(self, image: np.ndarray) -> np.ndarray:
-        """Return an image as batch, groups, channels of a group, pixels."""
-        image = image if self.layout == "nchw" else image.swapaxes(1, 2)
-        return image.reshape(self.batch, self.groups, self.width, self.pixels)
-
-    def _image(self, grouped: np.ndarray) -> np.ndarray:
-        """Return the image of grouped values in its layout."""
-        image = grouped.reshape(self.batch, self.channels, self.pixels)
-        return image if self.layout == "nchw" else image.swapaxes(1, 2).copy()
-
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded normals with the statistics of each group; every second group has a mean of 100 deviations."""
         arrays = super().make_inputs(seed, integers)
-        x = self._groups(from_storage(arrays["x"], self.dtype)).copy()
+        x = self.in_groups(from_storage(arrays["x"], self.dtype)).copy()
         x[:, 1::2] += 100.0
-        arrays["x"] = to_storage(self._image(x), self.dtype)
-        x = self._groups(from_storage(arrays["x"], self.dtype)).astype(np.float64)
+        arrays["x"] = to_storage(self.in_layout(x), self.dtype)
+        x = self.in_groups(from_storage(arrays["x"], self.dtype)).astype(np.float64)
         arrays["mean"] = x.mean(axis=(2, 3)).astype(np.float32)
         arrays["rstd"] = (1.0 / np.sqrt(x.var(axis=(2, 3)) + self.epsilon)).astype(np.float32)
         return arrays
-
-    def _per_channel(self, array: np.ndarray) -> np.ndarray:
-        return array.reshape(self.groups, self.width, 1)
 
     def reference(
         self,
@@ -107,16 +84,16 @@ class GroupNormBackward(Operator):
         bias: np.ndarray | None = None,
     ) -> Arrays:
         """Compute the formulas as they stand."""
-        xhat, dy = (self._groups(x) - mean[:, :, None, None]) * rstd[:, :, None, None], self._groups(dout)
+        xhat, dy = (self.in_groups(x) - mean[:, :, None, None]) * rstd[:, :, None, None], self.in_groups(dout)
         if bias is not None:
-            y = xhat * self._per_channel(weight) + self._per_channel(bias)
+            y = xhat * self.per_channel(weight) + self.per_channel(bias)
             share = 1.0 / (1.0 + np.exp(-y))
             dy = dy * share * (1.0 + y * (1.0 - share))
-        slope, inside = dy * self._per_channel(weight), (2, 3)
+        slope, inside = dy * self.per_channel(weight), (2, 3)
         inner = slope - slope.mean(axis=inside)[:, :, None, None]
         inner = inner - xhat * (slope * xhat).mean(axis=inside)[:, :, None, None]
         sums = {"dweight": dy * xhat, "dbias": dy}
-        return {"dx": self._image(inner * rstd[:, :, None, None])} | {
+        return {"dx": self.in_layout(inner * rstd[:, :, None, None])} | {
             name: terms.sum(axis=(0, 3)).reshape(-1) for name, terms in sums.items()
         }
 
@@ -124,15 +101,15 @@ class GroupNormBackward(Operator):
         """Return the sums of the absolute values of all terms; SiLU's slope is at most 1.1, and its slope's 1/2."""
         wide = self.widened(inputs)
         rstd, inside = wide["rstd"][:, :, None, None], (2, 3)
-        xhat = np.abs((self._groups(wide["x"]) - wide["mean"][:, :, None, None]) * rstd)
-        dy, weight = np.abs(self._groups(wide["dout"])), np.abs(self._per_channel(wide["weight"]))
+        xhat = np.abs((self.in_groups(wide["x"]) - wide["mean"][:, :, None, None]) * rstd)
+        dy, weight = np.abs(self.in_groups(wide["dout"])), np.abs(self.per_channel(wide["weight"]))
         if "bias" in wide:
-            dy = dy * (1.1 + 0.5 * (xhat * weight + np.abs(self._per_channel(wide["bias"]))))
+            dy = dy * (1.1 + 0.5 * (xhat * weight + np.abs(self.per_channel(wide["bias"]))))
         slope = dy * weight
         inner = slope + slope.mean(axis=inside)[:, :, None, None]
         inner = inner + xhat * (slope * xhat).mean(axis=inside)[:, :, None, None]
         sums = {"dweight": dy * xhat, "dbias": dy}
-        return {"dx": self._image(rstd * inner)} | {
+        return {"dx": self.in_layout(rstd * inner)} | {
             name: terms.sum(axis=(0, 3)).reshape(-1) for name, terms in sums.items()
         }
 

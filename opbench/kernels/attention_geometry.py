@@ -1,0 +1,153 @@
+"""Base of attention and its gradient: strides of each layout, shared heads, masks, and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from opbench.errors import UsageError
+from opbench.kernels.operator import Operator
+
+
+class AttentionGeometry(Operator):
+    """Base of attention and its gradient.
+
+    An operator declares the axes batch, heads, kv_heads, queries, keys and depth and the modes mask and layout itself;
+    the base declares none. Layout "heads" stores all tokens of a head together, "tokens" all heads of a token, and
+    "qkv" the queries, keys and values of each token in one packed array.
+    """
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    depth: int
+    mask: str
+    layout: str
+
+    def operand_axes(self) -> dict[str, str]:
+        """Return the physical axes of queries, keys and values, or of the packed array."""
+        if self.layout == "qkv":
+            return {"qkv": "batch queries 3 heads depth"}
+        if self.layout == "tokens":
+            keys = "batch keys kv_heads depth"
+            return {"q": "batch queries heads depth", "k": keys, "v": keys}
+        keys = "batch kv_heads keys depth"
+        return {"q": "batch heads queries depth", "k": keys, "v": keys}
+
+    def output_axes(self) -> str:
+        """Return the physical axes of the averages of the values."""
+        return "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"
+
+    def validate(self) -> None:
+        """Refuse heads that cannot share keys evenly, a query before the first key, packed inputs of unequal sizes."""
+        if self.layout == "qkv" and (self.kv_heads != self.heads or self.keys != self.queries):
+            raise UsageError(
+                f"{self.name}: layout=qkv with heads={self.heads}, kv_heads={self.kv_heads}, queries={self.queries} "
+                f"and keys={self.keys}: a token has as many heads of each; kv_heads = heads and keys = queries are "
+                "needed",
+                kind="not-allowed",
+                subject="layout",
+                value=self.layout,
+                allowed="kv_heads == heads and keys == queries",
+            )
+        if self.kv_heads < 1 or self.heads % self.kv_heads:
+            raise UsageError(
+                f"{self.name}: heads={self.heads} is no multiple of kv_heads={self.kv_heads}; each serves as many",
+                kind="not-allowed",
+                subject="heads",
+                value=self.heads,
+                allowed=self.kv_heads,
+            )
+        if self.mask == "causal" and self.queries > self.keys:
+            raise UsageError(
+                f"{self.name}: mask=causal with queries={self.queries} and keys={self.keys}: the first queries would "
+                "see no key; at most as many queries as keys",
+                kind="not-allowed",
+                subject="queries",
+                value=self.queries,
+                allowed=self.keys,
+            )
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, of one head."""
+        if self.mask == "none":
+            return self.queries * self.keys
+        return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
+
+    @property
+    def part_stride(self) -> int:
+        """Elements from a token's queries to its keys, and from its keys to its values, in one packed array."""
+        return self.heads * self.depth if self.layout == "qkv" else 0
+
+    @property
+    def query_stride(self) -> int:
+        """Elements from a head's query to its next."""
+        return self._strides(self.queries, self.heads)[0]
+
+    @property
+    def query_head_stride(self) -> int:
+        """Elements from the first query of a head to that of the next head."""
+        return self._strides(self.queries, self.heads)[1]
+
+    @property
+    def query_batch_stride(self) -> int:
+        """Elements from the queries of one sequence to those of the next."""
+        return self._strides(self.queries, self.heads)[2]
+
+    @property
+    def key_stride(self) -> int:
+        """Elements from a head's key to its next; the same for values, here and below."""
+        return self._strides(self.keys, self.kv_heads)[0]
+
+    @property
+    def key_head_stride(self) -> int:
+        """Elements from the first key of a head to that of the next head."""
+        return self._strides(self.keys, self.kv_heads)[1]
+
+    @property
+    def key_batch_stride(self) -> int:
+        """Elements from the keys of one sequence to those of the next."""
+        return self._strides(self.keys, self.kv_heads)[2]
+
+    @property
+    def out_stride(self) -> int:
+        """Elements from a head's output to its next; between heads the outputs lie as queries do."""
+        return self.depth if self.layout == "heads" else self.heads * self.depth
+
+    @property
+    def out_batch_stride(self) -> int:
+        """Elements from the outputs of one sequence to those of the next."""
+        return self.heads * self.queries * self.depth
+
+    def _strides(self, tokens: int, heads: int) -> tuple[int, int, int]:
+        if self.layout == "heads":
+            return self.depth, tokens * self.depth, heads * tokens * self.depth
+        token = heads * self.depth * (3 if self.layout == "qkv" else 1)
+        return token, self.depth, tokens * token
+
+    def by_heads(self, operands: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return q, k and v with axes batch, head, token, depth, as views of the operands."""
+        if self.layout == "qkv":
+            return [operands["qkv"][:, :, part].swapaxes(1, 2) for part in range(3)]
+        return [operands[name] if self.layout == "heads" else operands[name].swapaxes(1, 2) for name in ("q", "k", "v")]
+
+    def output_by_heads(self, output: np.ndarray) -> np.ndarray:
+        """Return the output or its gradient with axes batch, head, query, depth, as a view."""
+        return output if self.layout == "heads" else output.swapaxes(1, 2)
+
+    def heads_and_keys(self) -> list[tuple[int, int, int]]:
+        """Return the sequence, the query head and the key head that it shares, for each query head."""
+        share = self.heads // self.kv_heads
+        return [(b, h, h // share) for b in range(self.batch) for h in range(self.heads)]
+
+    def scores(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
+        """Return the scores of one head's queries [queries, depth] with its keys; -infinity where masked."""
+        scores: np.ndarray = q @ k.T / np.sqrt(self.depth)
+        if self.mask == "causal":
+            visible = np.tri(self.queries, self.keys, self.keys - self.queries, dtype=bool, like=scores)
+            scores = np.where(visible, scores, -np.inf)
+        return scores
