@@ -13,10 +13,12 @@ __all__ = [
     "AttentionGeometry",
     "Builder",
     "CheckOptions",
+    "ConcatGeometry",
     "Conv2dGeometry",
     "Conv3dGeometry",
     "Gradient",
     "GroupNormGeometry",
+    "MeanLoss",
     "Network",
     "Operator",
     "PlannedNetwork",
@@ -59,7 +61,9 @@ if TYPE_CHECKING:
     from opbench.graph.importing import from_onnx, from_torch
     from opbench.kernels.arrays import by_pieces, matrix_product
     from opbench.kernels.attention_geometry import AttentionGeometry
+    from opbench.kernels.concat_geometry import ConcatGeometry
     from opbench.kernels.gradient import Gradient, passed_on
+    from opbench.kernels.mean_loss import MeanLoss
     from opbench.kernels.norm_geometry import GroupNormGeometry
     from opbench.kernels.operator import Operator
     from opbench.kernels.tensors import (
@@ -87,10 +91,12 @@ _HOMES = {
     "AttentionGeometry": "opbench.kernels.attention_geometry",
     "Builder": "opbench.graph.build",
     "CheckOptions": "opbench.running.options",
+    "ConcatGeometry": "opbench.kernels.concat_geometry",
     "Conv2dGeometry": "opbench.kernels.window_geometry",
     "Conv3dGeometry": "opbench.kernels.window_geometry",
     "Gradient": "opbench.kernels.gradient",
     "GroupNormGeometry": "opbench.kernels.norm_geometry",
+    "MeanLoss": "opbench.kernels.mean_loss",
     "Network": "opbench.networks.plan.executor",
     "Operator": "opbench.kernels.operator",
     "RunOptions": "opbench.running.options",

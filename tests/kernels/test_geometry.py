@@ -1,7 +1,8 @@
-"""The bases of convolutions, pools, attention and group normalisation: sizes by counting, and refused axes."""
+"""The bases of families of operators: sizes by counting, and refused axes."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -104,3 +105,29 @@ def test_heads_that_cannot_share_keys_are_refused(operator: str) -> None:
 def test_groups_of_unequal_sizes_are_refused(operator: str, groups: int) -> None:
     with refuses("not-divisible", "groups", value=groups, allowed="divisors of 6"):
         problem(operator, batch=1, channels=6, pixels=5, groups=groups)
+
+
+@pytest.mark.parametrize("layout", ("nchw", "nhwc"))
+def test_runs_of_a_concatenation_make_up_both_images(layout: str) -> None:
+    for operator in ("concat", "split"):
+        p = problem(operator, n=2, c1=4, c2=6, h=3, w=5, layout=layout)
+        assert (p.outer * p.run1, p.outer * p.run2) == (2 * 4 * 15, 2 * 6 * 15)
+        assert p.lanes == 2
+
+
+LOSSES = {"l1_loss": 6, "mse_loss": 6, "huber_loss": 6, "sigmoid_cross_entropy": 6, "hinge_loss": 6, "kl_div_loss": 2,
+          "triplet_margin_loss": 2, "softmax_cross_entropy": 2}  # fmt: skip
+"""Elements of a batch of 6, in two rows where there are rows, that each loss is a mean over."""
+
+
+@pytest.mark.parametrize("operator", LOSSES)
+def test_a_mean_is_over_the_elements_of_all_batches_and_its_loss_is_f32(operator: str) -> None:
+    sizes = (
+        {"n": 6} if "n" in {f.name for f in dataclasses.fields(CATALOG.operator(operator))} else {"rows": 2, "cols": 3}
+    )
+    p = problem(operator, **sizes, micro=3, dtype="bf16")
+    assert p.count == 3 * LOSSES[operator]
+    assert {t.name: t.dtype for t in p.output_tensors()}["loss"] == "f32"
+    assert p.output_tensors()[1].dtype == "bf16"
+    with refuses("not-allowed", "micro", value=0, allowed=">= 1"):
+        problem(operator, **sizes, micro=0)

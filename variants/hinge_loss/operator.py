@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, UsageError, from_storage, to_storage
+from opbench import Arrays, MeanLoss, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
-class HingeLoss(Operator):
+class HingeLoss(MeanLoss):
     """loss = sum of max(0, 1 - x[r,c] * target[c]) / (rows * cols * micro), and its gradient dx; targets are 1 or -1.
 
     All rows have the same targets; one row is the usual case. Where the margin is met exactly, the slope is that of
@@ -36,41 +36,13 @@ class HingeLoss(Operator):
         return self.rows * self.cols
 
     @property
-    def count(self) -> int:
-        """Number of elements that the mean is over."""
-        return self.n * self.micro
-
-    @property
     def integers_exact(self) -> bool:
         """Whether the mean is over so many that quotients of whole numbers, and their sums, are exact."""
         return 4096 % self.count == 0
 
-    def share_of_f32(self) -> float:
-        """Of what is allowed of stored gradients, the share that a loss in f32 has."""
-        return 8 * UNIT_ROUNDOFF["f32"] / self.tolerance("f32").elementwise
-
-    def validate(self) -> None:
-        """Refuse a mean over no batch."""
-        if self.micro < 1:
-            raise UsageError(
-                f"{self}: micro={self.micro} is not allowed; at least 1",
-                kind="not-allowed",
-                subject="micro",
-                value=self.micro,
-                allowed=">= 1",
-            )
-
-    def tensor_dtype(self, name: str) -> str:
-        """A loss is f32 always."""
-        return "f32" if name == "loss" else self.dtype
-
     def flops(self) -> int:
         """Return the FLOPs: per element a product, a difference, a maximum and an addition."""
         return 4 * self.n
-
-    def reduction(self) -> int:
-        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
-        return 1
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded predictions, and signs as targets."""
@@ -83,11 +55,6 @@ class HingeLoss(Operator):
         margin = 1 - x * target
         slope = np.where(margin >= 0, -target, 0 * target)
         return {"loss": np.sum(np.maximum(margin, 0), keepdims=True).reshape(1) / self.count, "dx": slope / self.count}
-
-    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """The results' own sizes: a difference is rounded once, however much of it cancels."""
-        found = {name: np.abs(array) for name, array in self.reference_outputs(inputs).items()}
-        return {**found, "loss": found["loss"] * self.share_of_f32()}
 
     @classmethod
     def examples(cls) -> Sequence[HingeLoss]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, UsageError
+from opbench import Arrays, MeanLoss
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuberLoss(Operator):
+class HuberLoss(MeanLoss):
     """loss = sum of h(x[i] - target[i]) / (n * micro), with h(d) = d^2 / 2 if |d| < 1, else |d| - 1/2; also dx.
 
     PyTorch calls it smooth_l1_loss with beta = 1. `micro` is the number of batches whose losses and gradients are added
@@ -29,41 +29,13 @@ class HuberLoss(Operator):
     outputs = {"loss": "1", "dx": "n"}
 
     @property
-    def count(self) -> int:
-        """Number of elements that the mean is over."""
-        return self.n * self.micro
-
-    @property
     def integers_exact(self) -> bool:
         """Whether the mean is over so many that quotients of halves of whole numbers, and their sums, are exact."""
         return 2048 % self.count == 0
 
-    def share_of_f32(self) -> float:
-        """Of what is allowed of stored gradients, the share that a loss in f32 has."""
-        return 8 * UNIT_ROUNDOFF["f32"] / self.tolerance("f32").elementwise
-
-    def validate(self) -> None:
-        """Refuse a mean over no batch."""
-        if self.micro < 1:
-            raise UsageError(
-                f"{self}: micro={self.micro} is not allowed; at least 1",
-                kind="not-allowed",
-                subject="micro",
-                value=self.micro,
-                allowed=">= 1",
-            )
-
-    def tensor_dtype(self, name: str) -> str:
-        """A loss is f32 always."""
-        return "f32" if name == "loss" else self.dtype
-
     def flops(self) -> int:
         """Return the FLOPs: per element a difference, its size, its square and an addition."""
         return 4 * self.n
-
-    def reduction(self) -> int:
-        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
-        return 1
 
     def reference(self, x: np.ndarray, target: np.ndarray) -> Arrays:
         """In float64."""
@@ -71,11 +43,6 @@ class HuberLoss(Operator):
         size, slope = np.abs(d), np.clip(d, -1, 1)
         losses = np.where(size < 1, d * d / 2, size - 0.5)
         return {"loss": np.sum(losses, keepdims=True) / self.count, "dx": slope / self.count}
-
-    def magnitude_outputs(self, inputs: Arrays) -> Arrays:
-        """The results' own sizes: a difference is rounded once, however much of it cancels."""
-        found = {name: np.abs(array) for name, array in self.reference_outputs(inputs).items()}
-        return {**found, "loss": found["loss"] * self.share_of_f32()}
 
     @classmethod
     def examples(cls) -> Sequence[HuberLoss]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, UsageError, from_storage, to_storage
+from opbench import Arrays, MeanLoss, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
-class KlDivLoss(Operator):
+class KlDivLoss(MeanLoss):
     """loss = sum of target * (log(target) - log(p)) / (rows * micro), with 0 log 0 = 0, and its gradient dx.
 
     With x_scale "log", x holds log(p), as PyTorch's kl_div wants it; with "linear" it holds p, and dx is the gradient
@@ -42,32 +42,9 @@ class KlDivLoss(Operator):
         """Number of elements that the mean is over."""
         return self.rows * self.micro
 
-    def share_of_f32(self) -> float:
-        """Of what is allowed of stored gradients, the share that a loss in f32 has."""
-        return 8 * UNIT_ROUNDOFF["f32"] / self.tolerance("f32").elementwise
-
-    def validate(self) -> None:
-        """Refuse a mean over no batch."""
-        if self.micro < 1:
-            raise UsageError(
-                f"{self}: micro={self.micro} is not allowed; at least 1",
-                kind="not-allowed",
-                subject="micro",
-                value=self.micro,
-                allowed=">= 1",
-            )
-
-    def tensor_dtype(self, name: str) -> str:
-        """A loss is f32 always."""
-        return "f32" if name == "loss" else self.dtype
-
     def flops(self) -> int:
         """Return the FLOPs: per element two logarithms, a difference, a product, an addition and a quotient."""
         return 6 * self.n
-
-    def reduction(self) -> int:
-        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
-        return 1
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded positive numbers near 1 for target and p; rows need not add up to 1 for the formula."""

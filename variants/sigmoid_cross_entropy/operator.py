@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, UsageError, from_storage, to_storage
+from opbench import Arrays, MeanLoss, from_storage, to_storage
 
 
 @dataclass(frozen=True, kw_only=True)
-class SigmoidCrossEntropy(Operator):
+class SigmoidCrossEntropy(MeanLoss):
     """loss = sum of max(x, 0) - x t + log(1 + exp(-|x|)) over logits x and targets t, / (n * micro).
 
     dlogits, its gradient, is (1 / (1 + exp(-x)) - t) / (n * micro).
@@ -31,31 +31,9 @@ class SigmoidCrossEntropy(Operator):
     outputs = {"loss": "1", "dlogits": "n"}
     integers_exact = False  # exponentials are not whole
 
-    @property
-    def count(self) -> int:
-        """Number of elements that the mean is over."""
-        return self.n * self.micro
-
-    def share_of_f32(self) -> float:
-        """Of what is allowed of stored gradients, the share that a loss in f32 has."""
-        return 8 * UNIT_ROUNDOFF["f32"] / self.tolerance("f32").elementwise
-
-    def validate(self) -> None:
-        """Refuse a mean over no batch."""
-        if self.micro < 1:
-            raise UsageError(f"{self}: micro={self.micro} is not allowed; at least 1")
-
-    def tensor_dtype(self, name: str) -> str:
-        """A loss is f32 always."""
-        return "f32" if name == "loss" else self.dtype
-
     def flops(self) -> int:
         """Return the FLOPs: per element an exponential, a logarithm, a quotient, and sums and products of them."""
         return 10 * self.n
-
-    def reduction(self) -> int:
-        """Return 1: losses are added up in two stages, whose error is a few roundings of their sum (as in `sum`)."""
-        return 1
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Seeded logits, some of them large, targets 0, 1 and between; at times all 0, and all logits sure.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError, from_storage, to_storage, vector_width
+from opbench import Arrays, MeanLoss, from_storage, to_storage, vector_width
 
 DEPTH = 200.0
 """What float32's exponential of its negative vanishes at."""
@@ -17,7 +17,7 @@ PIECE = 1 << 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftmaxCrossEntropy(Operator):
+class SoftmaxCrossEntropy(MeanLoss):
     """loss = sum over r of -log p[r, labels[r]] / (rows * micro), p being each row's softmax; dlogits is its gradient.
 
     dlogits[r,c] = (p[r,c] - (c == labels[r])) / (rows * micro). `micro` is the number of batches whose losses and
@@ -43,18 +43,18 @@ class SoftmaxCrossEntropy(Operator):
         return {"loss": "1"} | ({"dlogits": "rows cols"} if self.gradient == "yes" else {})
 
     @property
+    def count(self) -> int:
+        """Number of rows that the mean is over."""
+        return self.rows * self.micro
+
+    @property
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         return vector_width(self.dtype, self.cols)
 
-    def validate(self) -> None:
-        """Refuse a mean over no batch."""
-        if self.micro < 1:
-            raise UsageError(f"{self}: micro={self.micro} is not allowed; at least 1")
-
     def tensor_dtype(self, name: str) -> str:
         """Labels are integers, a loss is f32 always."""
-        return {"labels": "i32", "loss": "f32"}.get(name, self.dtype)
+        return "i32" if name == "labels" else super().tensor_dtype(name)
 
     def flops(self) -> int:
         """Return the FLOPs of a softmax, and for a gradient two more per element: a subtraction and a product."""
@@ -81,7 +81,7 @@ class SoftmaxCrossEntropy(Operator):
 
     def reference(self, logits: np.ndarray, labels: np.ndarray) -> Arrays:
         """In float64, with the maximum subtracted."""
-        count, columns = self.rows * self.micro, np.arange(self.cols, like=labels)
+        columns = np.arange(self.cols, like=labels)
         losses = np.empty_like(logits, shape=(self.rows,))
         dlogits = np.empty_like(logits) if self.gradient == "yes" else None
         for rows in self._pieces():
@@ -93,8 +93,8 @@ class SoftmaxCrossEntropy(Operator):
             own = -np.sum(np.where(onehot, log_p, 0.0), axis=1, keepdims=True)
             losses[rows] = np.where(valid, own, np.nan)[:, 0]
             if dlogits is not None:
-                dlogits[rows] = np.where(valid, (np.exp(log_p) - onehot) / count, np.nan)
-        loss = {"loss": np.sum(losses, keepdims=True).reshape(1) / count}
+                dlogits[rows] = np.where(valid, (np.exp(log_p) - onehot) / self.count, np.nan)
+        loss = {"loss": np.sum(losses, keepdims=True).reshape(1) / self.count}
         return loss if dlogits is None else {**loss, "dlogits": dlogits}
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
@@ -106,7 +106,7 @@ class SoftmaxCrossEntropy(Operator):
         """
         wide = self.widened(inputs)
         logits, labels = wide["logits"], wide["labels"]
-        count, columns = self.rows * self.micro, np.arange(self.cols, like=labels)
+        columns = np.arange(self.cols, like=labels)
         losses = np.empty_like(logits, shape=(self.rows,))
         dlogits = np.empty_like(logits) if self.gradient == "yes" else None
         for rows in self._pieces():
@@ -116,9 +116,8 @@ class SoftmaxCrossEntropy(Operator):
             onehot = columns == labels[rows][:, None]
             losses[rows] = np.sum((onehot + p) * exponents, axis=1) + np.log(sums[:, 0]) + 1
             if dlogits is not None:
-                dlogits[rows] = (p * (1 + exponents) + onehot) / count
-        share = 8 * 2.0**-24 * self.cols**0.5 / self.tolerance("f32").elementwise
-        loss = {"loss": losses.sum(keepdims=True) / count * share}
+                dlogits[rows] = (p * (1 + exponents) + onehot) / self.count
+        loss = {"loss": losses.sum(keepdims=True) / self.count * self.share_of_f32()}
         return loss if dlogits is None else {**loss, "dlogits": dlogits}
 
     @classmethod

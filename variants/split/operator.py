@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance, vector_width
+from opbench import ConcatGeometry, Gradient, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split(Operator):
+class Split(ConcatGeometry):
     """a = x's first c1 channels, b = its other c2, pixel by pixel.
 
     In memory x holds `outer` pairs of runs: of whole images (nchw) or of one pixel's channels (nhwc). `layout`
@@ -33,41 +33,14 @@ class Split(Operator):
     linear_in = ("x",)
 
     @property
-    def c(self) -> int:
-        """Channels of both."""
-        return self.c1 + self.c2
-
-    @property
-    def outer(self) -> int:
-        """How many pairs of runs there are."""
-        return self.n if self.layout == "nchw" else self.n * self.h * self.w
-
-    @property
-    def run1(self) -> int:
-        """Elements of a run of a."""
-        return self.c1 * self.h * self.w if self.layout == "nchw" else self.c1
-
-    @property
-    def run2(self) -> int:
-        """Elements of a run of b."""
-        return self.c2 * self.h * self.w if self.layout == "nchw" else self.c2
-
-    @property
-    def lanes(self) -> int:
-        """Return the elements of the longest vector of up to 16 bytes that divides both runs."""
-        return vector_width(self.dtype, self.run1, self.run2)
-
-    @property
     def inputs(self) -> Mapping[str, str]:
         """Physical axes, outermost first."""
-        return {"x": "n c h w" if self.layout == "nchw" else "n h w c"}
+        return {"x": self.joined_axes()}
 
     @property
     def outputs(self) -> Mapping[str, str]:
         """Physical axes, outermost first."""
-        if self.layout == "nchw":
-            return {"a": "n c1 h w", "b": "n c2 h w"}
-        return {"a": "n h w c1", "b": "n h w c2"}
+        return self.part_axes()
 
     def gradients(self, wanted: frozenset[str]) -> Sequence[Gradient]:
         """The gradients of the parts, joined."""

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from opbench import UNIT_ROUNDOFF, Arrays, Operator, UsageError, from_storage, to_storage, vector_width
+from opbench import Arrays, MeanLoss, from_storage, to_storage, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class TripletMarginLoss(Operator):
+class TripletMarginLoss(MeanLoss):
     """loss = sum over rows of max(0, 1 + |anchor - positive| - |anchor - negative|) / (rows * micro); also gradients.
 
     The distance |x - y| of two rows is the root of the sum of (x[c] - y[c] + 1e-6)^2, as in PyTorch. `micro` is the
@@ -41,21 +41,6 @@ class TripletMarginLoss(Operator):
     def lanes(self) -> int:
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         return vector_width(self.dtype, self.cols)
-
-    def validate(self) -> None:
-        """Refuse a mean over no batch."""
-        if self.micro < 1:
-            raise UsageError(
-                f"{self}: micro={self.micro} is not allowed; at least 1",
-                kind="not-allowed",
-                subject="micro",
-                value=self.micro,
-                allowed=">= 1",
-            )
-
-    def tensor_dtype(self, name: str) -> str:
-        """A loss is f32 always."""
-        return "f32" if name == "loss" else self.dtype
 
     def flops(self) -> int:
         """Return the FLOPs: per element two differences, their squares and sums, and five for the gradients."""
@@ -97,8 +82,7 @@ class TripletMarginLoss(Operator):
         exact = self.reference(**wide)
         distances = [self._distances(wide["anchor"], wide[name])[1] for name in ("positive", "negative")]
         active = 1 + distances[0] - distances[1] >= 0
-        share = 8 * UNIT_ROUNDOFF["f32"] * self.cols**0.5 / self.tolerance("f32").elementwise  # the loss is f32 always
-        loss = np.sum((1 + distances[0] + distances[1]) * active, keepdims=True) / self.count * share
+        loss = np.sum((1 + distances[0] + distances[1]) * active, keepdims=True) / self.count * self.share_of_f32()
         near, far = abs(exact["dpositive"]), abs(exact["dnegative"])
         return {"loss": loss, "danchor": near + far, "dpositive": near, "dnegative": far}
 
