@@ -15,6 +15,7 @@ from opbench.emulator.abi import (
     BOTH_VOLATILE,
     GUARDED,
     NARROW_SCOPE,
+    TAKEN_EARLY,
     UNACQUIRED,
     Report,
     ReportKind,
@@ -215,7 +216,7 @@ def _index(event: Event) -> Account:
 def _thread_race(event: Event) -> Account:
     barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
     there = event.there(f"{event.other_verb} by {event.who_else}")
-    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED):
+    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
         return _lost_update(event, f"{event.who_else} updates it, too", there)
     details = [f"No {barrier} orders it with the {event.other_verb} by {event.who_else}."]
     if event.same_warp and event.report.instructions & BOTH_VOLATILE:
@@ -233,7 +234,7 @@ def _thread_race(event: Event) -> Account:
 def _block_race(event: Event) -> Account:
     block = f"block {triple(dim3(event.report.other_block))}"
     there = event.there(f"{event.other_verb} by {block}")
-    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED):
+    if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
         return _lost_update(event, f"{block} updates it, too", there)
     details = [f"Nothing orders it with the {event.other_verb} by {block}."]
     if reason := _why_no_flag(event, block):
@@ -249,7 +250,7 @@ def _block_race(event: Event) -> Account:
 
 def _lock_remedy(event: Event, fence: str) -> str:
     """Return the remedy for a thread that has read a flag or taken a lock; "" for any other."""
-    if event.report.instructions & UNACQUIRED:
+    if event.report.instructions & (UNACQUIRED | TAKEN_EARLY):
         return f"Put {fence} after the operation that takes the lock or reads the flag, or give that one acquire order."
     if event.report.instructions & GUARDED and _is_update(event):
         return (
@@ -261,6 +262,11 @@ def _lock_remedy(event: Event, fence: str) -> str:
 
 def _why_no_flag(event: Event, other: str) -> str:
     """Return why two accesses race in spite of a flag, a lock or volatile; "" if none of these is used."""
+    if event.report.instructions & TAKEN_EARLY:
+        return (
+            f"{other[0].upper()}{other[1:]} has taken the lock without a fence after it, so the {event.other_verb} "
+            "may happen before those of the thread that held the lock before."
+        )
     if event.report.instructions & UNACQUIRED:
         return f"An atomic operation of this thread has seen what {other} published, but no fence follows it."
     if event.report.instructions & NARROW_SCOPE:

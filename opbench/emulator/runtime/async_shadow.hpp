@@ -187,7 +187,6 @@ bool access_another_block(Worker* worker, uintptr_t address, uint32_t bytes, uin
   if (access == OPB_ACCESS_ATOMIC || trace->is_volatile) {
     bool reads = access != OPB_ACCESS_STORE, writes = access != OPB_ACCESS_LOAD;
     synchronise(worker, trace, address, trace->word, reads, writes, true);
-    trace->write_clock_back = 0;
   }
   if (trace->in_cluster && owner->trace) check_cluster_shared(worker, owner, address, bytes, access, site);
   if (access != OPB_ACCESS_LOAD) write_cells(owner, place.offset, bytes, site);

@@ -45,7 +45,6 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
       return trace_report(worker, kReportConstantStore, site, address, bytes, access, nullptr);
     }
     if (trace->races && region->memory) check_global(worker, trace, region->memory, address, bytes, access, site);
-    trace->write_clock_back = 0;
     return;
   }
   if (trace->races) {
@@ -55,7 +54,6 @@ static inline __attribute__((always_inline)) void record_access(const void* poin
     } else {
       check_global(worker, trace, region->memory, address, bytes, access, site);
     }
-    if (flag) trace->write_clock_back = 0;
   }
   if (trace->counting) {
     log_access(worker, trace, site << kEventBits | (kEventLoad + access),
@@ -243,6 +241,9 @@ void trace_warp_sync(Worker* worker, uint32_t warp, uint32_t group) {
     share_own(trace, thread);
     acquire_pending_clock(worker, thread);
   }
+  for (uint32_t rest = trace->locks_used ? group : 0; rest; rest &= rest - 1) {
+    note_lock_fence(trace, warp * kLanes + __builtin_ctz(rest), kBlockLevel);
+  }
   for (uint32_t rest = group; rest; rest &= rest - 1) {
     uint32_t thread = warp * kLanes + __builtin_ctz(rest);
     uint16_t* known = trace->clocks[thread];
@@ -303,6 +304,14 @@ void opb_trace_access(const void* pointer, unsigned bytes, unsigned access, cons
 void opb_trace_atomic(const void* pointer, unsigned bytes, unsigned word, const void* program_counter) {
   vary_order(opb_worker);
   record_word(pointer, bytes, word, program_counter);
+}
+
+void opb_trace_swapped(const void* pointer, unsigned bytes, const void* before, unsigned word) {
+  Worker* worker = opb_worker;
+  if (!worker || !worker->trace) return;
+  uint64_t free = 0;
+  memcpy(&free, before, bytes < sizeof free ? bytes : sizeof free);
+  take_lock(worker->trace, worker->current, (uintptr_t)pointer, free, word);
 }
 
 void opb_trace_order(unsigned word) {
@@ -482,6 +491,7 @@ static void close_own(Trace* trace) {
     free(trace->pending_clocks[thread]);
   }
   free(trace->acquirers.items);
+  free(trace->sections.items);
   free(trace->blocks_of_moments.items);
   free_access_sets(&trace->block_sets);
   free_access_sets(&trace->thread_sets);

@@ -66,7 +66,6 @@ static void synchronise_at_barrier(Worker* worker, Worker* owner, const Mbarrier
   if (!trace || !trace->races || worker->team->size == 1) return;
   uintptr_t address = (uintptr_t)owner->shared_base + barrier->offset;
   synchronise(worker, trace, address, waits ? OPB_ACQUIRES : OPB_RELEASES, waits, !waits, true);
-  trace->write_clock_back = 0;
 }
 
 static void arrive_at(Worker* worker, Worker* owner, Mbarrier* barrier, uint32_t count, uint32_t site) {

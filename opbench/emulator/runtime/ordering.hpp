@@ -68,8 +68,15 @@ static uint32_t location_at(Trace* trace, uintptr_t address, bool create) {
   if (known) return known - 1;
   if (!create) return kNobody;
   if (2 * (trace->locations.count + 1) > trace->location_slot_count) double_location_slots(trace);
-  trace->locations.add({address, {}, {}, nullptr});
+  trace->locations.add({address, {}, {}, nullptr, {}, {}, {}});
   return (*location_slot(trace, address) = trace->locations.count) - 1;
+}
+
+// Returns whether an access by thread `earlier` at a clock happens before the current access by `later`, in one
+// interval.
+static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
+  if (!trace->clocks_wide && earlier / kLanes != later / kLanes) return false;
+  return trace->clocks[later][earlier] > clock || clock == kClockLimit;
 }
 
 static void forget_synchronisation(Trace* trace) {
@@ -77,10 +84,12 @@ static void forget_synchronisation(Trace* trace) {
     for (Release& release : location.log) free(release.clocks);
     free(location.log.items);
     free(location.links.items);
+    free(location.observers.items);
     free(location.released_clock);
   }
   trace->locations.clear();
   trace->acquired.clear();
+  trace->sections.clear();
   for (uint32_t slot = 0; slot < trace->location_slot_count; ++slot) trace->location_slots[slot] = 0;
 }
 
@@ -266,11 +275,65 @@ static void acquire_pending_clock(Worker* worker, uint32_t thread) {
   row->interval = 0;
 }
 
+// ---- locks
+
+constexpr uint32_t kMostSections = 1024;
+
+static bool holds_lock(const Trace* trace, uint32_t self) { return trace->locks[self].interval == trace->interval; }
+
+static void note_lock_fence(Trace* trace, uint32_t self, uint32_t level) {
+  Lock* lock = &trace->locks[self];
+  if (lock->fences < level + 1) lock->fences = level + 1;
+}
+
+// Returns whether the thread has taken a lock without an acquire fence of a level since.
+static bool holds_unfenced(const Trace* trace, uint32_t self, FenceLevel level) {
+  return holds_lock(trace, self) && trace->locks[self].fences <= level;
+}
+
+static bool note_unfenced_store(Trace* trace, uint32_t self, FenceLevel level) {
+  if (!trace->locks_used || !holds_unfenced(trace, self, level)) return false;
+  return trace->locks[self].writes_unfenced[level != kBlockLevel] = true;
+}
+
+static void take_lock(Trace* trace, uint32_t self, uintptr_t address, uint64_t free, uint32_t word) {
+  trace->locks_used = true;
+  trace->locks[self] = {address, free, trace->interval, 0, {false, false}};
+  if (!(word & OPB_ACQUIRES)) return;
+  note_lock_fence(trace, self,
+                  word & OPB_BLOCK_SCOPE ? kBlockLevel : word & OPB_CLUSTER_SCOPE ? kClusterLevel : kDeviceLevel);
+}
+
+static void give_lock_back(Trace* trace, uint32_t self, uintptr_t address) {
+  Lock* lock = &trace->locks[self];
+  if (!holds_lock(trace, self) || lock->address != address) return;
+  List<UnfencedSection>& sections = trace->whole->sections;
+  if ((lock->writes_unfenced[0] || lock->writes_unfenced[1]) && sections.count < kMostSections) {
+    sections.add({address, lock->free, trace->block, trace->interval, (uint16_t)self});
+  }
+  *lock = {};
+}
+
+// Returns the location of the lock that this thread holds, and that a thread of another block, or another thread of
+// this block, has held without an acquire fence; kNobody if there is none.
+static uint32_t lock_taken_early(const Trace* trace, uint32_t self, uint32_t block, uint32_t thread) {
+  if (!trace->locks_used || !holds_lock(trace, self)) return kNobody;
+  const Lock& own = trace->locks[self];
+  for (const UnfencedSection& section : trace->whole->sections) {
+    if (section.address != own.address || section.free != own.free || section.block != block) continue;
+    if (block == trace->block && (section.interval != trace->interval || section.thread != thread)) continue;
+    return location_at(trace->whole, own.address, false);
+  }
+  return kNobody;
+}
+
 static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
   uint32_t self = worker->current;
   uint32_t level = word & OPB_BLOCK_SCOPE ? kBlockLevel : word & OPB_CLUSTER_SCOPE ? kClusterLevel : kDeviceLevel;
   if (word & OPB_ACQUIRES) {
+    ++trace->acquire_fences[self];
     acquire_pending_clock(worker, self);
+    note_lock_fence(trace, self, level);
     for (const Acquired& seen : trace->unacquired_by[self]) {
       if (level == kBlockLevel) break;
       merge_acquired(&trace->acquired_by[self],
@@ -375,6 +438,31 @@ static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, 
   }
 }
 
+// Records that a thread has read what the last releasing store wrote.
+static void observe_store(Trace* trace, SyncLocation* location, uint32_t self, uint32_t word) {
+  if (location->store.interval != trace->interval || location->store.thread == self) return;
+  for (const Observer& known : location->observers) {
+    if (known.thread == self) return;
+  }
+  const uint32_t fences = trace->acquire_fences[self];
+  if (word & OPB_ACQUIRES) ++trace->acquire_fences[self];
+  location->observers.add({(uint16_t)self, own_clock(trace, self), fences});
+}
+
+// Returns whether this thread has read what the last releasing store wrote, and has executed an acquire fence since, or
+// another thread that happens before it has read it.
+static bool has_observed(const Trace* trace, const SyncLocation& location, uint32_t self) {
+  if (location.store.interval != trace->interval) return false;
+  for (uint32_t index = 0; index < location.observers.count; ++index) {
+    const Observer& observer = location.observers.items[index];
+    if (observer.thread == self ? trace->acquire_fences[self] > observer.fences
+                                : ordered(trace, observer.thread, observer.clock, self)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Synchronises with other threads of the same block.
 static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address, uint32_t word, bool reads,
                                 bool writes) {
@@ -386,7 +474,9 @@ static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address,
                          publication(worker, kBlockLevel, now, &made, clocks) && made.interval == trace->interval;
   uint32_t index = location_at(trace, address, published);
   if (index == kNobody) return;
-  VectorClock*& row = trace->locations[index].released_clock;
+  SyncLocation* location = &trace->locations[index];
+  VectorClock*& row = location->released_clock;
+  if (reads) observe_store(trace, location, self, word);
   if (reads && row && row->interval == trace->interval) {
     VectorClock*& pending = trace->pending_clocks[self];
     if (word & OPB_ACQUIRES) {
@@ -410,9 +500,11 @@ static void synchronise_threads(Worker* worker, Trace* trace, uintptr_t address,
     uint16_t clock = published_clock(made, other);
     if (clock > row->at[other]) row->at[other] = clock;
   }
-  // The store itself is released as well.
-  uint16_t own = published_clock(made, self);
-  if (own) trace->write_clock_back = (uint16_t)(own_clock(trace, self) - own + 1);
+  const uint16_t own = published_clock(made, self), clock = own_clock(trace, self);
+  if (!own) return;
+  location->replaced = has_observed(trace, *location, self) ? location->store : ReleasingStore{};
+  location->store = {trace->interval, (uint16_t)self, clock, (uint16_t)(clock - own + 1)};
+  location->observers.clear();
 }
 
 // Performs the releases and acquires of a volatile or atomic access.
@@ -425,6 +517,7 @@ static void synchronise(Worker* worker, Trace* trace, uintptr_t address, uint32_
     if (own_clock(trace, self) < kClockLimit) ++trace->clocks[self][self];
     if (!(word & OPB_BLOCK_SCOPE)) begin_moment(trace);
   }
+  if (writes && trace->locks_used && !(word & OPB_COMPARES)) give_lock_back(trace, self, address);
   if (other_blocks) synchronise_blocks(worker, trace, address, word, reads, writes);
   synchronise_threads(worker, trace, address, word, reads, writes);
 }
@@ -446,11 +539,14 @@ static bool covers(const Release& release, const Earlier& earlier) {
   return published_clock(release, earlier.thread) > earlier.clock || earlier.clock == kClockLimit;
 }
 
-static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint32_t block, const Earlier& earlier) {
+// Returns whether a list has a release by a block that covers an access, other than by the location `except`.
+static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint32_t block, const Earlier& earlier,
+                         uint32_t except = kNobody) {
   const Trace* trace = worker->trace;
   const uint32_t size = worker->team->size, first_block = trace->first_block, team = (block - first_block) / size;
   for (uint32_t index = 0; index < list.count; ++index) {
     const Acquired& seen = list.items[index];
+    if (seen.location == except) continue;
     const List<Release>& log = trace->whole->locations.items[seen.location].log;
     uint32_t low = 0, high = seen.length;
     while (low < high) {  // teams run one after another, so the log is sorted by team
@@ -473,13 +569,13 @@ static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint3
 }
 
 static __attribute__((noinline)) bool ordered_between_blocks(const Worker* worker, uint32_t block,
-                                                             const Earlier& earlier) {
+                                                             const Earlier& earlier, uint32_t except = kNobody) {
   const Trace* trace = worker->trace;
   const Team* team = worker->team;
   if (team->size > 1) {
     uint32_t number = block - trace->first_block, own = trace->block - trace->first_block;
     if (number / team->size == own / team->size && earlier.moment < team->settled[number % team->size]) return true;
   }
-  return has_acquired(worker, trace->acquired, block, earlier) ||
-         has_acquired(worker, trace->acquired_by[worker->current], block, earlier);
+  return has_acquired(worker, trace->acquired, block, earlier, except) ||
+         has_acquired(worker, trace->acquired_by[worker->current], block, earlier, except);
 }

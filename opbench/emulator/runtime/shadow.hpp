@@ -75,16 +75,36 @@ constexpr uint16_t kThreadMask = 0x3ff, kAtomicFlag = 0x8000, kSeveralLanes = 0x
 constexpr uint16_t kBulkFlag = 0x4000;      // of a writer: a bulk copy that the thread started
 constexpr uint16_t kVolatileFlag = 0x2000;  // of a writer or reader
 constexpr uint16_t kCountsFlag = 0x1000;    // of a writer: an atomic addition
+constexpr uint16_t kUnfencedFlag = 0x0800;  // of a writer: it has taken a lock without an acquire fence
 constexpr uint16_t kNoUpdater = 0xffff;
 // Flags of a report's `instructions`.
-constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16, kUnacquired = 32, kGuarded = 64;
+constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16, kUnacquired = 32, kGuarded = 64,
+                   kTakenEarly = 128;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval later than all others: copies.hpp
 
-// Returns whether an access by thread `earlier` at a clock happens before the current access by `later`, in one
-// interval.
-static inline bool ordered(const Trace* trace, uint32_t earlier, uint16_t clock, uint32_t later) {
-  if (!trace->clocks_wide && earlier / kLanes != later / kLanes) return false;
-  return trace->clocks[later][earlier] > clock || clock == kClockLimit;
+// Returns whether the last write of a cell happens before this access by a flag, although clocks do not say so: this
+// thread, or one that happens before it, has read what a releasing store wrote here; or two strong writes are in the
+// order of a flag that this thread has read. The second needs no acquire fence, because neither a compiler nor a GPU
+// does volatile accesses before the loop that polls the flag has ended. But a lock always needs its fence.
+static __attribute__((noinline)) bool is_published_write(const Trace* trace, const SharedCell* cell, uintptr_t address,
+                                                         uint32_t access, uint32_t self) {
+  const uint32_t writer = cell->writer & kThreadMask;
+  const bool strong = access == OPB_ACCESS_ATOMIC || trace->is_volatile;
+  const VectorClock* seen = trace->pending_clocks[self];
+  if (strong && cell->writer & (kAtomicFlag | kVolatileFlag) && seen && seen->interval == trace->interval &&
+      seen->at[writer] > cell->write_clock && !holds_unfenced(trace, self, kBlockLevel)) {
+    return true;
+  }
+  const uint32_t slot = trace->locations.count ? *location_slot(trace, address) : 0;
+  if (!slot) return false;
+  const SyncLocation& location = trace->locations.items[slot - 1];
+  const auto is_last_write = [&](const ReleasingStore& store) {
+    return store.interval == trace->interval && store.thread == writer && store.clock == cell->write_clock;
+  };
+  if (is_last_write(location.replaced)) return true;  // this access is the last releasing store
+  const ReleasingStore& store = location.store;
+  return is_last_write(store) && has_observed(trace, location, self) &&
+         ordered(trace, writer, (uint16_t)(store.clock - store.steps), self);
 }
 
 // Returns kUnacquired if this thread has read the other one's release without an acquire fence, kGuarded if it has read
@@ -241,6 +261,22 @@ static inline bool both_flags_of_writers(const Trace* trace, uint32_t access, ui
   return !stores && both_flags(trace, access, writer, self);
 }
 
+// Returns whether the last write of a cell, by another thread, and this access have no order in some run. `early` then
+// says whether a lock without an acquire fence is the reason.
+static inline bool may_precede(const Trace* trace, const SharedCell* cell, uintptr_t address, uint32_t access,
+                               uint32_t self, uint32_t* early) {
+  const uint32_t writer = cell->writer & kThreadMask;
+  if (!ordered(trace, writer, cell->write_clock, self)) {
+    return !both_flags_of_writers(trace, access, cell->writer, self) &&
+           !is_published_write(trace, cell, address, access, self);
+  }
+  if (__builtin_expect(!(cell->writer & kUnfencedFlag), 1)) return false;
+  if (both_flags_of_writers(trace, access, cell->writer, self)) return false;
+  if (lock_taken_early(trace, self, trace->block, writer) == kNobody) return false;
+  *early = kTakenEarly;
+  return true;
+}
+
 static inline uint16_t writer_flags(const Trace* trace, uint32_t access) {
   if (access != OPB_ACCESS_ATOMIC && !trace->is_volatile) return 0;
   bool atomic = access == OPB_ACCESS_ATOMIC || trace->word & OPB_STRONG;
@@ -249,8 +285,9 @@ static inline uint16_t writer_flags(const Trace* trace, uint32_t access) {
 }
 
 // Records a write. The previous atomic addition by another thread becomes `updater`, unless it happens before this one.
-static inline void note_writer(const Trace* trace, SharedCell* cell, uint32_t access, uint32_t self, uint32_t site) {
+static inline void note_writer(Trace* trace, SharedCell* cell, uint32_t access, uint32_t self, uint32_t site) {
   uint16_t flags = writer_flags(trace, access), writer = cell->writer;
+  if (__builtin_expect(trace->locks_used, 0) && note_unfenced_store(trace, self, kBlockLevel)) flags |= kUnfencedFlag;
   bool counted = cell->write_interval == trace->interval && writer & kCountsFlag;
   if (!(counted && flags & kCountsFlag)) {
     cell->updater = kNoUpdater;
@@ -262,7 +299,7 @@ static inline void note_writer(const Trace* trace, SharedCell* cell, uint32_t ac
   cell->write_interval = trace->interval;
   cell->write_site = site;
   cell->writer = (uint16_t)(self | flags);
-  cell->write_clock = (uint16_t)(own_clock(trace, self) - trace->write_clock_back);
+  cell->write_clock = own_clock(trace, self);
 }
 
 // Returns whether a plain load reads a counter that this thread has added to while another thread may still be adding.
@@ -280,19 +317,18 @@ static inline uint32_t volatile_too(const Trace* trace, uint16_t other) {
 
 static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* cell, uintptr_t address, uint32_t bytes,
                                      uint32_t access, uint32_t site) {
-  uint32_t self = worker->current;
+  uint32_t self = worker->current, early = 0;
   auto report_cell_race = [&](uint32_t other_site, uint16_t other, uint32_t other_access, ReportKind kind) {
     CellRange range = {(uintptr_t)worker->shared_base + ((cell - trace->shared_cells) << trace->shared_shift),
                        1u << trace->shared_shift};
     uint32_t instructions = kind == kReportSharedRace ? 2 | volatile_too(trace, other) : 2;
     report_shared_race(worker, site, address, bytes, access, other_site, other & kThreadMask, other_access, kind,
-                       instructions, range);
+                       instructions | early, range);
   };
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool both_atomic = access == OPB_ACCESS_ATOMIC && cell->writer & kAtomicFlag;
-    if (writer != self && !both_atomic && !ordered(trace, writer, cell->write_clock, self) &&
-        !both_flags_of_writers(trace, access, cell->writer, self)) {
+    if (writer != self && !both_atomic && may_precede(trace, cell, address, access, self, &early)) {
       report_cell_race(cell->write_site, cell->writer,
                        cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE,
                        cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace);
@@ -341,10 +377,11 @@ enum SiteFlags : uint32_t {
   kBlockScopeSite = 8,
   kClusterScopeSite = 16,
   kReadsBackSite = 32,  // a plain load of a location to which its own block has added atomically
+  kUnfencedSite = 64,   // a write by a thread that has taken a lock without an acquire fence
 };
-constexpr uint32_t kSiteBits = 6;
+constexpr uint32_t kSiteBits = 7;
 
-static inline uint32_t pack_site(const Trace* trace, uint32_t site, uint32_t access) {
+static inline uint32_t pack_site(Trace* trace, uint32_t site, uint32_t access) {
   uint32_t flags = 0;
   if (__builtin_expect(access == OPB_ACCESS_ATOMIC || trace->is_volatile, 0)) {
     const uint32_t word = trace->word;
@@ -353,6 +390,10 @@ static inline uint32_t pack_site(const Trace* trace, uint32_t site, uint32_t acc
     if (word & (OPB_BLOCK_SCOPE | OPB_CLUSTER_SCOPE)) {
       flags |= word & OPB_BLOCK_SCOPE ? kBlockScopeSite : kClusterScopeSite;
     }
+  }
+  if (__builtin_expect(trace->locks_used, 0) && access != OPB_ACCESS_LOAD && access != OPB_ACCESS_ATOMIC &&
+      note_unfenced_store(trace, opb_worker->current, kDeviceLevel)) {
+    flags |= kUnfencedSite;
   }
   return site << kSiteBits | flags;
 }
@@ -382,7 +423,7 @@ struct GlobalAccess {
 };
 
 static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_t block, uint32_t moment,
-                               uint32_t packed, uint32_t other_access) {
+                               uint32_t packed, uint32_t other_access, uint32_t flags = 0) {
   const uint32_t shift = now.memory->shift;
   CellRange range = {now.memory->start + ((uintptr_t)(now.cell - now.memory->cells) << shift), 1u << shift};
   bool both_volatile = now.packed & packed & kVolatileSite;
@@ -397,7 +438,7 @@ static void report_global_race(const GlobalAccess& now, ReportKind kind, uint32_
                  {0, 0, 0},
                  0,
                  other_access,
-                 kBetweenBlocks | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0) |
+                 kBetweenBlocks | flags | (both_volatile ? kBothVolatile : 0) | (narrow ? kNarrowScope : 0) |
                      (plain ? guards_of(now.worker->trace, self, now.address, unacquired) : 0)};
   report_race(now.worker, kind, now.site, now.address, now.bytes, now.access, &other, range);
 }
@@ -406,12 +447,34 @@ static inline bool is_ordered(const GlobalAccess& now, uint32_t moment, uint32_t
   return ordered_between_blocks(now.worker, block, {now.address, moment, false, 0, 0, 0});
 }
 
-// Returns whether the last write of a cell, whose thread is known, happens before this access.
-static bool is_write_ordered(const GlobalAccess& now, uint32_t block) {
+static Earlier last_write(const GlobalAccess& now) {
   const SharedCell* last = now.threads;
-  return ordered_between_blocks(now.worker, block,
-                                {now.address, now.cell->writer, true, (uint32_t)last->writer & kThreadMask,
-                                 last->write_interval, last->write_clock});
+  return {now.address,          now.cell->writer, true, (uint32_t)last->writer & kThreadMask,
+          last->write_interval, last->write_clock};
+}
+
+// Returns whether the last write of a cell, whose thread is known, happens before this access.
+static bool is_write_ordered(const GlobalAccess& now, uint32_t block, uint32_t except = kNobody) {
+  return ordered_between_blocks(now.worker, block, last_write(now), except);
+}
+
+// The same for two strong writes, which are also in the order of a flag that this thread has read without an acquire
+// fence, as in is_published_write().
+static bool is_strong_write_ordered(const GlobalAccess& now, uint32_t block) {
+  const Trace* trace = now.worker->trace;
+  const uint32_t self = now.worker->current;
+  if (!is_strong(now.packed) || !is_strong(now.cell->write_site)) return false;
+  return !holds_unfenced(trace, self, kDeviceLevel) &&
+         has_acquired(now.worker, trace->unacquired_by[self], block, last_write(now),
+                      location_at(trace->whole, now.address, false));
+}
+
+// Returns whether another block wrote in a critical section before an acquire fence, and only its lock orders it with
+// this access.
+static bool is_written_early(const GlobalAccess& now, uint32_t block) {
+  if (__builtin_expect(!(now.cell->write_site & kUnfencedSite), 1)) return false;
+  const uint32_t lock = lock_taken_early(now.worker->trace, now.worker->current, block, kNobody);
+  return lock != kNobody && !is_write_ordered(now, block, lock);
 }
 
 static uint32_t writer_access(uint32_t packed) { return packed & kAtomicSite ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE; }
@@ -445,8 +508,10 @@ static __attribute__((noinline)) void judge_read(const GlobalAccess& now) {
   const bool strong = is_strong(now.packed);
   if (is_strong(cell->write_site) && !strong) return judge_plain_read(now);
   if (writer == now.worker->trace->block || is_strong_pair(now.worker, now.packed, cell->write_site, writer)) return;
-  if (!is_write_ordered(now, writer)) {
-    report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site));
+  const bool early = is_written_early(now, writer);
+  if (early || !is_write_ordered(now, writer)) {
+    report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site),
+                       early ? kTakenEarly : 0);
   }
 }
 
@@ -477,13 +542,17 @@ static void judge_writer(const GlobalAccess& now) {
   const bool both_stored = stores && now.packed & cell->write_site & kVolatileSite;
   const bool meets = !own && (!pair || both_stored);
   if ((meets || (!own && !stores)) && !is_write_ordered(now, writer)) {
-    if (meets)
+    if (meets && !is_strong_write_ordered(now, writer)) {
       report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site,
                          writer_access(cell->write_site));
+    }
     if (!stores && cell->write_site & kAtomicSite) {
       cell->updaters = add_access(&trace->whole->block_sets, cell->updaters, writer, cell->writer, cell->write_site,
                                   now.worker->team->size > 1);
     }
+  } else if (meets && is_written_early(now, writer)) {
+    report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site),
+                       kTakenEarly);
   }
   if (!stores) return;
   // If this block has just updated the location atomically, all earlier updates happen before its store.
@@ -551,17 +620,16 @@ static __attribute__((noinline)) void check_launch_ahead(Worker* worker, const G
 // atomically is no race unless the thread reads back its own addition.
 static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemory* memory, SharedCell* cell,
                                  uintptr_t address, uint32_t bytes, uint32_t access, uint32_t site) {
-  uint32_t self = worker->current;
+  uint32_t self = worker->current, early = 0;
   auto report_cell_race = [&](uint32_t other_site, uint16_t other, uint32_t other_access) {
     CellRange range = {memory->start + ((uintptr_t)(cell - memory->threads) << memory->shift), 1u << memory->shift};
     report_shared_race(worker, site, address, bytes, access, other_site, other & kThreadMask, other_access,
-                       kReportThreadRace, volatile_too(trace, other), range);
+                       kReportThreadRace, volatile_too(trace, other) | early, range);
   };
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool atomic = cell->writer & kAtomicFlag && access != OPB_ACCESS_STORE;
-    if (writer != self && !atomic && !ordered(trace, writer, cell->write_clock, self) &&
-        !both_flags_of_writers(trace, access, cell->writer, self)) {
+    if (writer != self && !atomic && may_precede(trace, cell, address, access, self, &early)) {
       report_cell_race(cell->write_site, cell->writer,
                        cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE);
     } else if (access == OPB_ACCESS_LOAD && reads_back_too_early(trace, cell, self)) {

@@ -210,12 +210,26 @@ struct Acquired {
   bool within_cluster;
 };
 
+// A store that releases: the clock of its thread, and how many steps before this clock the released accesses end.
+struct ReleasingStore {
+  uint32_t interval;
+  uint16_t thread, clock, steps;
+};
+// A thread that has read what a releasing store wrote, and the number of its acquire fences before.
+struct Observer {
+  uint16_t thread, clock;
+  uint32_t fences;
+};
+
 // A synchronisation location: the releases by stores and atomic operations to one address, in order.
 struct SyncLocation {
   uintptr_t address;
   List<Release> log;
   List<Acquired> links;
   VectorClock* released_clock;  // what threads of the block have released through it
+  ReleasingStore store;         // the last one by a thread of the block
+  List<Observer> observers;     // threads of the block that have read what it stored
+  ReleasingStore replaced;      // the store before, if it happens before the last one
 };
 
 // Sets of accesses are linked lists that share their tails. Equal histories have the same number, so adding a read to a
@@ -251,6 +265,24 @@ struct Guard {
   uint32_t block;
 };
 
+// What a thread has taken by a compare-and-swap and not given back, in this interval: perhaps a lock.
+struct Lock {
+  uintptr_t address;
+  uint64_t free;  // the value before
+  uint32_t interval;
+  uint32_t fences;          // 0 without an acquire fence since, else the level of the widest one, plus 1
+  bool writes_unfenced[2];  // whether the thread has stored before an acquire fence of any scope, of the device's scope
+};
+
+// A critical section that has ended: the thread gave the lock back that it had taken, and stored before an acquire
+// fence. In another order of the sections, nothing would order this store after those of the section before.
+struct UnfencedSection {
+  uintptr_t address;
+  uint64_t free;
+  uint32_t block, interval;
+  uint16_t thread;
+};
+
 struct Trace {
   bool races, counting_wanted, counting;
   uint64_t max_blocks;
@@ -270,12 +302,10 @@ struct Trace {
   bool bypasses_l1;          // whether the next access bypasses L1
   bool is_volatile;          // whether the current access is volatile
   uint32_t word, next_word;  // opb_access_word of the current access and of the next one
-  uint16_t
-      write_clock_back;  // how far before the thread's clock a releasing store is recorded, so that it is released, too
-  bool report_at_once;   // whether to report a racing store at once, because the store itself happens later
-  bool in_wider_store;   // whether the current access is a piece of a store whose other pieces are checked before it
-                         // happens
-  size_t range_written;  // the bytes of the previous access if it was such a store
+  bool report_at_once;       // whether to report a racing store at once, because the store itself happens later
+  bool in_wider_store;       // whether the current access is a piece of a store whose other pieces are checked before
+                             // it happens
+  size_t range_written;      // the bytes of the previous access if it was such a store
   uint32_t pending_count;
   PendingStore pending[kPendingStores];
 
@@ -305,7 +335,11 @@ struct Trace {
   List<Acquired> acquired_by[kMaxThreads], unacquired_by[kMaxThreads];
   List<uint32_t> acquirers;  // the threads for which one of these two lists is not empty
   VectorClock* pending_clocks[kMaxThreads];
+  uint32_t acquire_fences[kMaxThreads];  // how many each thread has executed
   Guard guards[kMaxThreads];
+  Lock locks[kMaxThreads];
+  bool locks_used;
+  List<UnfencedSection> sections;
   bool in_cluster;                   // whether other blocks of a cluster may access this block's shared memory
   GlobalMemory cluster_memory;       // the shadow of that memory for accesses by blocks
   RemoteAccess remote[kMaxCluster];  // by rank

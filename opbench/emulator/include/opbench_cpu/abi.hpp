@@ -47,6 +47,7 @@ enum opb_access_word : unsigned {
   OPB_BLOCK_SCOPE = 64,
   OPB_CLUSTER_SCOPE = 128,
   OPB_COUNTS = 256,  // an atomic addition, such as on a counter
+  OPB_COMPARES = 512,  // a compare-and-swap, such as on a lock
 };
 
 enum opb_barrier_kind : unsigned { OPB_BARRIER_COUNT, OPB_BARRIER_AND, OPB_BARRIER_OR };
@@ -184,6 +185,7 @@ OPB_API void* opb_trace_memset(void* to, int value, unsigned long bytes, unsigne
 OPB_API int opb_trace_memcmp(const void* left, const void* right, unsigned long bytes, unsigned long room,
                              unsigned long room_right);
 OPB_API void opb_trace_atomic(const void* pointer, unsigned bytes, unsigned word, const void* program_counter);
+OPB_API void opb_trace_swapped(const void* pointer, unsigned bytes, const void* before, unsigned word);
 OPB_API void opb_trace_order(unsigned word);  // the order and scope of the next access
 OPB_API void opb_trace_fence(unsigned word);
 OPB_API void opb_trace_bypass_l1(void);  // the next access bypasses L1

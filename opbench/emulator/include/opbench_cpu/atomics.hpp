@@ -84,8 +84,11 @@ OPB_ATOMIC(Inc, OPB_COUNTS, old >= value ? T(0) : T(old + 1))
 OPB_ATOMIC(Dec, OPB_COUNTS, old == T(0) || old > value ? value : T(old - 1))
 
 template <class T>
-__forceinline__ T opb_CAS(T* address, opb_identity<T> compare, opb_identity<T> value, unsigned word) {
-  return opb_atomic_update(address, word, [=](T old) -> T { return old == compare ? value : old; });
+static OPB_UNSEEN T opb_CAS(T* address, opb_identity<T> compare, opb_identity<T> value, unsigned word) {
+  OPB_SEE_ATOMIC(address, sizeof(T), OPB_ACCESS_ATOMIC | OPB_COMPARES | word);
+  const T before = opb_atomic_loop(address, [=](T old) -> T { return old == compare ? value : old; });
+  if (before == compare && !(before == value)) OPB_SEE_SWAPPED(address, sizeof(T), &before, word);
+  return before;
 }
 template <class T>
 __forceinline__ T atomicCAS(T* address, opb_identity<T> compare, opb_identity<T> value) {

@@ -53,7 +53,9 @@ asm(".pushsection .tbss,\"awT\",@nobits\n.zero 1024\n.popsection");
   ::opb_trace_access((const void*)(POINTER), BYTES, OPB_ACCESS_##ACCESS, __builtin_return_address(0))
 #define OPB_SEE_ATOMIC(POINTER, BYTES, WORD) \
   ::opb_trace_atomic((const void*)(POINTER), BYTES, WORD, __builtin_return_address(0))
+#define OPB_SEE_SWAPPED(POINTER, BYTES, BEFORE, WORD) ::opb_trace_swapped((const void*)(POINTER), BYTES, BEFORE, WORD)
 #else
+#define OPB_SEE_SWAPPED(POINTER, BYTES, BEFORE, WORD) ((void)0)
 #define OPB_UNSEEN inline
 #define OPB_UNSEEN_INLINE __forceinline__
 #define OPB_SEE(POINTER, BYTES, ACCESS) ((void)0)
