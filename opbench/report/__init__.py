@@ -1,4 +1,4 @@
-"""A run's report: a self-contained HTML page, charts as PNG, a table for the terminal, a ladder in Markdown."""
+"""A run's report: an HTML page, charts as PNG, a table for the terminal, and a ladder as Markdown."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def write_report(
     variants: Sequence[Path] = (),
     advice: Mapping[str, Advised] = MappingProxyType({}),
 ) -> list[Path]:
-    """Write report.html and its charts as PNG into `folder`; a run without a GPU predicts with the peaks of `gpu`.
+    """Write report.html and its charts as PNG into `folder`; return the written files, the page first.
 
-    The sources of variants are also searched in the extra folders `variants`. `advice` is that of a run on a GPU, by
-    case; of a run on the CPU it comes from its counts. Returns the files written, the page first.
+    For a run without a GPU, times are predicted from the peaks of the GPU model `gpu`. The sources of variants
+    are also searched in the extra folders `variants`. `advice` is the advice of a run on a GPU, by case; for a
+    run on the CPU it is computed from the counts.
     """
     from opbench.report.charts.libraries import against_libraries_chart
     from opbench.report.charts.svg import to_png
@@ -84,7 +85,7 @@ def write_report(
 
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
-    """Return the figures of a run's report by name, such as "matmul-1"; `write_report` writes the same ones as PNG."""
+    """Return the matplotlib figures of a run's report by name, such as "matmul-1"."""
     from opbench.report.charts.libraries import against_libraries_chart
 
     with report_style():
@@ -102,7 +103,7 @@ def _every_chart(
 
 
 def draw_figures(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
-    """Draw each chart's figure once, so that its ticks take the current style; charts that are None are skipped."""
+    """Draw each chart once, so that its ticks use the current style; skip charts that are None."""
     figures = {name: chart.figure for name, chart in charts.items() if chart is not None}
     for figure in figures.values():
         figure.draw_without_rendering()
@@ -110,9 +111,9 @@ def draw_figures(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
 
 
 def _known_peaks(run: Run, gpu: str) -> tuple[Peaks | None, Peaks | None, Peaks | None]:
-    """Return the run's measured peaks, its GPU's datasheet and, for a run without a GPU, the peaks used to predict.
+    """Return the measured peaks of a run, its GPU's datasheet, and the peaks to predict times from.
 
-    Each of the three may be None.
+    Each may be None; the last one is used for a run without a GPU.
     """
     on_cpu = run.header.backend == "cpu" or (bool(run.results) and all(r.backend == "cpu" for r in run.results))
     measured = None if on_cpu else run.ceilings
@@ -122,7 +123,7 @@ def _known_peaks(run: Run, gpu: str) -> tuple[Peaks | None, Peaks | None, Peaks 
 
 @contextmanager
 def report_style() -> Iterator[None]:
-    """Apply the report's matplotlib style to figures drawn inside the `with` block."""
+    """Draw figures inside the `with` block in the report's matplotlib style."""
     import matplotlib
 
     from opbench.report.charts.svg import STYLE
@@ -139,7 +140,7 @@ def _charts(
     measured: Peaks | None,
     sheet: Peaks | None,
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
-    """Return the charts by operator and problem, and the sections without a chart.
+    """Return the charts by operator and problem, and the sections that get no chart.
 
     The chart of an operator over all its problems has the problem "".
     """
@@ -168,7 +169,7 @@ def _charts(
 
 
 def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
-    """Return, for the first `CHARTS` operators with enough sizes, the chart of the fastest variant at each size."""
+    """Return charts of the fastest variant at each size, for the first `CHARTS` operators with enough sizes."""
     from opbench.report.charts.chart import look
     from opbench.report.run.crossover import crossover
 
@@ -182,10 +183,10 @@ def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
 
 
 def _to_draw(parts: Sequence[Section]) -> list[Section]:
-    """Choose the sections that get a chart, at most `CHARTS` unless there are more operators.
+    """Return the sections that get a chart: at most `CHARTS`, or one for each operator if there are more operators.
 
-    Each operator's sections are sorted by number of variants, then by bytes. The first section of every operator comes
-    first, then the second of every operator, and so on.
+    Each operator's sections are sorted by number of variants, then by bytes. The first section of every
+    operator comes first, then the second of every operator, and so on.
     """
     turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
     for operator in dict.fromkeys(part.operator for part in parts):
@@ -200,7 +201,7 @@ def _chart_priority(part: Section) -> tuple[int, float]:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """Write a file atomically and return its path; raise EnvironmentFault where that fails."""
+    """Write a file atomically and return its path; raise EnvironmentFault if the system refuses."""
     try:
         write_atomically(path, content)
     except OSError as error:

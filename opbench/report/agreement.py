@@ -1,4 +1,4 @@
-"""The page that compares predicted with measured counts: a scatter plot, a summary, and every count that differs."""
+"""A page that compares predicted with measured counts: a scatter plot, a summary, and all differences."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SHOWN = 12
 
 
 def provenance(cpu: Run, gpu: Run) -> str:
-    """Return which runs are compared, on which GPU and when.
+    """Return the names of the compared runs, with GPU and date.
 
-    Such as "counters-cpu against counters · NVIDIA H200 · …".
+    An example is "counters-cpu against counters · NVIDIA H200 · …".
     """
     facts = [
         f"{cpu.folder.name} against {gpu.folder.name}",
@@ -42,7 +42,7 @@ def provenance(cpu: Run, gpu: Run) -> str:
 
 
 def verdict(agreement: Agreement) -> str:
-    """Return the result in one or two sentences: how many counts agree within which bound, and the worst."""
+    """Return one or two sentences: how many counts agree within which bound, and the largest error."""
     comparisons = agreement.comparisons
     if not comparisons:
         return "Nothing could be compared."
@@ -68,9 +68,9 @@ def verdict(agreement: Agreement) -> str:
 
 
 def write_agreement(agreement: Agreement, folder: Path, title: str, source: str = "") -> list[Path]:
-    """Write agreement.html and agreement.png into a folder; `source` says where the counts come from.
+    """Write agreement.html and agreement.png into a folder; return the files, the page first.
 
-    Returns the files written, the page first.
+    `source` describes the origin of the counts.
     """
     import matplotlib
 
@@ -93,9 +93,9 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
 
 
 def scatter(comparisons: Sequence[CountComparison]) -> Chart:
-    """Draw one point per comparison on logarithmic axes, one colour and shape per quantity.
+    """Draw one point per comparison on logarithmic axes; each quantity has its colour and shape.
 
-    Points of cases that the model was not built on are hollow.
+    Hollow points are cases on which the model was not tuned.
     """
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""A winners file as a table: each problem's fastest case, its interval, its ties, and the speedup over a library."""
+"""A winners file as a table: the fastest case of each problem, its interval, ties, and speedup over the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = ("", "time", "95 %", "vs library", "winner", "tied with")
 
 
 def lines(book: Book) -> list[str]:
-    """Return a heading for each problem, and below it a line for each precision and GPU."""
+    """Return the lines of the table: a heading for each problem, then one line per precision and GPU."""
     if not book.entries:
         return ["no problem has a right and timed case of ours"]
     head, *rows = align_columns(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 
 def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Return the heading and each row as a line; columns whose index is in `left` are left-aligned, others
-    right-aligned.
-    """
+    """Return the heading and the rows as aligned lines; columns in `left` are left-aligned, others right-aligned."""
     table = [list(head), *map(list, rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(head))]
     return [

@@ -23,14 +23,14 @@ HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 
 
 def summary(found: RunComparison) -> str:
-    """Return such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
+    """Return a summary such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items()) or "nothing to compare"
     of = f" of {len(found.cases)} case{'s' if len(found.cases) > 1 else ''}" if found.cases else ""
     return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
 
 
 def answer(comparison: RunComparison) -> str:
-    """Return the result of a comparison as one sentence, with its worst case."""
+    """Return the result of a comparison with its worst case, in one sentence."""
     if not comparison.cases:
         return "The runs share no case that could be compared."
     worst = comparison.cases[0]
@@ -51,7 +51,7 @@ def answer(comparison: RunComparison) -> str:
 
 
 def method(comparison: RunComparison) -> str:
-    """Explain in one sentence how verdicts are decided."""
+    """Explain in one sentence how the comparison decides."""
     thresholds = sorted({case.threshold for case in comparison.cases if case.threshold is not None})
     if not thresholds:
         return "Verdicts only: no case has a time in both runs."
@@ -64,10 +64,10 @@ def method(comparison: RunComparison) -> str:
 
 
 def lines(comparison: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
-    """Return the comparison as aligned lines, each with its case's change.
+    """Return the comparison as aligned lines, each with the change of its case.
 
-    The change is None for headings and for cases that were not compared. The last line, the summary, has the change of
-    the first case. Cases without a change appear only with `everything`.
+    The change is None for headings and for cases that were not compared. The last line, the summary, has the
+    change of the first case. Cases without a change appear only with `everything`.
     """
     shown = [case for case in comparison.cases if everything or case.change not in QUIET]
     listed: list[tuple[str, Change | None]] = []
@@ -88,7 +88,7 @@ NAMED = 2
 
 
 def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
-    """Return one line per kind of reason to keep the list short; with `everything`, one line per case."""
+    """Return one line per kind of reason why cases were not compared; with `everything`, one line per case."""
     if everything:
         return [f"not compared: {case}: {reason}" for case, reason in left_out.items()]
     kinds: dict[str, list[str]] = {}
@@ -104,7 +104,7 @@ def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
 
 
 def _reason_kind(reason: str) -> str:
-    """Return a reason without its parenthesised parts, such as "unsupported in BASE, unsupported in NEW"."""
+    """Return a reason without the parts in parentheses, such as "unsupported in BASE, unsupported in NEW"."""
     kept, depth = [], 0
     for sign in reason:
         depth += sign == "("
@@ -122,7 +122,7 @@ def _cells(case: CaseComparison) -> list[str]:
 
 
 def to_markdown(comparison: RunComparison) -> str:
-    """Return Markdown for a comment on a pull request: changes as a table, the rest folded."""
+    """Return the comparison as Markdown for a comment on a pull request; cases without a change are folded."""
     loud = [case for case in comparison.cases if case.change not in QUIET]
     quiet = [case for case in comparison.cases if case.change in QUIET]
     parts = [f"**opbench compare**: {summary(comparison)}", method(comparison)]
@@ -175,7 +175,7 @@ def _escape_markdown(text: str) -> str:
 
 
 def to_page(comparison: RunComparison) -> str:
-    """Return a self-contained page: every case with its interval and the threshold."""
+    """Return the comparison as a self-contained HTML page: every case with its interval and the threshold."""
     timed = [case for case in comparison.cases if case.time is not None]
     far = max((abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0)
     widest = max((case.threshold or 0.0 for case in timed), default=0.0)
@@ -199,10 +199,9 @@ def to_page(comparison: RunComparison) -> str:
 
 
 def interval_mark(ratio: stats.Ratio, threshold: float, reach: float, width: int = 180) -> Markup:
-    """Return an interval as inline SVG: a band for changes below the threshold, the interval as a line, its middle as a
-    dot.
+    """Draw the interval of a ratio as inline SVG: a line with a dot in its middle, over a band for the threshold.
 
-    The axis is logarithmic and ends at ± `reach`; an arrow replaces the dot where the middle lies beyond the axis.
+    The axis is logarithmic and ends at ± `reach`; an arrow replaces the dot if the middle lies beyond the axis.
     """
 
     def place(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Knock-out experiments as text: a table of classes of work, then the pairs, then what each figure leaves out."""
+"""Knock-out experiments as text: a table of instruction classes, then the pairs, then remarks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_LINES = 3
 
 
 def experiment_lines(experiment: Experiment) -> Iterator[str]:
-    """Yield the lines of an experiment."""
+    """Yield the lines of the text of an experiment."""
     yield experiment.case
     measured = experiment.total_s is not None
     if measured:
@@ -91,7 +91,7 @@ def _signed(seconds: float | None) -> str:
 
 
 def _sum_lines(experiment: Experiment) -> Iterator[str]:
-    """Yield the sum of what single classes expose; bank conflicts are part of shared memory."""
+    """Yield the sum of the times that single classes cost; bank conflicts are part of shared memory."""
     single = [cost.exposed_s for cost in experiment.classes if cost.exposed_s is not None]
     inside = [cost.exposed_s for cost in experiment.classes if cost.name == "bank-conflicts" and cost.exposed_s]
     if single and experiment.total_s:
@@ -114,7 +114,7 @@ def _pair(pair: PairCost) -> str:
 
 
 def _remarks(cost: ClassCost) -> Iterator[str]:
-    """Yield what a figure leaves out or includes."""
+    """Yield remarks on a class: work that its time includes or omits."""
     if cost.reason in ("not-assembled", "faults", "hangs"):
         yield f"not measurable: {REASONS[cost.reason]} ({cost.detail})"
     if cost.reason == "joined":

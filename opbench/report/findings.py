@@ -1,4 +1,4 @@
-"""A finding in the style of a compiler: location, source line with a marker, explanation, and remedy."""
+"""Format a finding as a compiler does: location, source line with a marker, explanation, and remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST = 160
 
 
 def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDTH) -> list[str]:
-    """Return a finding as several lines; `notes`, such as the command that repeats it, come before the help line."""
+    """Format a finding as several lines; `notes`, such as the command that repeats it, precede the help line."""
     gutter = " " * max(len(str(line)) for line in (finding.first_place[1], *(r.line for r in finding.related), 0))
     file, line, _ = finding.first_place
     path = short_path(file, width // 2) if file else ""
@@ -63,7 +63,7 @@ def _excerpt(source: str, line: int, column: int, name: str, gutter: str, label:
 
 
 def _wrap_detail(text: str, gutter: str, width: int) -> list[str]:
-    """Wrap a detail at `width`; a compiler's excerpt, which starts with blanks, is not wrapped."""
+    """Wrap a detail at `width` columns; do not wrap a compiler's excerpt, which starts with blanks."""
     if not text or text[0].isspace():
         return [f"{gutter}   {text}".rstrip()]
     start = f"{gutter} = "
@@ -78,7 +78,7 @@ def _wrap_detail(text: str, gutter: str, width: int) -> list[str]:
 
 
 def _header_note(finding: Finding) -> list[str]:
-    """Return a note with the kernel's line that calls the header or helper of the finding; empty without one."""
+    """Return a note with the kernel's line that calls the header in which the finding is; empty without one."""
     if not finding.called_from or finding.kernel_file:
         return []
     return [f"called from {place_text('', finding.called_from)} of {PurePath(finding.file).name}"]

@@ -1,4 +1,4 @@
-"""Many runs over time as text and as a page: the steps first, then a trend for every case."""
+"""The times of cases over many runs as text and as an HTML page: steps first, then trends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER = ("slower", "faster", "same")
 
 
 def lines(all_series: Sequence[Series], threshold: float = 0.01, everything: bool = True) -> list[str]:
-    """Return a line per case with a time, regressions first, then a summary; 40 lines unless `everything`."""
+    """Return one line per case with a time, regressions first, and a summary; at most 40 lines unless `everything`."""
     timed = sorted((series for series in all_series if series.timed), key=lambda series: _sort_key(series, threshold))
     untimed = len(all_series) - len(timed)
     texts = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
@@ -48,7 +48,7 @@ def lines(all_series: Sequence[Series], threshold: float = 0.01, everything: boo
 
 
 def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:
-    """Return what sorts regressions first: confirmed steps before mere changes, the largest first."""
+    """Return a sort key that puts regressions first: confirmed steps before other changes, the largest first."""
     ratio = series.steps[-1][1].ratio if series.steps else series.last_over_first or 1.0
     return ORDER.index(series.trend(threshold)), not series.steps, -abs(math.log(ratio)), series.case
 
@@ -62,29 +62,29 @@ def _cells(series: Series) -> list[str]:
 
 
 def date_and_commit(point: Point) -> str:
-    """Return the day and commit of a run, such as "2026-03-04 (1a2b3c4)"."""
+    """Return the date and commit of a run, such as "2026-03-04 (1a2b3c4)"."""
     return point.started[:10] + (f" ({point.revision})" if point.revision else "")
 
 
 def tooltip_text(point: Point) -> str:
-    """Return a run's start time and commit for the tooltip of a point."""
+    """Return the tooltip of a point: start time and commit of the run."""
     return point.started + (f", commit {point.revision}" if point.revision else "")
 
 
 def commit_range(series: Series) -> str:
-    """Return the commits of a case's first and last time; "" if neither run recorded a commit."""
+    """Return the commits of a case's first and last time; "" if no commit was recorded."""
     first, last = series.timed[0].revision, series.timed[-1].revision
     return "" if not first and not last else f"{first or '?'} → {last or '?'}" if first != last else first
 
 
 def bars(values: Sequence[float]) -> str:
-    """Draw a trend as one line of block characters; values that differ by less than 1 % look alike."""
+    """Draw values as one line of block characters; values that differ by less than 1 % look the same."""
     low, high = min(values), max(*values, min(values) * 1.01)
     return "".join(BARS[min(len(BARS) - 1, int((v - low) / (high - low) * len(BARS)))] for v in values)
 
 
 def summary(all_series: Sequence[Series]) -> str:
-    """Return such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps, 1 slower and 1 faster"."""
+    """Return a summary such as "12 cases in 30 runs from 2026-01-02 to 2026-03-04: 2 steps, 1 slower and 1 faster"."""
     points = [point for series in all_series for point in series.points]
     if not points:
         return "no case in any run"
@@ -102,7 +102,7 @@ def _count_noun(count: int, noun: str) -> str:
 
 
 def to_json(all_series: Sequence[Series]) -> list[dict[str, JSON]]:
-    """Return every case with its points and steps as JSON values."""
+    """Return every case with its points and steps as JSON data."""
     return [
         {
             "case": series.case,
@@ -129,7 +129,7 @@ CHANGES = 16
 
 
 def to_page(all_series: Sequence[Series], threshold: float) -> str:
-    """Return a self-contained page: steps, then cases that changed without a step, then a folded table per operator."""
+    """Return a self-contained HTML page: steps, then other changes, then a folded table per operator."""
     runs = {point.run: point for series in all_series for point in series.points}
     shown = [series for series in all_series if len(series.timed) > 1]
     steps = [(series, point, step) for series in all_series for point, step in series.steps]
@@ -160,13 +160,13 @@ def to_page(all_series: Sequence[Series], threshold: float) -> str:
 
 
 def _environment_changes(found: Sequence[Series], run: int) -> str:
-    """Return what changed in the environment between a run and the previous run of the same cases."""
+    """Return the differences of environment between a run and the previous run of the same cases."""
     changes = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
     return "; ".join(changes)
 
 
 def _total_change(series: Series) -> float:
-    """Return the absolute logarithm of the last time over the first; 0 when unknown."""
+    """Return the absolute logarithm of the last time over the first; 0 if unknown."""
     return abs(math.log(series.last_over_first)) if series.last_over_first else 0.0
 
 
@@ -192,7 +192,7 @@ class _OperatorTable:
 
 
 def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
-    """Return each operator's cases as rows of a table; the heading shows the largest change."""
+    """Return the table of each operator; its heading has the largest change."""
     series_by_operator: dict[str, list[Series]] = {}
     for series in shown:
         series_by_operator.setdefault(series.operator, []).append(series)
@@ -209,7 +209,7 @@ def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
 
 
 def machine_code(series: Series, point: Point) -> str:
-    """Return whether a step came with new machine code: "changed", "unknown", or "identical".
+    """Return "changed", "identical" or "unknown" for the machine code before and after a step.
 
     "identical" means that the machine, not the code, caused the step.
     """
@@ -229,10 +229,10 @@ LEAST_SPAN = 0.04
 
 
 def trend(series: Series) -> Markup:
-    """Draw a case over time as inline SVG; the time axis is logarithmic.
+    """Draw the times of a case over many runs as inline SVG with a logarithmic time axis.
 
-    It shows each run's median with its interval, the level between steps, the steps, changes of the environment as
-    dotted lines, and a cross for each run without a valid time.
+    It shows each run's median with its interval, the level between steps, the steps, changes of the environment
+    as dotted lines, and a cross for each run without a valid time.
     """
     timed = series.timed
     low = math.log(min(point.low_s or point.median_s or 1.0 for point in timed))
@@ -277,7 +277,7 @@ def trend(series: Series) -> Markup:
 
 
 def _svg_mark(point: Point, x: str, y: Callable[[float], str], height: float) -> str:
-    """Return one run's point as SVG with its numbers as a tooltip."""
+    """Draw one run's point as SVG, with its numbers as tooltip."""
     if point.median_s is None:
         label = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
         return f'<text class="failure" x="{x}" y="{height - 1:g}"><title>{label}</title>×</text>'

@@ -1,4 +1,4 @@
-"""Find the documents of a checkout that some runs change: the operators' READMEs and the tables over all runs."""
+"""Find the documents that depend on runs: the READMEs of operators and the tables over all runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ProblemVariant = tuple[str, str]
 
 @dataclass
 class LadderFiles:
-    """The expected text of each document, and the documents that are not changed, with the reason."""
+    """The new text of each document, and the documents that must not change, with the reason."""
 
     texts: dict[Path, str] = field(default_factory=dict)
     refusals: dict[Path, str] = field(default_factory=dict)
 
     @property
     def stale(self) -> dict[Path, str]:
-        """Return the documents whose current text differs, with the expected text."""
+        """Return the documents whose current text differs from the new text."""
         return {path: text for path, text in self.texts.items() if _read(path) != text}
 
 
 class DocumentTable(NamedTuple):
-    """A table that stands in a document between two comments of its name."""
+    """A table in a document, between two comments with the table's name."""
 
     path: Path
     name: str
@@ -41,10 +41,10 @@ class DocumentTable(NamedTuple):
 
 
 def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequence[DocumentTable]) -> LadderFiles:
-    """Return the documents below `root` that these runs and `tables` of networks determine.
+    """Return the documents below `root` that depend on these runs and on `tables` of networks.
 
-    A README of an operator that the runs did not measure is not changed if it shows measurements. A README with rows
-    that these runs lack is not changed either. Raises UsageError when a run has no times.
+    A README of an operator that the runs did not measure is not changed if it shows measurements. A README with
+    rows that these runs lack is not changed either. Raises UsageError when a run has no times.
     """
     measured = {run.folder: {(r.operator, r.problem, r.variant) for r in rows(run) if r.ranked} for run in runs}
     for folder, cells in measured.items():
@@ -80,7 +80,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
 
 
 def cells_of(text: str) -> set[ProblemVariant]:
-    """Return the problems and variants that the tables of an operator's README show."""
+    """Return the problems and variants in the tables of an operator's README."""
     cells, problem = set(), ""
     for heading, variant in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
         problem = heading or problem
@@ -90,7 +90,7 @@ def cells_of(text: str) -> set[ProblemVariant]:
 
 
 def _lost(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
-    """Return the rows of the old text that the new one lacks, except those of problems that these runs replace."""
+    """Return the rows of the old text that the new text lacks, except for problems that these runs measured again."""
     shown = cells_of(new)
     problems = {problem for problem, _ in shown}
     return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}
@@ -119,7 +119,7 @@ def _started(folder: Path) -> str:
 def _add_overviews(
     files: LadderFiles, root: Path, operators: Sequence[str], runs: Sequence[Run], tables: Sequence[DocumentTable]
 ) -> None:
-    """Add the tables over all runs; rows of other runs remain while the file that they link to exists."""
+    """Add the tables over all runs; a row of another run stays while the file that it links to exists."""
     ladders = ladders_overview(operators, runs) if runs else ""
     for path, what, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
         text = _read(path)
@@ -128,7 +128,7 @@ def _add_overviews(
 
 
 def _joined(old: str, new: str, folder: Path) -> str:
-    """Merge a table's new rows with the old rows that the new table lacks, sorted by name, numbers by value.
+    """Merge a table's new rows with old rows that the new table lacks, sorted by name.
 
     Old rows are dropped if the columns differ or their link, relative to `folder`, no longer exists.
     """

@@ -1,4 +1,4 @@
-"""The comparison of a user's variants as text, for the terminal and for a page."""
+"""The comparison of a user's variants as sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opbench.results.own_variants import VariantComparison
 
 
 def sentences(comparison: VariantComparison) -> list[str]:
-    """Return one sentence on time and one on traffic, as far as both are known; names are in backticks."""
+    """Return one sentence on time and one on traffic, if these are known; names are in backticks."""
     new, base = (f"`{name.replace('`', chr(39))}`" for name in (comparison.new, comparison.base))
     texts = []
     if comparison.time is not None:
@@ -21,7 +21,7 @@ def sentences(comparison: VariantComparison) -> list[str]:
 
 
 def _time_text(comparison: VariantComparison) -> str:
-    """Return such as "takes 1.20 µs, 2.31× faster (95 % interval 2.28 to 2.35×) than"."""
+    """Return a phrase such as "takes 1.20 µs, 2.31× faster (95 % interval 2.28 to 2.35×) than"."""
     ratio = comparison.time
     assert ratio is not None
     takes = f"takes {units.time(comparison.new_s)}"

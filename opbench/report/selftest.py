@@ -1,4 +1,4 @@
-"""The page of a self-test: every claim first, then each part's tables, and a chart of the detected slow-downs."""
+"""The HTML page of a self-test: all claims, the tables of each part, and a chart of detected slow-downs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE = "selftest.json"
 
 
 def part_lines(part: Part) -> list[str]:
-    """Return a part as lines for a terminal: its claims, and why it ended early."""
+    """Return one part as lines for a terminal: its claims, and the error that ended it early."""
     rows = [(claim.word, claim.sentence, claim.seen, claim.wanted) for claim in part.claims]
     lines = [f"{part.name}: {part.title} ({part.spent_s:.0f} s)"]
     lines += (
@@ -36,23 +36,23 @@ def part_lines(part: Part) -> list[str]:
 
 
 def keep_selftest(outcome: Selftest, folder: Path) -> None:
-    """Write the results so far as selftest.json, so that nothing is lost if a later part fails."""
+    """Write the results so far as selftest.json, so that they survive if a later part fails."""
     _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
 
 
 def is_selftest(place: Path) -> bool:
-    """Return whether a folder or a file contains a self-test."""
+    """Return whether a folder or a file contains the results of a self-test."""
     return plain_name(place) == FILE or stored(place / FILE).is_file()
 
 
 def read_selftest(place: Path) -> Selftest:
-    """Read a self-test from its folder or its file; raise UsageError if it is not one."""
+    """Read the results of a self-test from a folder or a file; raise UsageError for other content."""
     path = place if place.is_file() else place / FILE
     return read_record(Selftest, path, FORMAT, "make one with: opbench selftest --out DIR")
 
 
 def write_selftest(outcome: Selftest, folder: Path) -> list[Path]:
-    """Write selftest.html, selftest.png and selftest.json into a folder; returns the files, the page first."""
+    """Write selftest.html, selftest.png and selftest.json into a folder; return the files, the page first."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -81,9 +81,9 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 
 def detection_chart(outcome: Selftest) -> Chart | None:
-    """Draw the percentage of pairs called different over the injected slow-down, one line per number of samples.
+    """Draw how often an injected slow-down was detected, with one line per number of samples.
 
-    Returns None without such pairs.
+    Returns None without such comparisons.
     """
     from matplotlib.figure import Figure
 
@@ -124,7 +124,7 @@ def detection_chart(outcome: Selftest) -> Chart | None:
 
 
 def detection_limit(outcome: Selftest) -> str:
-    """Return which injected slow-downs a comparison with its default threshold finds; "" if none was injected."""
+    """Return a sentence on the injected slow-downs that a comparison detects; "" if none was injected."""
     counts: dict[float, tuple[int, int]] = {}
     for seen in _detections(outcome).values():
         for slow, (count, total) in seen.items():
@@ -135,7 +135,7 @@ def detection_limit(outcome: Selftest) -> str:
 
 
 def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
-    """Return, by label and slow-down, how many pairs were called different and how many there were."""
+    """Return, by label and slow-down, how often the slow-down was detected, and how often it was injected."""
     figures: dict[str, Mapping[str, Any]] = {part.name: part.figures for part in outcome.parts}
     lines: dict[str, dict[float, tuple[int, int]]] = {}
     for order in ORDERS:

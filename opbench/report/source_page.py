@@ -1,4 +1,4 @@
-"""The page of `opbench profile --source`: hot lines, the source with its machine code, and what cures each wait."""
+"""The page of `opbench profile --source`: hot lines, source with machine code, and a remedy for each stall reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHOWN_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Segment:
-    """One part of a bar."""
+    """One coloured part of a bar."""
 
     colour: int
     """Number of the colour, from 1 on; 0 for reasons without one."""
@@ -40,13 +40,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The colours of the reasons, and the samples that fill a bar."""
+    """The colour of each stall reason, and the number of samples that fills a bar."""
 
     colours: Mapping[str, int]
     full: int
 
     def bar(self, counts: Mapping[str, int]) -> list[Segment]:
-        """Return the segments of a bar, the largest reason first; parts too narrow to see are left out."""
+        """Return the segments of a bar, the largest reason first; omit segments too narrow to see."""
         total = sum(counts.values())
         return [
             Segment(
@@ -60,12 +60,12 @@ class _Scale:
 
 
 def title(reason: str) -> str:
-    """Return a reason in words."""
+    """Return the name of a stall reason in words."""
     return STALLS[reason].title if reason in STALLS else reason.replace("_", " ")
 
 
 def summary(profile: SourceProfile) -> str:
-    """Return the result in one sentence: the share of waiting samples, the main reason and the hottest line."""
+    """Return a sentence with the share of waiting samples, the main reason and the hottest line."""
     total = profile.total
     if not total:
         return "No samples: the kernel is too short; take a larger problem."
@@ -80,7 +80,7 @@ def summary(profile: SourceProfile) -> str:
 
 
 def check(profile: SourceProfile) -> str:
-    """Return whether all sums agree with the profiler's totals."""
+    """Return a sentence on whether all sums agree with the profiler's totals."""
     if not profile.compared:
         return "The report has no totals to compare the sums with."
     if not profile.mismatches:
@@ -95,13 +95,13 @@ def check(profile: SourceProfile) -> str:
 
 
 def reasons_text(counts: Mapping[str, int], total: int) -> str:
-    """Return the largest reasons with their shares of `total`, such as "long scoreboard 31 %, wait 4 %"."""
+    """Return the main stall reasons with their shares of `total`, such as "long scoreboard 31 %, wait 4 %"."""
     shown = list(counts.items())[:NAMED]
     return ", ".join(f"{title(reason)} {units.percent(count / total)}" for reason, count in shown if total)
 
 
 def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
-    """Return where other lines wait for a line, such as "lines 31 and 30 wait for it"; empty if none does."""
+    """Return the lines that wait for results of a line, such as "lines 31 and 30 wait for it"; empty without any."""
     places = dict.fromkeys(
         f"{number}" if file == line.file else f"{PurePath(file).name}:{number}"
         for (file, number), _, samples in kernel.waited_at(line)
@@ -116,7 +116,7 @@ def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
 
 
 def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
-    """Return what the page says about one reason: share, meaning, cure, causes and variants."""
+    """Return the text on one stall reason: share, meaning, remedy, causes and variants."""
     stall = STALLS.get(remedy.reason)
     causes = [
         f"{name} {units.percent(count / remedy.samples)}"
@@ -191,7 +191,7 @@ def _line_anchor(number: int, kernel: ProfiledKernel, file: str, line: int) -> s
 
 
 def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int) -> dict[str, object]:
-    """Return one kernel: its files with a bar for each line, and its instructions."""
+    """Return one kernel's part of the page: its files with a bar for each line, and its instructions."""
     lines = {(line.file, line.line): line for line in kernel.lines}
     scale = _Scale(colours, max((line.total for line in kernel.lines), default=0))
     first_instruction: dict[tuple[str, int], int] = {}
@@ -226,7 +226,7 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
 
 
 def _shown_lines(kernel: ProfiledKernel, file: str) -> list[int]:
-    """Return the lines of a file to show; 0 marks a gap."""
+    """Return the lines of a file to show; a 0 marks omitted lines."""
     known = sorted(kernel.sources[file])
     if len(known) <= WHOLE and file == next(iter(kernel.sources)):
         return known
@@ -266,7 +266,7 @@ def _instruction_rows(
 
 
 def _waits(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
-    """Return links to the instructions that one mostly waits for: anchor and text."""
+    """Return links to the instructions that an instruction mostly waits for, as anchor and text."""
     found = []
     for one in charges[:2]:
         if one.samples < 0.2 * samples:

@@ -1,4 +1,4 @@
-"""A bar for each limit of a GPU: the least time that it allows, compared with the measured time."""
+"""Bars that compare the lower bound of each GPU limit with the measured time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORIGINS = {"measured": "measured", "datasheet": "by the datasheet"}
 
 @dataclass(frozen=True)
 class LimitBar:
-    """One row: a limit and its lower bound."""
+    """One bar: a limit and the lower bound of the time that it sets."""
 
     name: str
     time_s: float
@@ -31,12 +31,12 @@ class LimitBar:
 
     @property
     def text(self) -> str:
-        """Return the bar in characters."""
+        """Draw the bar with characters."""
         return "█" * max(1, round(CELLS * self.share))
 
     @property
     def percent(self) -> str:
-        """Return the share, such as "74 %"."""
+        """Return the share of the measured time, such as "74 %"."""
         return units.percent(self.share)
 
 
@@ -46,9 +46,9 @@ PROFILED = "by the profiler, caches cold"
 def limit_bars(
     bounds: Sequence[Bound], measured_s: float | None = None, counted: bool = False, measured_by: str = PROFILED
 ) -> list[LimitBar]:
-    """Return a row for the measured time, if there is one, then one for each limit, the tightest first.
+    """Return a bar for the measured time, if any, then one for each limit, the highest lower bound first.
 
-    `counted` says that the hardware counted all bytes.
+    `counted` means that hardware counters measured all bytes.
     """
     full = measured_s or max((bound.time_s for bound in bounds), default=0.0)
     if not full:
@@ -61,7 +61,7 @@ def limit_bars(
 
 
 def _amount(bound: Bound) -> str:
-    """Return the work of a unit, such as "1.65 million instructions"."""
+    """Return the amount of work behind a bound, such as "1.65 million instructions"."""
     number = bound.instructions or 0.0
     if bound.limit == "tensor":
         return units.si(number, "FLOP")
@@ -72,7 +72,7 @@ def _amount(bound: Bound) -> str:
 
 
 def note(bound: Bound, counted: bool = False) -> str:
-    """Return how a bound's work is known and where its limit comes from."""
+    """Return how the work of a bound was determined, and where its peak comes from."""
     work = "bytes counted" if counted and bound.limit in ("l1", "l2", "dram") else SOURCES.get(bound.limit, "")
     if bound.instructions is not None:
         how = "counted" if bound.counts == "counted" else "at least, approximate"

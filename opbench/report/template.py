@@ -1,4 +1,4 @@
-"""Pages from templates: every value is escaped, and an unknown name is an error."""
+"""Render HTML pages from templates; all values are escaped, and unknown names are errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.paths import cache_folder, write_atomically
 
 
 def rich_text(text: str) -> Markup:
-    """Escape text and turn its backticks into HTML code elements."""
+    """Escape text and convert text between backticks to HTML code elements."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
@@ -24,7 +24,7 @@ def breakable(text: str) -> Markup:
 
 
 def render_template(name: str, **values: object) -> str:
-    """Render a template of this package; templates also have `units` and the filters `rich` and `breakable`."""
+    """Render a template of this package; templates may use `units` and the filters `rich` and `breakable`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         # Compiling the templates takes longer than rendering a page.
@@ -39,7 +39,7 @@ def render_template(name: str, **values: object) -> str:
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page atomically; raise EnvironmentFault with the reason where that fails."""
+    """Write a page atomically; raise EnvironmentFault if the system refuses."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page.encode("utf-8"))

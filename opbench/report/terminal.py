@@ -1,4 +1,4 @@
-"""The ranking on a terminal or in a pipe; in a pipe, each case is one line."""
+"""Print the ranking to a terminal or a pipe; in a pipe, each case is one line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_table(
     left_out: LeftOut = MappingProxyType({}),
     own: Sequence[VariantComparison] = (),
 ) -> None:
-    """Print each operator and problem: ranked rows first, then rows that are not right with their reason.
+    """Print each operator and problem: ranked rows, then rows that are not right, with the reason.
 
     `own` are the comparisons of the user's variants, printed below their problem.
     """
@@ -69,7 +69,7 @@ def print_table(
 
 
 def _line(console: Console, text: Text) -> None:
-    """Print one line that only the terminal itself may wrap."""
+    """Print one line; only the terminal itself may wrap it."""
     console.print(text, soft_wrap=True)
 
 
@@ -111,7 +111,7 @@ def _print_section(section: Section, console: Console) -> None:
 
 
 def _failure_text(rows: Sequence[Row], reason: str) -> Text:
-    """Return the first line of a reason, followed by the status and the cases on the next line.
+    """Return the first line of a failure's reason, then the status and the cases.
 
     For an invalid time, whose reason has no file location, the status and the cases come first.
     """
@@ -123,7 +123,7 @@ def _failure_text(rows: Sequence[Row], reason: str) -> Text:
 
 
 def _unsupported(rows: Sequence[Row]) -> Text:
-    """Return one line for the unsupported rows of a problem; the page has every reason."""
+    """Return one line for a problem's cases that cannot run on this device."""
     names = list(dict.fromkeys(row.variant for row in rows))
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     reasons = list(dict.fromkeys(row.reason.strip().partition("\n")[0] for row in rows))
@@ -134,7 +134,7 @@ def _unsupported(rows: Sequence[Row]) -> Text:
 def above_peak_text(rows: Iterable[Row]) -> list[str]:
     """Return each reason for exceeding peak once, with the row of the highest percentage.
 
-    Such as "fill/vec4: 108 % of peak (peak of a copy)".
+    An example is "fill/vec4: 108 % of peak (peak of a copy)".
     """
     rows_by_reason: dict[str, list[Row]] = {}
     for row in rows:
@@ -153,7 +153,7 @@ HIDDEN_FIRST = ("kernel", "rate", "vs prev", "vs lib")
 
 
 def _ranking(section: Section, console: Console) -> list[TableLine]:
-    """Return the ranking with as many columns as fit the terminal, one precision class after the other."""
+    """Return the ranking of all precision classes, with as many columns as fit the terminal."""
     rows = [row for group in section.groups for row, _ in group.rows]
     hidden = set() if any(row.times and row.times.kernel_s is not None for row in rows) else {"kernel"}
     hidden |= {"vs lib"} if all(row.speedups.over_library is None for row in rows) else set()
@@ -166,7 +166,7 @@ def _ranking(section: Section, console: Console) -> list[TableLine]:
 
 
 def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLine]:
-    """Return the table of all precision classes without the hidden columns."""
+    """Return the ranking of all precision classes without some columns."""
     lines: list[TableLine] = []
     for group in section.groups:
         for row, rank in group.rows:
@@ -196,7 +196,10 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
 
 
 def half_width(times: Times) -> str:
-    """Return the distance from the median to the further end of the 95 % interval, such as "0.4 %"; "–" if unknown."""
+    """Return half the width of the 95 % interval relative to the median, such as "0.4 %"; "–" if unknown.
+
+    The further end of the interval counts.
+    """
     if times.interval_s is None:
         return "–"
     low, high = times.interval_s
@@ -205,7 +208,7 @@ def half_width(times: Times) -> str:
 
 
 def _lead(group: Group) -> str:
-    """Return by how much the first variant wins, or which variants tie; "" when neither is known."""
+    """Return a phrase on the lead of the fastest variant, or on the variants that tie; "" if unknown."""
     first, runner_up = first_and_next(group)
     if len(first) > 1:
         more = f" and {len(first) - 4} more" if len(first) > 4 else ""
@@ -215,13 +218,13 @@ def _lead(group: Group) -> str:
 
 
 def time_heading(rows: Iterable[Row]) -> str:
-    """Return the name of the times with their condition, such as "GPU time, cold L2"."""
+    """Return the heading of the times with their condition, such as "GPU time, cold L2"."""
     modes = sorted({row.times.mode for row in rows if row.times} - {""})
     return ", ".join(["GPU time", *([" or ".join(map(mode_text, modes))] if modes else [])])
 
 
 def _untimed(section: Section) -> list[TableLine]:
-    """Return the table of right cases without a time."""
+    """Return the table of right cases that have no time."""
     lines: list[TableLine] = [(["", "variant", "verdict", "worst error", "allowed"], None)]
     for row in section.unmeasured:
         lines.append((["", row.variant, "right", *errors(row.verdict)], row))
@@ -238,7 +241,7 @@ NARROW, WIDE = 80, 100
 
 
 def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
-    """Append sectors per request and the share of bank conflicts to the lines, if they were counted and fit."""
+    """Add sectors per request and the share of bank conflicts to the lines, if counted and if they fit."""
     if not any(row is not None and row.traffic for _, row in lines):
         return lines
     wider = [(cells + (_traffic(row) if row is not None else TRAFFIC_HEADS), row) for cells, row in lines]
@@ -247,9 +250,7 @@ def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
 
 
 def _traffic(row: Row) -> list[str]:
-    """Return sectors per load and per store request, actual/ideal, and the share of bank conflicts; "!" marks a bad
-    value.
-    """
+    """Return sectors per load and per store request as actual/ideal, and bank conflicts; "!" marks a bad value."""
     figures = traffic_columns.figures(row)
     cells = []
     for key in ("load", "store", "conflicts"):
@@ -259,7 +260,7 @@ def _traffic(row: Row) -> list[str]:
 
 
 def _width(lines: Sequence[TableLine]) -> int:
-    """Return the width of the columns without the configs."""
+    """Return the total width of the columns, without the configs."""
     return len(_joined([" " * width for width in _widths(lines)]))
 
 
@@ -268,7 +269,7 @@ def _widths(lines: Sequence[TableLine]) -> list[int]:
 
 
 def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
-    """Print aligned columns; the config is at the end of its line, or below it on a narrow terminal."""
+    """Print aligned columns; the config ends its line, or is below it on a narrow terminal."""
     widths = _widths(lines)
     configs = [config_text(row) for _, row in lines if row is not None]
     beside = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
@@ -288,7 +289,7 @@ def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
 
 
 def _joined(cells: Sequence[str]) -> str:
-    """Join cells with two blanks; a one-character mark such as "!" follows after one blank."""
+    """Join cells with two blanks; a mark of one character such as "!" follows after one blank."""
     return "".join(("" if i == 0 else " " if len(cell) < 2 else "  ") + cell for i, cell in enumerate(cells))
 
 
@@ -298,7 +299,7 @@ def config_text(row: Row) -> str:
 
 
 def _warned(rows: Sequence[Row]) -> dict[str, int]:
-    """Count the cases of each warning, by name."""
+    """Return the number of cases that have each warning."""
     names = sorted(itertools.chain.from_iterable(row.warnings for row in rows))
     return {name: len(list(group)) for name, group in itertools.groupby(names)}
 
@@ -321,17 +322,17 @@ def error(value: float | None) -> str:
 
 
 def rate(row: Row) -> str:
-    """Format FLOP/s where arithmetic limits the problem, else bytes/s."""
+    """Format the rate of a row: FLOP/s if arithmetic limits the problem, else bytes/s."""
     if by_arithmetic(row):
         return units.flop_rate(row.times.flops_per_s if row.times else None)
     return units.byte_rate(row.times.bytes_per_s if row.times else None)
 
 
 def by_arithmetic(row: Row) -> bool:
-    """Return whether arithmetic limits the problem, as far as that is known."""
+    """Return whether arithmetic limits the problem; False if unknown."""
     return row.bound == "compute" or (row.bound is None and arithmetic_heavy(row))
 
 
 def arithmetic_heavy(row: Row) -> bool:
-    """Return whether a problem has more FLOPs per byte than the ridge point of any GPU."""
+    """Return whether a problem has more FLOPs per byte than the ridge point of any GPU model."""
     return bool(row.flops and row.compulsory_bytes and row.flops > 30 * row.compulsory_bytes)

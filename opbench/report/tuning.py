@@ -1,4 +1,4 @@
-"""The result of a search as text: the best configs with their intervals, and what became of all others."""
+"""The result of a search as text: the best configs with their intervals, and the number of others by outcome."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
 
 def head(found: Tuning) -> tuple[str, ...]:
-    """Return the column headings of the finals."""
+    """Return the column headings for the finals."""
     columns = ("config", "median", "95 % interval", "vs best")
     return columns if found.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
 
 def lines(tuning: Tuning, run: Run | None) -> list[str]:
-    """Return the finals as lines for a terminal, then what became of all other configs."""
+    """Return the finals as lines for a terminal, then the number of other configs by outcome."""
     rows = finals_rows(tuning, run)
     texts = align_columns(head(tuning), rows) if rows else []
     for result in run.results if run else ():
@@ -30,7 +30,7 @@ def lines(tuning: Tuning, run: Run | None) -> list[str]:
 
 
 def finals_rows(tuning: Tuning, run: Run | None) -> list[list[str]]:
-    """Return a row for each of the finals, the best first."""
+    """Return one row for each config in the finals, best first."""
     finals, unit = ranked_finals(tuning, run), tuning.begun.unit
     rows = []
     for final in finals:
@@ -47,13 +47,13 @@ def result_config(config: dict[str, int]) -> str:
 
 
 def count_ties(found: Tuning, run: Run | None) -> int:
-    """Count the finals whose interval overlaps that of the best, the best included."""
+    """Return how many configs in the finals tie with the best, including the best."""
     finals = ranked_finals(found, run)
     return sum(1 for final in finals if final.low <= finals[0].high)
 
 
 def verdict(tuning: Tuning, run: Run | None) -> str:
-    """Return the result in one sentence: the best config, its cost and the default's; "" without a measurement."""
+    """Return one sentence with the best config, its time or energy and the default's; "" without a measurement."""
     finals, unit = ranked_finals(tuning, run), tuning.begun.unit
     if not finals:
         return ""
@@ -76,7 +76,7 @@ def verdict(tuning: Tuning, run: Run | None) -> str:
 
 
 def summary(tuning: Tuning) -> str:
-    """Return such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
+    """Return a summary such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
     words: dict[str, str] = {
         "raced": "measured", "same": "same code as another", "refused": "not compiled",
         "overtime": "too long to compile", "unfit": "never launched", "wrong": "wrong", "failed": "failed",
@@ -90,7 +90,7 @@ def summary(tuning: Tuning) -> str:
 
 
 def to_json(tuning: Tuning, run: Run | None) -> dict[str, JSON]:
-    """Return a search as JSON values: the counts, and the fastest configs with their intervals."""
+    """Return a search as JSON data: the counts, and the best configs with their intervals."""
     return {
         "folder": str(tuning.folder),
         "allowed": tuning.begun.allowed,

@@ -1,4 +1,4 @@
-"""A search as a page: the best with their intervals, best so far, what each tunable does, what was skipped."""
+"""The HTML page of a search: the best configs, progress over time, and the effect of each tunable."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_tuning(tuning: Tuning, run: Run | None) -> Path:
 
 
 def _skipped(tuning: Tuning) -> list[tuple[str, int, str]]:
-    """Return how the configs that were not measured ended: the ending, the number of configs, and the first reason."""
+    """Return how often each outcome without a measurement occurred, with the first reason."""
     rows = []
     for ending, words in ENDINGS.items():
         reasons = [re.sub(r"\d+", "…", t.reason) for t in tuning.trials if t.ending == ending]
@@ -79,7 +79,7 @@ def _draw_charts(tuning: Tuning) -> list[Chart]:
 
 
 def _over_time(tuning: Tuning, ranked: Sequence[Trial]) -> Chart:
-    """Draw every config's score over the time of the search, and the best so far as a line."""
+    """Draw the score of every config over the time of the search, with the best score so far as a line."""
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.add_subplot()
     best = ranked[0].score or 1.0
@@ -101,7 +101,7 @@ TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 
 
 def _logarithmic(axes: Axes, most: float) -> None:
-    """Set a logarithmic axis that starts at the best config, with plain numbers."""
+    """Make an axis logarithmic from the best config on, with plain numbers."""
     axes.set_yscale("log")
     axes.minorticks_off()
     ticks = [tick for tick in TICKS if tick <= most * 1.02 and (most < 4 or tick in (1, 2, 5, 10, 20, 50, 100, 1000))]
@@ -116,7 +116,7 @@ def _groups(ranked: Sequence[Trial], name: str) -> dict[int, list[float]]:
 
 
 def _effects(tuning: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
-    """Return, for each tunable with several values, the best config at its worst value over that at its best value."""
+    """Return the effect of each tunable: the best score at its worst value divided by that at its best value."""
     effects = {}
     for name in tuning.begun.tune:
         best = [min(scores) for scores in _groups(ranked, name).values()]
@@ -126,7 +126,7 @@ def _effects(tuning: Tuning, ranked: Sequence[Trial]) -> dict[str, float]:
 
 
 def _each_tunable(tuning: Tuning, ranked: Sequence[Trial], effects: Mapping[str, float]) -> Chart:
-    """Draw, for each value of each tunable, the best config with that value, and the middle half of all configs."""
+    """Draw the best config for each value of each tunable, with the middle half of all configs."""
     names = sorted(effects, key=lambda name: -effects[name])
     rows = max(1, -(-len(names) // COLUMNS))
     figure = Figure(figsize=(WIDTH, 1.9 * rows), layout="constrained")
@@ -152,7 +152,7 @@ def _each_tunable(tuning: Tuning, ranked: Sequence[Trial], effects: Mapping[str,
 
 
 def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
-    """Draw the best config of each pair of values of two tunables."""
+    """Draw the best score for each pair of values of two tunables as a heat map."""
     best = ranked[0].score or 1.0
     columns, rows = list(_groups(ranked, one)), list(_groups(ranked, other))
     cells: dict[tuple[int, int], float] = {}

@@ -1,1 +1,1 @@
-"""Pictures: rooflines, bars and lines, as PNG and as SVG."""
+"""Charts of a run: rooflines, bars and lines, as PNG and SVG."""

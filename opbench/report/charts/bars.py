@@ -29,7 +29,10 @@ ROLES = {OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
 
 
 def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
-    """Draw bars of bandwidth where bytes limit the fastest row, else of FLOP/s; the fastest first, at most `BARS`."""
+    """Draw a problem's variants as bars, fastest first, at most `BARS`.
+
+    Bars show bandwidth if bytes limit the fastest row, else FLOP/s.
+    """
     shown = rows[:BARS]
     roundoff = min(UNIT_ROUNDOFF.get(row.precision, 0.0) for row in shown)
     roles = [_role(row, roundoff) for row in shown]
@@ -80,7 +83,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
 
 
 def _note_text(rows: Sequence[Row], peaks: Sequence[float], same: bool, right: float) -> str:
-    """Explain the marks, and why a bar exceeds its peak."""
+    """Return the note below the chart: the meaning of the marks, and why a bar exceeds its peak."""
     above = dict.fromkeys(row.above_peak for row in rows[:BARS] if row.above_peak)
     parts = [
         f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
@@ -98,26 +101,29 @@ def _name(row: Row) -> str:
 
 
 def _role(row: Row, least_roundoff: float) -> str:
-    """Return what a bar's colour stands for, given the unit roundoff of the most precise row."""
+    """Return the role that selects a bar's colour, such as library;
+
+    `least_roundoff` is that of the most precise row.
+    """
     if row.library:
         return LIBRARY
     return LESS_PRECISE if UNIT_ROUNDOFF.get(row.precision, 0.0) > least_roundoff else OWN
 
 
 def _rate_in_units(row: Row, by_bytes: bool) -> float:
-    """Return the row's rate in GB/s or TFLOP/s."""
+    """Return a row's rate in GB/s or TFLOP/s."""
     if row.times is None:
         return 0.0
     return (row.times.bytes_per_s or 0) / 1e9 if by_bytes else (row.times.flops_per_s or 0) / 1e12
 
 
 def _peak_in_units(row: Row, by_bytes: bool) -> float | None:
-    """Return the rate that the row's peak allows for this problem, in GB/s or TFLOP/s; None when unknown."""
+    """Return the rate at a row's peak for this problem, in GB/s or TFLOP/s; None if the peak is unknown."""
     return _rate_in_units(row, by_bytes) / row.peak_share if row.peak_share else None
 
 
 def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
-    """Draw one bar with its 95 % interval, and its numbers in the column at the right."""
+    """Draw one bar with its 95 % interval, and its numbers in the right column."""
     rate = _rate_in_units(row, by_bytes)
     axes.barh(place, rate, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
@@ -143,7 +149,7 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
 
 
 def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
-    """Mark each bar's own peak where the axis reaches that far, and name the peaks above the axes."""
+    """Draw a mark at each bar's own peak if the axis is long enough, and name the peaks above the axes."""
     for place, row in enumerate(shown):
         if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right:
             axes.plot([peak, peak], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
@@ -168,7 +174,7 @@ def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
 def _shared_peak(
     axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: ChartFrame, right: float
 ) -> None:
-    """Draw the peak that all bars share as a labelled line, the datasheet's peak, and the best own variant's gap."""
+    """Draw the peak that all bars share, the datasheet's peak, and the distance of the best variant from the peak."""
     row = shown[0]
     level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
     for number, ceilings in enumerate(c for c in (scene.sheet, scene.measured) if c):
@@ -195,7 +201,7 @@ def _shared_peak(
 
 
 def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
-    """Return the rate that these peaks allow for the problem, in GB/s or TFLOP/s; None when unknown."""
+    """Return the rate that peaks allow for the problem, in GB/s or TFLOP/s; None if unknown."""
     bandwidth = ceilings.dram_bytes_per_s
     if row.bound == "memory":
         per_byte = 1e-9 if by_bytes else (row.flops or 0) / (row.compulsory_bytes or 1) * 1e-12
@@ -205,7 +211,7 @@ def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
 
 
 def _draw_gap(axes: Axes, place: int, row: Row, by_bytes: bool, right: float) -> None:
-    """Draw an arrow from the best own (non-library) variant to its peak, labelled when the text fits."""
+    """Draw an arrow from the best variant that is not a library to its peak, with a label if it fits."""
     words = distance_to_peak(row)
     begin, end = _rate_in_units(row, by_bytes), _peak_in_units(row, by_bytes)
     if not words or end is None or end > right:

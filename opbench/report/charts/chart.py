@@ -1,4 +1,4 @@
-"""The definitions that all charts share: the figure with its texts, colours, shapes, and the peaks to draw."""
+"""Parts that all charts share: figure with texts, colours and shapes of variants, and the peaks to draw."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 @dataclass
 class Chart:
-    """A figure with its title, description and note."""
+    """A figure with its title, description, tooltips and note."""
 
     name: str
     figure: Figure
@@ -33,13 +33,13 @@ class Chart:
     note: str = ""
 
     def drawn(self, prefix: str) -> dict[str, JSON]:
-        """Return the chart as values for a page template; `prefix` makes its SVG ids unique within the page."""
+        """Return the chart's values for a page template; `prefix` makes its SVG ids unique in the page."""
         svg = to_svg(self.figure, prefix, self.title, self.description, self.points)
         return {"svg": Markup(svg), "title": self.title, "note": self.note}
 
 
 def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the colour and shape of each variant, the same in every chart of an operator."""
+    """Return a colour and a shape for each variant, the same in all charts of an operator."""
     return {
         name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)])
         for i, name in enumerate(variants)
@@ -48,7 +48,7 @@ def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 @dataclass(frozen=True)
 class ChartFrame:
-    """The data that all charts of one operator share: peaks, counters, and the look of each variant."""
+    """Data that all charts of one operator share: peaks, counters, and each variant's colour and shape."""
 
     measured: Peaks | None
     sheet: Peaks | None
@@ -59,7 +59,7 @@ class ChartFrame:
 
 
 def row_sentence(row: Row) -> str:
-    """Return the tooltip of a point: name, time with interval, rates, and percentage of peak."""
+    """Return the tooltip of a row's point: name, time with interval, rates, and percentage of peak."""
     times = row.times
     ends = f" [{units.interval(*times.interval_s)}]" if times and times.interval_s else ""
     rates = [units.byte_rate(times.bytes_per_s)] if times and times.bytes_per_s else []
@@ -76,7 +76,7 @@ def per_byte(flops_per_byte: float) -> str:
 
 
 def distance_to_peak(row: Row) -> str:
-    """Return such as "1.3× to the fp32 peak"; "" above 95 % of peak or when the peak is unknown."""
+    """Return the distance to the peak, such as "1.3× to the fp32 peak"; "" above 95 % or for an unknown peak."""
     if row.peak_share is None or row.peak_share > 0.95:
         return ""
     memory = LEVELS.get(row.memory_level, row.memory_level)
@@ -85,5 +85,5 @@ def distance_to_peak(row: Row) -> str:
 
 
 def shorten(text: str, most: int = 44) -> str:
-    """Return the text with its middle replaced by "…" if it is longer than `most` characters."""
+    """Shorten a text to `most` characters by replacing its middle with "…"."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"

@@ -1,4 +1,4 @@
-"""Choose a problem's chart: ranked bars, or a roofline when counters give the variants different intensities."""
+"""Choose the chart of a problem: a roofline if counters give variants different intensities, else bars."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from opbench.results.rows import Row
 
 
 def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
-    """Return a section's chart; None without times.
+    """Return the chart of a problem's rates; None without times.
 
-    Computed from compulsory bytes, all variants of a problem have the same intensity: a roofline would stack them in
-    one column, so bars are drawn instead.
+    Computed from compulsory bytes, all variants of a problem have the same intensity: a roofline would stack
+    them in one column, so bars are drawn instead.
     """
     rows = sorted((row for group in section.groups for row, _ in (group.rest or group.rows)), key=_time_or_infinity)
     if not rows:

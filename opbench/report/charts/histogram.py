@@ -1,4 +1,4 @@
-"""A case's samples as a small histogram with its axis, for a cell of a table."""
+"""A small histogram of a case's samples for a table cell."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WIDTH, HEIGHT, FLOOR = 132, 40, 27
 
 
 def histogram(samples_s: Sequence[float]) -> str:
-    """Return times in seconds as an inline SVG histogram with the median as a line and the axis' ends with units.
+    """Draw times in seconds as a histogram in inline SVG, with the median as a line; "" for fewer than two samples.
 
-    Returns "" for fewer than two samples.
+    Both ends of the axis are labelled with units.
     """
     if len(samples_s) < 2:
         return ""
@@ -47,7 +47,7 @@ def histogram(samples_s: Sequence[float]) -> str:
 
 
 def beyond(samples_s: Sequence[float]) -> int:
-    """Count the samples outside the histogram's axis."""
+    """Return the number of samples outside the histogram's axis."""
     if len(samples_s) < 2:
         return 0
     low, high = _axis_limits(samples_s)
@@ -66,6 +66,6 @@ def _axis_limits(samples_s: Sequence[float]) -> tuple[float, float]:
 
 
 def axis_text(low: float, high: float) -> tuple[str, str]:
-    """Format both ends of a time axis, such as ("3.96", "4.04 ms"): the unit appears once where both share it."""
+    """Format both ends of a time axis, such as ("3.96", "4.04 ms"); a common unit appears once."""
     first, last = units.time(low), units.time(high)
     return (first.split()[0] if first.split()[-1] == last.split()[-1] else first), last

@@ -1,4 +1,4 @@
-"""The first chart of a page: how much faster than the library the best own variant of each problem is."""
+"""A chart of the speedup of the best own variant over the library, problem by problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FASTER, SLOWER, TIE = COLOURS[0], COLOURS[1], MUTED
 
 
 def against_libraries_chart(parts: Sequence[Section]) -> Chart | None:
-    """Draw each problem's speedup over the library with its 95 % interval, the largest first.
+    """Draw the speedup over the library for each problem with its 95 % interval, the largest first.
 
     Returns None for fewer than `LEAST` problems with a time of both.
     """

@@ -1,4 +1,4 @@
-"""The chart of an operator's variants over its problems: one row per problem, without lines between problems."""
+"""A chart of an operator's variants over its problems, with one row per problem."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
 
 def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Peaks | None) -> Chart | None:
-    """Draw the percentage of peak of each variant's best config, problem by problem; None with fewer than two problems.
+    """Draw the percentage of peak of each variant's best config, problem by problem; None for fewer than two problems.
 
-    Where a peak is unknown, the chart shows the speed relative to the fastest variant.
+    Without a known peak, the chart shows the speed relative to the fastest variant.
     """
     parts = sorted((s for s in parts if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem))
     precisions = [s.groups[0].precision for s in parts]
@@ -75,7 +75,7 @@ def _relative_speed(row: Row, found: Sequence[Row], of_peak: bool) -> float:
 
 
 def _draw_problem(axes: Axes, place: int, rows: Sequence[Row], of_peak: bool, points: dict[str, str]) -> None:
-    """Draw one problem: highlight the best own variant and the best library, and name the fastest at the right."""
+    """Draw one problem's row: highlight the best own variant and the best library, and name the fastest."""
     ordered = sorted(rows, key=lambda row: row.time_s or 0.0)
     own = next((row for row in ordered if not row.library), None)
     library = next((row for row in ordered if row.library), None)
@@ -101,7 +101,7 @@ def _draw_problem(axes: Axes, place: int, rows: Sequence[Row], of_peak: bool, po
 
 
 def _draw_scale(axes: Axes, labels: Sequence[str], of_peak: bool, highest: float) -> None:
-    """Draw the axes, the peak as a line, and the legend above them."""
+    """Draw the axes, a line at the peak, and the legend above the axes."""
     axes.set_xlim(0, BEYOND if highest > 0.5 else max(0.05, 1.15 * highest))
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_yticks(range(len(labels)), labels, parse_math=False, fontsize=8)
@@ -124,10 +124,10 @@ def _draw_scale(axes: Axes, labels: Sequence[str], of_peak: bool, highest: float
 
 
 def problem_labels(problems: Sequence[str]) -> list[str]:
-    """Label each problem by the axes in which the problems differ, neighbours of equal value joined, such as "n=8
-    h=w=56".
+    """Return a label for each problem with the axes in which problems differ, such as "n=8 h=w=56".
 
-    Different problems have different labels. A label longer than `LINE` takes two lines.
+    Adjacent axes of equal value are joined. Labels differ from each other. A label longer than `LINE` takes two
+    lines.
     """
     split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
     keys = list(dict.fromkeys(key for axes in split for key in axes))

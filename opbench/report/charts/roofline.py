@@ -29,7 +29,7 @@ LABELLED = 24
 
 
 def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
-    """Draw every row (fastest first) under the measured and the datasheet's roofline; label each variant's best."""
+    """Draw the rows of a problem under the measured and the datasheet's roofline; label each variant's best config."""
     best = best_configs(rows)
     counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
     peaks = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
@@ -61,7 +61,7 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
 
 
 def _note_text(variants: int, counted: bool, others: bool) -> str:
-    """Explain the marks."""
+    """Return the note below the chart: the meaning of the marks."""
     parts = [
         "Filled: arithmetic intensity from compulsory bytes.",
         "Open: from the DRAM traffic that the counters saw." if counted else "",
@@ -85,13 +85,13 @@ def _rate(row: Row) -> float:
 
 
 def counted_intensity(row: Row, counters: Mapping[str, Any] | None) -> float | None:
-    """Return FLOPs per byte of DRAM traffic from hardware counters; None without the counter or without FLOPs."""
+    """Return the FLOPs per byte of DRAM traffic from hardware counters; None without counters or FLOPs."""
     dram = (counters or {}).get("dram_bytes")
     return row.flops / float(dram) if dram and row.flops else None
 
 
 def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], scene: ChartFrame) -> dict[str, str]:
-    """Draw each variant's best config with its interval; return the tooltips by point id."""
+    """Draw each variant's best config with its interval; return the tooltips by the id of the point."""
     points = {}
     for i, row in enumerate(best):
         colour, shape = scene.looks[row.variant]
@@ -112,7 +112,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
 
 
 def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], scene: ChartFrame) -> None:
-    """Draw an arrow from the best own (non-library) variant up to its peak, labelled with the ratio."""
+    """Draw an arrow from the best variant that is not a library to its peak, labelled with the ratio."""
     words = distance_to_peak(row)
     if not words or row.peak_share is None:
         return

@@ -1,4 +1,4 @@
-"""Rooflines of a GPU on logarithmic axes, and labels of points that never overlap."""
+"""Draw rooflines of a GPU on logarithmic axes, and place labels of points without overlaps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def points_wide(text: str, *, bold: bool = False) -> float:
 
 @dataclass(frozen=True)
 class Label:
-    """A text to place at the right of a point."""
+    """A text to be placed right of a point."""
 
     x: float
     y: float
@@ -45,19 +45,19 @@ class Label:
 
     @property
     def begins(self) -> float:
-        """Return the x coordinate that the text must be to the right of."""
+        """Return the x coordinate at which the text may start."""
         return max(self.x, self.right_of)
 
     @property
     def width(self) -> float:
-        """Return the width in points that the text and its thin line take at the right of the point."""
+        """Return the width in points that the text and the line to its point need."""
         return 28 + points_wide(self.text, bold=self.bold)
 
 
 def new_axes(
     labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
 ) -> tuple[Figure, Axes]:
-    """Return a figure with logarithmic axes that contain all points, ridges and labels, and room for a legend above."""
+    """Return a figure with logarithmic axes that contain all points and labels, with room for a legend above."""
     height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
     figure = Figure(figsize=(8.0, height))
     below = 0.55 / height
@@ -82,7 +82,7 @@ def new_axes(
 
 
 def _decades(left: float, x: float, width: float) -> float:
-    """Return how many decades the axis needs to leave `width` points at the right of `x`."""
+    """Return the number of decades with which the axis leaves `width` points right of `x`."""
     return math.log10(x / left) / max(0.25, 1 - width / _WIDTH_POINTS)
 
 
@@ -92,22 +92,22 @@ def ridge(ceilings: Peaks) -> float:
 
 
 def peak_rate(ceilings: Peaks, intensity: float) -> float:
-    """Return the FLOP/s that the memory and fp32 limits allow at an intensity."""
+    """Return the rate in FLOP/s that the memory and fp32 limits allow at an arithmetic intensity."""
     return min(ceilings.fp32_flops_per_s or math.inf, intensity * (ceilings.dram_bytes_per_s or math.inf))
 
 
 def line_style(ceilings: Peaks) -> dict[str, Any]:
-    """Return the line style of a limit: solid for measured, dashed for a datasheet's."""
+    """Return the line style of a limit: solid if measured, dashed if from a datasheet."""
     if ceilings.source == "measured":
         return {"linestyle": "-", "color": INK, "linewidth": 1.8}
     return {"linestyle": (0, (4, 3)), "color": MUTED, "linewidth": 1.1}
 
 
 def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from: float, busy_above: bool) -> None:
-    """Draw the rooflines with their legend; label both limits of the first one on its lines.
+    """Draw the rooflines with their legend, and label the memory and the fp32 limit of the first one.
 
-    The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its right
-    end, or at the ridge if `busy_above` says that labels of points are there.
+    The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its
+    right end, or at the ridge if `busy_above` says that labels of points are there.
     """
     left, right = axes.get_xlim()
     memory = LEVELS.get(level, level)
@@ -139,7 +139,7 @@ def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from
 
 
 def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
-    """Draw a legend of every roofline above the axes, where nothing else is drawn."""
+    """Draw a legend of all rooflines above the axes."""
     handles = [Line2D([], [], **line_style(c)) for c in peaks]
     words = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
@@ -153,7 +153,7 @@ def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
 
 
 class OffsetText(TypedDict):
-    """The style of a text placed at an offset from a point."""
+    """The style of text that is placed at an offset from a point."""
 
     textcoords: str
     fontsize: float
@@ -164,7 +164,7 @@ OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": SIZE, "parse_ma
 
 
 def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], used: Iterable[str], points_x: float) -> None:
-    """Draw the flat limits of the matrix units that some variant uses.
+    """Draw the limits of the matrix units that variants use as horizontal lines.
 
     Their names are left of the points where possible, because the variants' names are right of the points.
     """
@@ -185,14 +185,14 @@ def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], used: Iterable[str], p
 
 
 def _slope(axes: Axes) -> float:
-    """Return the angle in degrees at which a line of slope 1 in log-log appears in the figure."""
+    """Return the angle in degrees of a line of slope 1 in log-log, as it appears in the figure."""
     box = axes.get_window_extent()
     (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
     return math.degrees(math.atan2(box.height / math.log10(y1 / y0), box.width / math.log10(x1 / x0)))
 
 
 def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequence[Peaks]) -> None:
-    """Place labels right of their points without overlaps, each with a line to its point; none crosses a roofline."""
+    """Place labels right of their points without overlaps and without crossing a roofline."""
     box = axes.get_window_extent()
     gap = GAP / 72 * figure.dpi
 
@@ -200,7 +200,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequ
         return float(axes.transData.transform((1.0, y))[1])
 
     def room(label: Label) -> float:
-        """Return the highest position of a label under the rooflines, which only rise to its right."""
+        """Return the highest position of a label below the rooflines, which only rise to its right."""
         begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
         return min([float(box.y1), *(pixels(peak_rate(c, x)) for c in peaks)]) - 0.65 * gap
@@ -220,7 +220,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequ
 
 
 def on_paper(axes: Axes) -> dict[str, object]:
-    """Return the background box of a label, so that a line behind it does not strike the text through."""
+    """Return the background box of a label, which hides lines behind the text."""
     return {"facecolor": axes.get_facecolor(), "edgecolor": "none", "pad": 0.4}
 
 

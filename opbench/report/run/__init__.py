@@ -1,1 +1,1 @@
-"""The page of a run: its sections, tables and sentences."""
+"""The HTML page of a run: its sections, tables and sentences."""

@@ -14,7 +14,7 @@ NAMED = 3
 
 
 def above_peak_sentences(rows: Iterable[Row], ceilings: Peaks | None) -> dict[AbovePeak, str]:
-    """Return a sentence for each reason, with the rows that it applies to; the highest percentage comes first."""
+    """Return a sentence for each reason why rows exceed 100 % of peak, the highest percentage first."""
     found: dict[AbovePeak, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -(row.peak_share or 0.0)):
         if row.above_peak:
@@ -23,12 +23,12 @@ def above_peak_sentences(rows: Iterable[Row], ceilings: Peaks | None) -> dict[Ab
 
 
 def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
-    """Return the mark of each reason, such as "1", in order; equal reasons share a mark."""
+    """Return the footnote mark of each reason, such as "1"; equal reasons share a mark."""
     return {reason: str(number) for number, reason in enumerate(dict.fromkeys(filter(None, reasons)), 1)}
 
 
 def _names(above: list[Row]) -> str:
-    """Return such as "`fft` at 224 % of peak and 2 more"; each variant once, with its highest percentage."""
+    """Return the rows above peak, such as "`fft` at 224 % of peak and 2 more"; each variant appears once."""
     best = list({row.variant: row for row in reversed(above)}.values())[::-1]
     shares = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:NAMED]]
     more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""

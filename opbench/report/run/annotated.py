@@ -1,4 +1,4 @@
-"""The output of `opbench explain` as an HTML fragment: the problems, then the source with counts for each line."""
+"""The output of `opbench explain` as HTML: the problems, then the source with counts for each line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = ("line", "access", "requests", "lanes", "sectors", "conflicts", "collisio
 
 
 def to_html(explanation: Explanation) -> str:
-    """Return the fragment; it needs no style sheet, and all source text is escaped."""
+    """Return an explanation as an HTML fragment without a style sheet; all source text is escaped."""
     problems = "".join(
         f"<li><strong>{escape(p.place)}: {escape(p.kind)}</strong>, {p.saving}: {escape(p.sentence)}</li>"
         for p in explanation.problems
@@ -28,7 +28,7 @@ def to_html(explanation: Explanation) -> str:
 
 
 def _limits(explanation: Explanation) -> str:
-    """Return a bar for each limit of the GPU; empty without bounds."""
+    """Return a bar for each limit of the GPU; empty without lower bounds."""
     rows = "".join(
         f'<tr><th scope="row" class="left">{escape(bar.name)}</th><td>{units.time(bar.time_s)}</td>'
         f'<td class="wide"><span class="limit"><span style="width:{100 * bar.share:.1f}%"></span></span></td>'

@@ -21,7 +21,7 @@ from opbench.results.rows import Row
 
 
 def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
-    """Return one precision class: its ranking, and every config of each variant with several configs."""
+    """Return the tables of one precision class: its ranking, and all configs of variants with several configs."""
     rows = [row for row, _ in group.rows]
     several = len({_peak_name(row) for row in rows if row.peak_share is not None}) > 1
     return {
@@ -35,7 +35,7 @@ def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
 
 
 def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
-    """Return each variant with several configs: its tunables as columns, the fastest config first."""
+    """Return a table of the configs of each variant with several: tunables as columns, fastest config first."""
     sweeps = []
     order = list(dict.fromkeys(row.variant for row, _ in rest))
     for variant, ranked in groupby(sorted(rest, key=lambda pair: order.index(pair[0].variant)), lambda p: p[0].variant):
@@ -70,7 +70,7 @@ def rate_unit(rows: Iterable[Row]) -> str:
 
 
 def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
-    """Return a table row as text, with the numbers to sort by."""
+    """Return one table row as text, with the numbers to sort by."""
     samples, times, used = result.samples_s, row.times, row.resources
     worst, allowed = errors(row.verdict)
     return {
@@ -123,14 +123,14 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
 
 
 def _rate(row: Row) -> float | None:
-    """Return the rate that the table shows, in FLOP/s or bytes/s."""
+    """Return the rate of a row in FLOP/s or bytes/s."""
     if row.times is None:
         return None
     return row.times.flops_per_s if by_arithmetic(row) else row.times.bytes_per_s
 
 
 def _peak_name(row: Row) -> str:
-    """Return which peak a percentage refers to, such as "of 3×tf32" or "of DRAM"; "" without a percentage.
+    """Return the peak that a percentage refers to, such as "of 3×tf32" or "of DRAM"; "" without a percentage.
 
     Percentages of different peaks are not comparable.
     """
@@ -140,7 +140,7 @@ def _peak_name(row: Row) -> str:
 
 
 def _samples(row: Row, result: Result) -> str:
-    """Describe the number of samples, the reason for stopping, and how many were discarded at a throttled clock."""
+    """Return the number of samples, why sampling stopped, and how many were discarded at a throttled clock."""
     measurement = result.measurement
     if not row.times or not row.times.samples or not measurement:
         return ""
@@ -152,7 +152,7 @@ def _samples(row: Row, result: Result) -> str:
 
 
 def _range(samples: Sequence[float], row: Row) -> str:
-    """Return the range from fastest to slowest sample relative to the median, such as "range 12 %, 2 beyond".
+    """Return the range of all samples relative to the median, such as "range 12 %, 2 beyond".
 
     "2 beyond" means that 2 samples lie outside the histogram's axis.
     """

@@ -1,4 +1,4 @@
-"""The chart of which variant of an operator wins at which problem size, and where there is a tie."""
+"""A chart that shows which variant of an operator is fastest at each problem size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BEHIND = 3.0
 
 @dataclass(frozen=True)
 class Zone:
-    """A range of sizes with one winner, or with several variants that tie."""
+    """A range of sizes at which one variant is fastest, or several tie."""
 
     begin: float
     end: float
@@ -39,7 +39,7 @@ class Zone:
 
     @property
     def decided(self) -> bool:
-        """Return whether one variant wins."""
+        """Return whether one variant alone is fastest."""
         return len(self.variants) == 1
 
 
@@ -48,7 +48,7 @@ SweepLine = list[tuple[float, Row]]
 
 
 def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping[str, tuple[str, str]]) -> Chart | None:
-    """Return the chart over an operator's problems; None with one variant, or fewer than three problems in an order."""
+    """Return the chart for an operator; None for one variant, or for fewer than three problems in an order."""
     parts = [part for part in parts if part.groups]
     axis = size_axis(parts)
     if axis is None:
@@ -81,10 +81,10 @@ def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping
 
 
 def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
-    """Return the name of the size that orders the problems, and its value for each problem; None without an order.
+    """Return the name of the size that orders the problems, and its values; None without an order.
 
-    The size is the one axis in which the problems differ, else compulsory bytes. Problems that differ in an axis
-    without a numeric value, such as nchw and nhwc, have no order.
+    The size is the one axis in which the problems differ, else compulsory bytes. Problems that differ in an
+    axis without a numeric value, such as nchw and nhwc, have no order.
     """
     if len(parts) < 3:
         return None
@@ -114,7 +114,7 @@ def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str
 
 
 def at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
-    """Return the time in seconds and both ends of its interval, interpolated in log-log; None outside the line."""
+    """Return the time in seconds at a size, with its interval, interpolated in log-log; None outside of the line."""
     sizes = [s for s, _ in line]
     if not sizes[0] <= size <= sizes[-1]:
         return None
@@ -136,7 +136,10 @@ def _times(row: Row) -> tuple[float, float, float]:
 
 
 def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
-    """Return the ranges of sizes with the same winner or the same tie; ties are decided as in the tables' ranks."""
+    """Return the ranges of sizes at which the same variant is fastest or the same variants tie.
+
+    Ties are decided as in the tables' ranks.
+    """
     sizes = sorted({size for line in lines.values() for size, _ in line})
     low, high = math.log(sizes[0]), math.log(sizes[-1])
     grid = sorted({*sizes, *(math.exp(low + i * (high - low) / STEPS) for i in range(1, STEPS))})
@@ -165,7 +168,7 @@ def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
 
 
 def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
-    """Return a sentence for each zone, such as "`tiled` wins from 512 to 1 900."."""
+    """Return a sentence for each range, such as "`tiled` wins from 512 to 1 900."."""
 
     def shown(size: float) -> str:
         return units.si(size, "B") if label == "compulsory bytes" else f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
@@ -182,7 +185,7 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
 
 
 def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[Zone]) -> list[str]:
-    """Return the variants to draw: those that win or tie anywhere, then the closest others, up to `LINES`."""
+    """Return the variants to draw, at most `LINES`: those that win or tie anywhere, then the closest others."""
     winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
     ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
     behind = {v: min(_behind(lines, size, row) for size, row in line) for v, line in lines.items()}
@@ -198,7 +201,7 @@ def _behind(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
 def _draw_lines(
     axes: Axes, lines: Mapping[str, SweepLine], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
-    """Draw each variant's times relative to the fastest; return the tooltips by point id."""
+    """Draw the times of variants relative to the fastest; return the tooltips by the id of the point."""
     points: dict[str, str] = {}
     for variant in shown:
         colour, shape = looks[variant]
@@ -219,7 +222,7 @@ def _draw_lines(
 
 
 def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[Zone], looks: Mapping[str, tuple[str, str]]) -> None:
-    """Draw the winner's colour in the strip above the chart; hatch ties in the strip and in the chart."""
+    """Draw a strip above the chart in the colour of the fastest variant; hatch ranges with ties."""
     strip.set_axis_off()
     strip.set_ylim(0, 1)
     width = math.log(zones[-1].end / zones[0].begin)
@@ -274,7 +277,7 @@ def _label_ends(
     shown: Sequence[str],
     looks: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Draw variant names at the right without overlaps, each with a mark in the variant's colour."""
+    """Draw the names of variants right of the lines, without overlaps."""
     box = axes.get_window_extent()
     top = axes.get_ylim()[1]
     ends = sorted((min(_behind(lines, *lines[v][-1]), top), v) for v in shown)

@@ -1,4 +1,4 @@
-"""Tables of the data behind a run: the measured peaks, the hardware counters, and the devices."""
+"""Tables of the data that a report relies on: measured peaks, hardware counters, and devices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COUNTERS: dict[str, tuple[str, Show]] = {
 
 
 def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON] | None:
-    """Return the hardware counters of a section's cases without empty columns; None without counters."""
+    """Return a table of the hardware counters of a section's cases; None without counters."""
     counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
     keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
     if not keys:
@@ -62,7 +62,7 @@ def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _main_stall(values: Mapping[str, Any]) -> str:
-    """Return the most frequent stall reason with its share."""
+    """Return the most frequent stall reason with its share of the samples."""
     shares = {k: v for k, v in (values.get("stall_shares") or {}).items() if not works(k)}
     if not shares:
         return "–"
@@ -85,7 +85,7 @@ CEILING_ROWS: tuple[tuple[str, str, Show], ...] = (
 
 
 class PeaksTable(TypedDict):
-    """The peaks of a GPU for a page and for the terminal."""
+    """The table of a GPU's peaks for the page and the terminal."""
 
     gpu: str
     body: list[list[str]]
@@ -96,7 +96,7 @@ class PeaksTable(TypedDict):
 
 
 def ceilings_table(used: Peaks | None, sheet: Peaks | None) -> PeaksTable:
-    """Return each peak as measured and as in the datasheet, with the case that reached it."""
+    """Return the table of peaks: measured, from the datasheet, and the case that reached each of them."""
     measured = used if used is not None and used.source == "measured" else None
     sheet = used if used is not None and measured is None else sheet
     body = []
@@ -118,7 +118,7 @@ def ceilings_table(used: Peaks | None, sheet: Peaks | None) -> PeaksTable:
 
 
 def _matrix_rows(measured: Peaks | None, sheet: Peaks | None) -> list[list[str]]:
-    """Return the tensor cores' rates by precision class, each with the datasheet's."""
+    """Return the rates of the tensor cores by precision class, measured and from the datasheet."""
     body = []
     ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
     for name in dict.fromkeys([*ours, *theirs]):
@@ -135,7 +135,7 @@ def _matrix_rows(measured: Peaks | None, sheet: Peaks | None) -> list[list[str]]
 
 
 def devices_table(run: Run) -> dict[str, JSON] | None:
-    """Return each device of a multi-device run: model, peaks, and its share of the run; None for a single device."""
+    """Return a table of the devices of a run: model, peaks, and number of cases; None for a single device."""
     if not run.devices:
         return None
     head = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
@@ -151,7 +151,7 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
 
 
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:
-    """Flatten nested values to rows of dotted name and text."""
+    """Convert nested values to rows of a dotted name and a text."""
     rows: list[tuple[str, str]] = []
     for key, item in value.items():
         if isinstance(item, Mapping):

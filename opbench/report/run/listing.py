@@ -1,7 +1,7 @@
-"""Annotated sources of a cpu run's variants, cut to the lines with accesses.
+"""Sources of the variants of a cpu run with counts, cut to the lines with memory accesses.
 
-The results file does not store the source. The file that the traffic names, or the shipped one, is shown, but only if
-its checksum equals the recorded one.
+The results file does not store the source. The file that the traffic names, or the shipped one, is shown, but
+only if its checksum equals the recorded one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROBLEMS = 4
 
 @dataclass(frozen=True)
 class Listing:
-    """One variant's annotated source."""
+    """The source of one variant, annotated with counts."""
 
     name: str
     summary: str
@@ -51,7 +51,7 @@ class Listing:
 def listings(
     run: Run, parts: Sequence[Section], roots: Sequence[Path] = (), peaks: Peaks | None = None
 ) -> dict[tuple[str, str], list[Listing]]:
-    """Return the listings by operator and problem; each variant once, as long as the page stays small.
+    """Return the annotated sources by operator and problem; each variant once, within the page's size limit.
 
     `roots` are extra folders of variants, `peaks` those of the GPU whose limits are shown.
     """
@@ -82,7 +82,7 @@ def _listing(
     traffic: Traffic,
     peaks: Peaks | None,
 ) -> Listing | None:
-    """Return a variant's listing; None without problems, or when the available source is not the one that ran."""
+    """Return the annotated source of a variant; None without problems, or if the source has changed since the run."""
     try:
         if row.operator not in known:
             known[row.operator] = catalog.variants(row.operator)
@@ -106,7 +106,7 @@ def _listing(
 
 
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
-    """Return the variant from the user's file whose path the traffic recorded; None without such a file."""
+    """Return the variant in the user's file that the traffic names; None without such a file."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
         if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
             continue
@@ -122,6 +122,6 @@ def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
 
 
 def _cut(explanation: Explanation) -> Explanation:
-    """Reduce an explanation to the worst problems, and each file to the lines around accesses."""
+    """Cut an explanation to the worst problems and to the source lines around accesses."""
     files = tuple(file.around(AROUND) for file in explanation.files)
     return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)

@@ -1,4 +1,4 @@
-"""The first table of the page: every operator and problem with its winner, or with its prediction."""
+"""The first table of the page: every operator and problem with its fastest variant or predicted time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.results.rows import Row
 
 
 def overview(part: Section, anchor: str, predicting: Peaks | None) -> dict[str, JSON | CountedFigure]:
-    """Return one line of the table."""
+    """Return one row of the table."""
     winner, own = part.winner, part.best_own
     sectors, conflicts = _worst_accesses(part)
     group = part.groups[0].rows if part.groups else []
@@ -54,22 +54,22 @@ def overview(part: Section, anchor: str, predicting: Peaks | None) -> dict[str, 
 
 
 def access_cost(part: Section) -> tuple[float, float]:
-    """Return the worst sectors over ideal and the worst share of bank conflicts, to order problems without times."""
+    """Return a sort key for problems without times: the worst ratio of sectors and of bank conflicts."""
     sectors, conflicts = _worst_accesses(part)
     return sectors.value or 0.0, conflicts.value or 0.0
 
 
 def _worst_accesses(part: Section) -> tuple[CountedFigure, CountedFigure]:
-    """Return the worst uncoalesced access and bank conflicts of the user's variants, or else of all variants."""
+    """Return the worst uncoalesced access and the worst bank conflicts of the user's variants, or of all variants."""
     counted = [row for row in part.unmeasured if row.traffic]
     rows = [row for row in counted if row.own] or counted
     return (worst_sectors(rows), worst_conflicts(rows)) if rows else (CountedFigure(), CountedFigure())
 
 
 def times_at_peak(row: Row | None, ceilings: Peaks | None) -> tuple[float | None, float | None]:
-    """Return the least times in seconds that compulsory bytes and FLOPs need on a GPU, each alone, without the launch.
+    """Return the times in seconds that compulsory bytes alone and FLOPs alone need at peak, without the launch.
 
-    A time is None when unknown.
+    A time is None if unknown.
     """
     if row is None or ceilings is None:
         return None, None
@@ -79,29 +79,29 @@ def times_at_peak(row: Row | None, ceilings: Peaks | None) -> tuple[float | None
 
 
 def number(value: float | None) -> str:
-    """Format a number to sort by; "" when missing."""
+    """Format a number to sort by; "" for None."""
     return "" if value is None else f"{value:.6g}"
 
 
 def _over_first(part: Section, own: Row | None) -> str:
-    """Return the speedup of the best own variant over the first of its ladder; "–" if it is the first itself."""
+    """Return the speedup of the best own variant over the first of its ladder; "–" if it is the first."""
     if own is None or own.builds_on not in {row.variant for row in part.rows}:
         return "–"
     return units.ratio(own.speedups.over_first)
 
 
 def bar_width(row: Row | None) -> str:
-    """Return the width of the bar of a percentage of peak, in per cent."""
+    """Return the width in percent of a bar that shows a percentage of peak."""
     return f"{min(100.0, 100 * row.peak_share):.0f}" if row and row.peak_share is not None else ""
 
 
 def intensity(row: Row) -> str:
-    """Format FLOPs per compulsory byte; "–" without either."""
+    """Format the FLOPs per compulsory byte; "–" without FLOPs or bytes."""
     return per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
 
 
 def problem_facts(part: Section, predicting: Peaks | None) -> list[str]:
-    """Return a problem's work, its arithmetic intensity and, without a GPU, its predicted lower bound."""
+    """Return a problem's work and arithmetic intensity and, without a GPU, its predicted lower bound."""
     row = part.rows[0]
     facts = [
         units.si(row.flops, "FLOP") if row.flops else "no FLOPs",

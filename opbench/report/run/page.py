@@ -1,4 +1,4 @@
-"""The HTML page of a run: prepares every text and number that the template prints."""
+"""The HTML page of a run: prepare every text and number that the template prints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SectionPart = dict[str, "JSON | list[Listing] | CountedTable | Limits"]
 
 
 class OperatorPart(TypedDict):
-    """The template's values for one operator."""
+    """The template's data for one operator."""
 
     name: str
     anchor: str
@@ -64,7 +64,7 @@ class OperatorPart(TypedDict):
 
 @dataclass
 class PageContext:
-    """The data that all sections share."""
+    """Data of a run that all sections of its page share."""
 
     run: Run
     measured: Peaks | None
@@ -89,7 +89,7 @@ class PageContext:
 
     @property
     def timed(self) -> bool:
-        """Return whether the run measured on a GPU."""
+        """Return whether the run has times of a GPU."""
         return self.predicting is None
 
 
@@ -136,13 +136,13 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
 
 
 def _launch(predicting: Peaks | None) -> str:
-    """Return a sentence on what a launch adds to the predictions of the first table; "" when unknown."""
+    """Return a sentence on the share of the launch in predicted times; "" if unknown."""
     floor = predicting.launch_floor_s if predicting else None
     return f". No kernel takes less than the launch of an empty one, {units.time(floor)}" if floor else ""
 
 
 def _facts(run: Run) -> list[str]:
-    """Return the facts under the title."""
+    """Return the facts below the title: device, date, versions."""
     header = run.header
     commit = short_revision(header.revision)
     facts = [
@@ -162,7 +162,7 @@ def _some(names: Sequence[str]) -> list[str]:
 
 
 def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
-    """Return the problems with cases that are not right, for links at the top of the page."""
+    """Return the problems with cases that are not right, with links to them."""
     faults: list[dict[str, JSON]] = [
         {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.failures)}
         for part, anchor in zip(parts, anchors, strict=True)
@@ -233,7 +233,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
 
 
 def _failure_rows(rows: Sequence[Row], results: Mapping[str, Result]) -> list[dict[str, JSON]]:
-    """Return the cases that are not right, grouped by reason, each group with its first finding as on the terminal."""
+    """Return the cases that are not right, grouped by reason, each group with its first finding."""
     return [
         {
             "status": same[0].status,
@@ -252,7 +252,7 @@ def _told(result: Result | None, reason: str) -> str:
 
 
 def _own_variants(context: PageContext, part: Section) -> list[str]:
-    """Return the sentences that compare the user's variants of a problem."""
+    """Return sentences that compare the user's variants of a problem."""
     return [
         sentence
         for comparison in context.own
@@ -262,14 +262,14 @@ def _own_variants(context: PageContext, part: Section) -> list[str]:
 
 
 def _traffic(part: Section) -> list[str]:
-    """Return a sentence on the counted traffic of the right variants."""
+    """Return a sentence on the counted traffic of a problem's right variants."""
     sentence = traffic_columns.traffic_sentence([row for row in part.rows if row.status == "right"])
     return [sentence] if sentence else []
 
 
 @dataclass(frozen=True)
 class CountedTable:
-    """The table of compiled resources and counted traffic for rows without a time."""
+    """A table of compiled resources and counted traffic, for rows without a time."""
 
     heads: list[tuple[str, str]]
     """Label and unit of each column."""
@@ -281,7 +281,7 @@ class CountedTable:
 
 
 def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
-    """Return the columns of rows without a time, their cells by case, and the source of the numbers."""
+    """Return the columns and cells of rows without a time, and where their numbers come from."""
     cells = {row.case: traffic_columns.figures(row) | _verdict_figures(context.results[row.case], row) for row in rows}
     shown, same = traffic_columns.split_columns([*traffic_columns.columns(rows), *VERDICT_HEADS], list(cells.values()))
     heads = traffic_columns.HEADS | VERDICT_HEADS
@@ -305,7 +305,7 @@ VERDICT_HEADS = {
 
 
 def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.CountedFigure]:
-    """Return the cells of what the check recorded, by column."""
+    """Return the table cells for a case's check, by column."""
     figure, verdict = traffic_columns.CountedFigure, result.verdict
     if verdict is None:
         return dict.fromkeys(VERDICT_HEADS, figure())
@@ -324,7 +324,7 @@ def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.Coun
 
 
 def _findings(context: PageContext, part: Section) -> list[str]:
-    """Return findings that the reasons in the table do not contain; equal texts of several variants appear once."""
+    """Return the findings that the table does not show; a text that several variants share appears once."""
     cases_by_finding: dict[str, list[str]] = {}
     for row in part.rows:
         verdict = context.results[row.case].verdict
@@ -338,7 +338,7 @@ def _findings(context: PageContext, part: Section) -> list[str]:
 
 
 def _next(context: PageContext, part: Section) -> list[str]:
-    """Return the advice on the best own variant; a library cannot be changed by the reader.
+    """Return the advice on the best own variant of a problem.
 
     Without times: the first advice on the user's own variants, or else on those farthest from the lower bound.
     """
@@ -359,7 +359,7 @@ def _next(context: PageContext, part: Section) -> list[str]:
 
 
 def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
-    """Return the commands that repeat the run, repeat one case, and profile it, each with a label."""
+    """Return commands, each with a label, that repeat the run, repeat one case, and profile that case."""
     header = run.header
     target, *roots = header.target or (header.suite or "SUITE",)
     targets, backend = header.targets or (target,), header.backend or "auto"
@@ -380,7 +380,7 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
 
 
 def _limits(part: Section, context: PageContext) -> Limits:
-    """Return the bars of each profiled variant of a section, by its name; [] for a GPU without known rates."""
+    """Return the limit bars of each profiled variant in a section, by name; empty for a GPU without known peaks."""
     key = product_key(context.run.header.environment.gpu or (context.measured.gpu if context.measured else ""))
     peaks = context.measured or context.sheet
     if not key or peaks is None:

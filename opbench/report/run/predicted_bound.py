@@ -9,7 +9,7 @@ from opbench.results.rows import Row
 
 
 def predicted_text(rows: Iterable[Row]) -> str:
-    """Return such as "lower bound on an H200: 2.94 µs (launch); memory alone 1.05 µs"; empty without a prediction."""
+    """Return a problem's lower bound, such as "lower bound on an H200: 2.94 µs (launch); memory alone 1.05 µs"."""
     predicted = next((row.predicted for row in rows if row.predicted), None)
     if predicted is None:
         return ""
@@ -22,5 +22,5 @@ def predicted_text(rows: Iterable[Row]) -> str:
 
 
 def with_article(name: str) -> str:
-    """Return such as "an H200" or "a T4"."""
+    """Return a name with its article, such as "an H200" or "a T4"."""
     return f"{'an' if name[0] in 'AEFHILMNORSX' else 'a'} {name}"

@@ -18,7 +18,7 @@ STATUS_ORDER = ("invalid", "wrong", "failed", "unsupported")
 
 @dataclass
 class Group:
-    """The ranked rows of one precision class, each with its rank as text."""
+    """The ranked rows of one precision class."""
 
     precision: str
     rows: list[tuple[Row, str]]
@@ -41,12 +41,12 @@ class Section:
 
     @property
     def winner(self) -> Row | None:
-        """Return the fastest right row of the first precision class; None without times."""
+        """Return the fastest right row in the first precision class; None without times."""
         return self.groups[0].rows[0][0] if self.groups else None
 
     @property
     def best_own(self) -> Row | None:
-        """Return the fastest right row of the first precision class that is not a library; None without one."""
+        """Return the fastest right row in the first precision class that is not a library; None without one."""
         return next((row for row, _ in self.groups[0].rows if not row.library), None) if self.groups else None
 
     @property
@@ -56,17 +56,17 @@ class Section:
 
     @property
     def unsupported(self) -> list[Row]:
-        """Return the rows that could not run here, which is no fault."""
+        """Return the rows that could not run on this device; they are not failures."""
         return [row for row in self.unsuccessful if row.status == "unsupported"]
 
     @property
     def moves_data_only(self) -> bool:
-        """Return whether the operator has no FLOPs."""
+        """Return whether the operator only copies data, without FLOPs."""
         return not any(row.flops for row in self.rows)
 
     @property
     def devices(self) -> list[str]:
-        """Return the devices of the rows; in a multi-device run usually one, more if cases were added later."""
+        """Return the devices on which the rows ran."""
         return sorted({row.device for row in self.rows} - {""})
 
     def count(self, status: str) -> int:
@@ -75,14 +75,14 @@ class Section:
 
 
 def own_and_library(part: Section) -> tuple[Row, Row] | None:
-    """Return the best own variant and the fastest library of a problem's first precision class; None without both."""
+    """Return the best own variant and the fastest library in a problem's first precision class; None without both."""
     ranked = [row for row, _ in part.groups[0].rest or part.groups[0].rows] if part.groups else []
     library = next((row for row in ranked if row.library), None)
     return (part.best_own, library) if part.best_own is not None and library is not None else None
 
 
 def sections(rows: Sequence[Row]) -> list[Section]:
-    """Return the sections in the run's order, problems of one operator together."""
+    """Return one section per operator and problem, in the run's order, problems of one operator together."""
     keys: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         keys.setdefault((row.operator, row.problem), []).append(row)
@@ -107,7 +107,7 @@ def _group(precision: str, rows: list[Row]) -> Group:
 
 
 def best_configs(rows: Iterable[Row]) -> list[Row]:
-    """Return the first row of each variant."""
+    """Return the best config of each variant: its first row."""
     best: dict[str, Row] = {}
     for row in rows:
         best.setdefault(row.variant, row)
@@ -115,7 +115,7 @@ def best_configs(rows: Iterable[Row]) -> list[Row]:
 
 
 def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
-    """Group rows with the same status, variant and reason, so that one compiler error is printed once."""
+    """Group rows with equal status, variant and reason, so that one compiler error is printed once."""
     found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         found.setdefault((row.status, row.variant, row.reason), []).append(row)
@@ -123,21 +123,22 @@ def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
 
 
 def chart_name(operator: str, number: int) -> str:
-    """Return the file name, without suffix, of the chart of an operator's section; `number` counts from 0 in the run's
-    order.
+    """Return the file name, without suffix, of the chart of an operator's section.
+
+    `number` counts the sections from 0 in the run's order.
     """
     return f"{file_name(operator)}-{number + 1}"
 
 
 def file_name(operator: str) -> str:
-    """Return an operator's name with only characters that are safe in file names."""
+    """Return an operator's name with all characters replaced that are unsafe in file names."""
     return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"
 
 
 def anchors_of(parts: Sequence[Section]) -> list[str]:
-    """Return an HTML id for each section, made of its names so that links survive when a suite grows.
+    """Return an HTML id for each section, such as "conv2d-n8-c64-layoutnhwc".
 
-    Such as "conv2d-n8-c64-layoutnhwc".
+    Ids are made of names, so that links stay valid when a suite grows.
     """
     uses = dict.fromkeys(("filter", "how", "overview", "tip", "top"), 1)
     anchors = []

@@ -1,4 +1,4 @@
-"""Verdicts as sentences; text between backticks is code."""
+"""The results of a run as sentences; text between backticks is code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def code(text: str) -> str:
 
 
 def summary(run: Run, predicting: Peaks | None = None) -> str:
-    """Summarise the run in one line; `predicting` has the peaks for a run without a GPU."""
+    """Return the run in one line; `predicting` are peaks to predict times from, for a run without a GPU."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
     parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
     tried = [r for r in run.results if r.status != "unsupported"]
@@ -47,7 +47,7 @@ def summary(run: Run, predicting: Peaks | None = None) -> str:
 
 
 def against_libraries(parts: Iterable[Section]) -> str:
-    """Return how often the best own variant beats the fastest library; "" with fewer than two comparable problems."""
+    """Return on how many problems the best own variant beats the fastest library; "" for fewer than two problems."""
     counts = {"own": 0, "library": 0, "tie": 0}
     for part in parts:
         if (pair := own_and_library(part)) is None:
@@ -62,7 +62,7 @@ def against_libraries(parts: Iterable[Section]) -> str:
 
 
 def failing(run: Run) -> str:
-    """Return such as "3 of 9 cases are not right: 1 wrong, …"; "" when every case is right."""
+    """Return the number of failing cases, such as "3 of 9 cases are not right: 1 wrong, …"; "" without any."""
     tried = [r.status for r in run.results if r.status != "unsupported"]
     counts = {status: tried.count(status) for status in ("wrong", "failed", "invalid")}
     if not (bad := sum(counts.values())):
@@ -72,7 +72,7 @@ def failing(run: Run) -> str:
 
 
 def outlook(predicting: Peaks) -> str:
-    """Explain the lower bound of a page without times."""
+    """Return an explanation of the lower bounds on a page without times."""
     kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
     floor = predicting.launch_floor_s
     launch = f", and at least the launch of an empty kernel, {units.time(floor)}" if floor else ""
@@ -87,7 +87,7 @@ LEFT_OUT = 3
 
 
 def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
-    """Return which variants do not support a problem, and what each requires; "" for none."""
+    """Return the variants that do not support a problem, and the requirement of each; "" without any."""
     parts = []
     for reason, names in reasons.items():
         more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
@@ -96,14 +96,14 @@ def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
 
 
 def _requirement(reason: str) -> str:
-    """Return such as "requires cols % 4 == 0" from a recorded reason."""
+    """Return the requirement in a recorded reason, such as "requires cols % 4 == 0"."""
     wanted = reason.partition(" (here ")[0]
     verb, _, rest = wanted.partition(" ")
     return f"requires {rest}" if verb in ("needs", "supports") else wanted
 
 
 def incomplete(run: Run) -> str:
-    """Return how much of a run is missing if it did not finish; "" for a finished run."""
+    """Return how many cases of an unfinished run are missing; "" for a finished run."""
     if run.finished:
         return ""
     of = "" if run.header.cases is None else f" of {run.header.cases}"
@@ -112,7 +112,7 @@ def incomplete(run: Run) -> str:
 
 
 def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) -> list[str]:
-    """Return a section's sentences, the most important first."""
+    """Return the sentences at the top of a section, the most important first."""
     if predicting is not None and not section.groups:
         sentences = [_untimed(section)]
     elif section.groups:
@@ -126,7 +126,7 @@ def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) 
 
 
 def fault(section: Section) -> str:
-    """Return how many cases of a problem are not right; "" for none."""
+    """Return how many cases of a problem are not right; "" if all are."""
     bad = section.failures
     if not bad:
         return ""
@@ -159,18 +159,18 @@ def _untimed(section: Section) -> str:
 
 
 def gpu_name(ceilings: Peaks) -> str:
-    """Return a GPU's name without the vendor."""
+    """Return the name of a GPU without its vendor."""
     return ceilings.gpu.removeprefix("NVIDIA ").removeprefix("GeForce ") or "that GPU"
 
 
 def gpu_phrase(ceilings: Peaks) -> str:
-    """Return a GPU's name with its article, without the vendor."""
+    """Return the name of a GPU with its article and without its vendor."""
     name = gpu_name(ceilings)
     return name if name.startswith("that") else with_article(name)
 
 
 def _fastest(section: Section, group: Group) -> str:
-    """Return such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of measured bandwidth."."""
+    """Return a sentence such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of …"."""
     winner, runner_up = group.rows[0][0], first_and_next(group)[1]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     peers = [row for row in peers if row.variant != winner.variant]
@@ -198,7 +198,7 @@ def _called(row: Row) -> str:
 
 
 def _best_own(section: Section, group: Group, winner: Row) -> str:
-    """Return, when a library wins, a sentence on the best variant that is not a library; otherwise ""."""
+    """Return a sentence on the best variant that is not a library, if a library is fastest; otherwise ""."""
     own = next((row for row, _ in group.rows if not row.library), None)
     if not winner.library or own is None or own.speedups.over_library is None:
         return ""
@@ -250,7 +250,7 @@ def _launch_bound(section: Section, ceilings: Peaks | None) -> str:
 
 
 def warning_advice(warning: str) -> str:
-    """Return a warning's name with its meaning and what to do."""
+    """Return a warning's name, its meaning, and the action to take."""
     try:
         return f"{warning.replace('_', ' ')}: {Warn(warning).advice}"
     except ValueError:
@@ -258,7 +258,7 @@ def warning_advice(warning: str) -> str:
 
 
 def warnings(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
-    """Return every warning once, with the cases that it applies to."""
+    """Return each warning once, with the cases that have it."""
     found: dict[str, list[str]] = {}
     for row in rows:
         for warning in row.warnings:

@@ -1,4 +1,4 @@
-"""Results of a cpu run without times: compiled resources and counted traffic, with bad values flagged."""
+"""Table columns for a cpu run without times: compiled resources and counted traffic, with bad values marked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAG = "!"
 
 @dataclass(frozen=True)
 class CountedFigure:
-    """One cell: its text, a second line, the reason why its value is bad, and the number to sort by."""
+    """One table cell: its text, a second line, the reason if its value is bad, and the number to sort by."""
 
     text: str = "–"
     below: str = ""
@@ -36,16 +36,16 @@ class CountedFigure:
 
 
 def excess(row: Row, kind: str) -> float | None:
-    """Return sectors over ideal sectors of global loads or stores; 1 is ideal, below 1 lanes share addresses.
+    """Return the number of sectors of global loads or stores over the ideal number; None without counts.
 
-    Returns None without counts.
+    1 is ideal; below 1, lanes share addresses.
     """
     found, ideal = sectors(row, kind)
     return found / ideal if found is not None and ideal else None
 
 
 def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
-    """Return the actual and the ideal sectors per request of "load" or "store"."""
+    """Return the sectors per request of loads or stores, and the ideal sectors per request."""
     traffic = row.traffic
     if traffic is None:
         return None, None
@@ -55,28 +55,31 @@ def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
 
 
 def wasteful(row: Row, kind: str) -> bool:
-    """Return whether loads or stores need many more sectors than ideal; one more per request may be misalignment."""
+    """Return whether loads or stores need many more sectors than ideal.
+
+    One more sector per request may come from misalignment and does not count.
+    """
     found, ideal = sectors(row, kind)
     return found is not None and ideal is not None and found > UNCOALESCED * ideal and found > ideal + 1
 
 
 def conflicting(row: Row) -> bool:
-    """Return whether the share of bank conflicts is large enough to report."""
+    """Return whether bank conflicts are frequent enough to report."""
     return (conflict_share(row) or 0.0) >= CONFLICTS
 
 
 def colliding(row: Row) -> bool:
-    """Return whether lanes of atomics often update the same address."""
+    """Return whether lanes of one atomic instruction often update the same address."""
     return (collision_share(row) or 0.0) >= COLLISIONS
 
 
 def conflict_share(row: Row) -> float | None:
-    """Return the share of bank conflicts; None if it was not counted or there is no shared memory."""
+    """Return the share of wavefronts that bank conflicts cause; None without shared memory or counts."""
     return row.traffic.bank_conflict_share if row.traffic else None
 
 
 def collision_share(row: Row) -> float | None:
-    """Return the share of colliding lanes; None if it was not counted or there are no atomics."""
+    """Return the share of atomic lanes that update the same address as another lane; None without atomics or counts."""
     return row.traffic.atomic_collision_share if row.traffic else None
 
 
@@ -119,7 +122,7 @@ HEADS = {
 
 
 def columns(rows: Sequence[Row]) -> list[str]:
-    """Return the columns that these rows need: no columns without data, and none that apply to no kernel."""
+    """Return the columns to show for these rows: those with a value in at least one row."""
     compiled, traffic = any(row.resources for row in rows), any(row.traffic for row in rows)
     names = [*(TRAFFIC if traffic else ()), *(COMPILED if compiled else ())]
     absent = {
@@ -133,7 +136,7 @@ def columns(rows: Sequence[Row]) -> list[str]:
 def split_columns(
     names: Sequence[str], rows: Sequence[Mapping[str, CountedFigure]]
 ) -> tuple[list[str], dict[str, CountedFigure]]:
-    """Return the columns that differ between rows, and the figure of each column that does not.
+    """Return the columns in which rows differ, and the common value of each other column.
 
     A single row keeps every column with a value. A column without any value is in neither.
     """
@@ -205,7 +208,7 @@ def _share(share: float | None, bad: bool, why: str, of: str) -> CountedFigure:
 
 
 def _least(predicted: PredictedTraffic) -> CountedFigure:
-    """Return the lower bound and its limit; under a launch limit, also the time of the tightest other limit."""
+    """Return the lower bound and its limit; for a launch limit, also the time of the next limit."""
     least, alone = predicted.least, predicted.least_alone
     if least is None:
         return CountedFigure()
@@ -217,13 +220,13 @@ def _least(predicted: PredictedTraffic) -> CountedFigure:
 
 
 def _level(moved: int, row: Row) -> CountedFigure:
-    """Return the bytes at a memory level and the arithmetic intensity there."""
+    """Return the bytes at one memory level and the arithmetic intensity there."""
     below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
     return CountedFigure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
 
 
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
-    """Return the source of the columns for the table's caption; `missing` says why resources are unknown."""
+    """Return the origin of the columns for the table's caption; `missing` is why resources are unknown."""
     parts = []
     compilers = join_distinct(row.resources.source for row in rows if row.resources)
     if compilers:
@@ -240,7 +243,7 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
 
 
 def join_distinct(words: Iterable[str | None]) -> str:
-    """Join the distinct, non-empty words in order with " or "."""
+    """Join the distinct, non-empty words with " or "."""
     return " or ".join(dict.fromkeys(word for word in words if word))
 
 
@@ -248,12 +251,12 @@ def join_distinct(words: Iterable[str | None]) -> str:
 
 
 def worst_sectors(rows: Sequence[Row]) -> CountedFigure:
-    """Return the largest number of sectors over ideal among the variants, with its variant."""
+    """Return the variant with the largest number of sectors over ideal, and that ratio."""
     return _worst((excess(row, kind) or 0.0, row, kind) for row in rows for kind in _strays(row))
 
 
 def worst_conflicts(rows: Sequence[Row]) -> CountedFigure:
-    """Return the largest share of bank conflicts among the variants, with its variant."""
+    """Return the variant with the largest share of bank conflicts, and that share."""
     return _worst((conflict_share(row) or 0.0, row, "") for row in rows if conflicting(row))
 
 
@@ -267,7 +270,7 @@ def _worst(found: Iterable[tuple[float, Row, str]]) -> CountedFigure:
 
 
 def traffic_sentence(rows: Sequence[Row]) -> str:
-    """Summarise the traffic of a problem's variants in one sentence; "" when nothing was counted."""
+    """Return one sentence on the traffic of a problem's variants; "" without counts."""
     counted = [row for row in best_configs(rows) if row.traffic]
     if not counted:
         return ""
@@ -292,14 +295,14 @@ def _strays(row: Row) -> list[str]:
 
 
 def _some(phrases: Sequence[str]) -> str:
-    """List the first few phrases and give the number of the rest."""
+    """Return the first few phrases joined, with the number of the others."""
     if len(phrases) > NAMED:
         return f"{', '.join(phrases[:NAMED])} and {len(phrases) - NAMED} more"
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
 
 
 def _uncoalesced(rows: Sequence[Row]) -> list[str]:
-    """Return such as "uncoalesced accesses move more sectors than their bytes fill, 8.00× in `naive` (stores)"."""
+    """Return a phrase such as "uncoalesced accesses move more sectors …, 8.00× in `naive` (stores)"."""
     worst: dict[str, tuple[float, str]] = {}
     for row in rows:
         for kind in _strays(row):

@@ -1,4 +1,4 @@
-"""The lead of the fastest variant with its interval, and the variants that tie with it."""
+"""How much faster the fastest variant is than the next one, and which variants tie with it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from opbench.timing import stats
 
 
 def first_and_next(group: Group) -> tuple[list[Row], Row | None]:
-    """Return the best configs of the variants that share the first rank, and that of the next variant (None without
-    one).
-    """
+    """Return the best configs of the variants that share the first rank, and of the next variant, or None."""
     rows = best_configs(row for row, _ in group.rows)
     first = [row for row in rows if row is rows[0] or tied(rows[0], row)]
     return first, next((row for row in rows if row not in first), None)
 
 
 def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
-    """Return the other row's time over this row's with its 95 % interval; None where an interval is missing."""
+    """Return the other row's time divided by this row's, with its 95 % interval; None without an interval."""
     mine, others = row.times, other.times
     if not (mine and mine.interval_s and others and others.interval_s):
         return None
@@ -27,7 +25,10 @@ def ratio_over(row: Row, other: Row) -> stats.Ratio | None:
 
 
 def ratio_text(row: Row, other: Row) -> str:
-    """Return how much longer the other takes, such as "4.1 % (3.2 to 5.0 %)" or "2.3× (2.1 to 2.5×)"; "" if unknown."""
+    """Return how much longer the other row takes, such as "4.1 % (3.2 to 5.0 %)" or "2.3× (2.1 to 2.5×)".
+
+    "" if unknown.
+    """
     ratio = ratio_over(row, other)
     if ratio is None:
         return ""
