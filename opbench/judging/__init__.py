@@ -1,1 +1,1 @@
-"""One verdict on a kernel that somebody submits: right, safe, fast, honest, and what to do next."""
+"""Judge a submitted kernel: whether it is right, safe, fast and honest, and what its author should do next."""

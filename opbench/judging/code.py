@@ -1,4 +1,4 @@
-"""Compiles the submitted kernels for a GPU and reads their code, in a process of its own, confined for strangers."""
+"""Compile submitted kernels for a GPU and search their code for signs of cheating, in a confined process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_ANSWER_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class CompileFault:
-    """A module that the GPU's compiler refuses."""
+    """A module that the GPU's compiler rejects."""
 
     case: str
     message: str
@@ -34,7 +34,7 @@ class CompileFault:
 
 @dataclass(frozen=True)
 class CodeRead:
-    """What the GPU's compiler made of a few modules of each variant."""
+    """The signs and compile errors in the GPU code of the submitted modules."""
 
     arch: str = ""
     """Empty if nothing was compiled."""
@@ -46,7 +46,7 @@ class CodeRead:
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """The task of the process."""
+    """The request to the process that compiles and reads code."""
 
     cases: tuple[PackedCase, ...]
     gpu: str
@@ -61,7 +61,10 @@ class ReadRequest:
 
 @contextmanager
 def reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confined: bool) -> Iterator[ReadingCode]:
-    """Start to compile and read a few modules in a process; `result` waits for it, and leaving ends it."""
+    """Start to compile and read a few modules of each variant in a separate process.
+
+    `result` waits for the process; leaving the `with` block ends it.
+    """
     chosen = list(few_modules(dict(enumerate(cases))).values())
     files = {str(path) for case in chosen for path in _own_files(case)}
     with tempfile.TemporaryDirectory(prefix="opbench-code-") as scratch:
@@ -90,7 +93,7 @@ def reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confine
 
 
 def _own_files(case: Case) -> list[Path]:
-    """Return a kernel's file and those of its headers that lie in its folder or in a folder of headers."""
+    """Return a kernel's file, and those of its headers that are in its folder or in a folder of headers."""
     variant = case.variant
     folders = [variant.path.parent.resolve(), *(folder.resolve() for folder in variant.include)]
     paths_read = (source.path.resolve() for source in variant.sources)
@@ -108,7 +111,7 @@ class ReadingCode:
         process.stdin = None
 
     def result(self) -> CodeRead:
-        """Wait for the process; a process that dies or takes too long has read nothing."""
+        """Wait for the process and return its result; the result is empty if the process dies or takes too long."""
         try:
             answer, _ = self._process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -120,7 +123,7 @@ class ReadingCode:
 
 
 def require_cage() -> None:
-    """Raise EnvironmentFault with the remedy if this system cannot confine a stranger's kernel."""
+    """Raise EnvironmentFault, with the remedy, if this system cannot confine untrusted kernels."""
     from opbench.cage.facts import available
 
     if lacks := available().lacks:

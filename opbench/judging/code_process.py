@@ -1,4 +1,4 @@
-"""The process that compiles submitted kernels for a GPU; started by `opbench.judging.code` with a request on stdin."""
+"""The process that compiles submitted kernels for a GPU; `opbench.judging.code` sends its request on stdin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES = 200, 6 << 30, 256 << 20, 512
 
 
 def main() -> None:
-    """Read the request, confine this process if asked, and print the answer as JSON."""
+    """Read the request, confine this process if required, and print the answer as JSON."""
     request: dict[str, Any] = json.load(sys.stdin)
     answer = os.dup(1)
     os.dup2(2, 1)  # what a library prints must not be part of the answer
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _confine(request: dict[str, Any]) -> None:
-    """Confine this process before any library starts a thread."""
+    """Confine this process; no library may have started a thread before."""
     from opbench.cage import seccomp
     from opbench.cage.confine import Confinement, Limits, enter
 
@@ -44,7 +44,7 @@ def _confine(request: dict[str, Any]) -> None:
 
 
 def read_code(request: dict[str, Any]) -> CodeRead:
-    """Compile every case's module and read its PTX and machine code."""
+    """Compile the module of every case and read its PTX and machine code."""
     from opbench.errors import EnvironmentFault, OpbenchError
     from opbench.gpu.compile import nvrtc, sass
     from opbench.gpu.compile.ptx import parse_ptx

@@ -1,4 +1,4 @@
-"""The codes of refusals: what each means, the section that it fails, and what its author does next."""
+"""Codes of refusals, each with its meaning, the section of the verdict that it fails, and the next step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SectionName = Literal["compiles", "memory_safe", "race_free", "right", "timed", 
 
 @dataclass(frozen=True)
 class Code:
-    """One reason for a refusal."""
+    """One reason to refuse a submission."""
 
     name: str
     section: SectionName

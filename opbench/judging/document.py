@@ -1,4 +1,4 @@
-"""The verdict document: what a judgement found, as typed data with a published JSON Schema."""
+"""The verdict document of a judgement as typed data with a published JSON Schema."""
 
 from __future__ import annotations
 

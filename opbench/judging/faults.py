@@ -1,4 +1,4 @@
-"""Turns results of cases into faults with codes; meaning comes from data, never from messages."""
+"""Convert results of cases to faults with codes, from data and never from the text of messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_FAILURE: dict[Failure, str] = {
 
 
 def faults_of(results: Iterable[Result]) -> list[Fault]:
-    """Return the faults of all cases; equal ones of several cases are counted in the first."""
+    """Return the faults of all cases; equal faults of several cases appear once, with the number of cases."""
     faults_by_place: dict[tuple[str, str, int, str], Fault] = {}
     for result in results:
         for fault in _faults_of_case(result):
@@ -36,7 +36,7 @@ def faults_of(results: Iterable[Result]) -> list[Fault]:
 
 
 def code_of(result: Result) -> str:
-    """Return the code of a case's first fault; "" for a case without one."""
+    """Return the code of a case's first fault; "" without a fault."""
     return next((fault.code for fault in _faults_of_case(result)), "")
 
 

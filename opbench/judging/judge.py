@@ -1,4 +1,4 @@
-"""Judges a submission: draws a secret seed, checks, launches again, times, compares, reads the code, and answers."""
+"""Judge a submission with a secret seed: check it, launch it again, time it, compare it, and read its code."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def judge(
 def judge_submission(
     submitted: Submitted, settings: Settings, seed: int, seed_given: bool, tell: Tell = silent
 ) -> VerdictDocument:
-    """Judge a submission that was read, with a seed."""
+    """Judge a submission that was read already, with the given seed."""
     from opbench.running.header import beginning
 
     at = beginning()["started"]
@@ -88,13 +88,16 @@ def judge_submission(
 
 
 def _faults(facts: sections.Facts) -> list[Fault]:
-    """Return why the submission is refused, as far as it was judged."""
+    """Return the reasons to refuse the submission, from all checks that ran."""
     faults = [*facts.unsupported_problems(), *facts.false_claims(), *facts.refused_by_compiler()]
     return [*faults, *faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
 
 
 def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:
-    """Return every config on its judged problems; configs with a module each take turns."""
+    """Return the cases to judge: every config on the problems.
+
+    If each config needs a compilation, they share problems.
+    """
     cases: dict[str, Case] = {}
     for target in submitted.targets:
         own = [v for v in submitted.variants if target in (v.id, str(v.path)) or v.path == Path(target).resolve()]
@@ -106,7 +109,7 @@ def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed:
 
 
 def _cpu_run(submitted: Submitted, settings: Settings, cases: Sequence[Case], seed: int, tell: Tell) -> Run:
-    """Check the cases on the emulator, traced if they are small, then launch right ones again."""
+    """Check the cases on the emulator, tracing small ones, and launch the right ones again."""
     suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-judge-") as folder:
         setup = RunSetup(
@@ -127,7 +130,7 @@ def _cpu_run(submitted: Submitted, settings: Settings, cases: Sequence[Case], se
 def _gpu_runs(
     submitted: Submitted, settings: Settings, cases: Sequence[Case], seed: int, tell: Tell
 ) -> tuple[Run, Run]:
-    """Check the same cases on the GPU; then time the task's problems, together with libraries and known winners."""
+    """Check the same cases on the GPU, then time the task's problems together with libraries and known winners."""
     from opbench.running.probes import ceilings_for_run
 
     suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
@@ -143,7 +146,7 @@ def _gpu_runs(
 
 
 def timing_suite(submitted: Submitted, settings: Settings, seed: int) -> Suite:
-    """Return the submitted variants on the timed problems, with the libraries and the winners of committed runs."""
+    """Return the suite to time: the submitted variants, the libraries, and the winners of committed runs."""
     problems = [str(problem) for problem in submitted.named or submitted.operator.task_problems()]
     suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)
     own = {variant.id for variant in submitted.variants}

@@ -1,4 +1,4 @@
-"""A verdict as lines for a terminal and as a page."""
+"""Show a verdict as lines for a terminal and as an HTML page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARKS: dict[Status, str] = {"passed": "yes", "failed": "no", "not decided": "–
 
 
 def lines(document: VerdictDocument) -> Iterator[str]:
-    """Yield the verdict for a terminal: the answer first."""
+    """Yield the lines of a verdict for a terminal, the overall answer first."""
     code = f" ({document.code})" if document.code else ""
     yield f"{document.overall}{code}: {document.reason}"
     for field, name in SECTIONS:
@@ -39,13 +39,13 @@ def lines(document: VerdictDocument) -> Iterator[str]:
 
 
 def faults_of(document: VerdictDocument) -> list[Fault]:
-    """Return the faults of all sections, in their order."""
+    """Return the faults of all sections, in the order of the sections."""
     parts = (getattr(document, field) for field, _ in SECTIONS if field != "signs")
     return [fault for part in parts for fault in part.faults]
 
 
 def page(document: VerdictDocument) -> str:
-    """Return the page of a verdict."""
+    """Return a verdict as an HTML page."""
     names = ", ".join(variant.id for variant in document.submission.variants)
     return render_template(
         "verdict.html.j2",
@@ -61,5 +61,5 @@ def page(document: VerdictDocument) -> str:
 
 
 def write_verdict_page(document: VerdictDocument, folder: Path) -> None:
-    """Write the page next to the document."""
+    """Write the HTML page of a verdict into the folder of its document."""
     write_page(folder / PAGE, page(document))

@@ -1,4 +1,4 @@
-"""The sections of a verdict, from the results of its runs and from the signs."""
+"""Build the sections of a verdict from the results of its runs and the signs of cheating."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Special inputs precede whole numbers: the small whole numbers of a tiny problem 
 
 
 def in_order(faults: Iterable[Fault]) -> list[Fault]:
-    """Return faults in the order of their sections: the first one gives the verdict its code.
+    """Sort faults by section; the first fault gives the verdict its code.
 
     Which case fails first depends on the inputs, so the code must not depend on the order of cases.
     """
@@ -74,7 +74,7 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that the runs and the compiler found."""
+    """All results of a judgement: of the checks, the timed run and the compiler."""
 
     submitted: Submitted
     settings: Settings
@@ -91,12 +91,12 @@ class Facts:
 
     @property
     def own_ids(self) -> set[str]:
-        """Return the ids of the submitted variants."""
+        """Return the names of the submitted variants, such as "relu/vec4"."""
         return {variant.id for variant in self.submitted.variants}
 
     @property
     def own_results(self) -> list[Result]:
-        """Return the results of submitted variants on both backends."""
+        """Return the results of the submitted variants on both backends."""
         runs = [run for run in (self.cpu, self.gpu_checks, self.gpu_times) if run]
         return [r for run in runs for r in run.results if f"{r.operator}/{r.variant}" in self.own_ids]
 
@@ -108,19 +108,19 @@ class Facts:
         return self._rows
 
     def _fastest(self, problem: str) -> Row | None:
-        """Return the fastest right case among the submitted ones."""
+        """Return the fastest right case of the submitted variants."""
         own = [r for r in self.rows if r.problem == problem and f"{r.operator}/{r.variant}" in self.own_ids]
         return min((r for r in own if r.ranked), key=lambda row: row.time_s or 0.0, default=None)
 
     @property
     def timed_problems(self) -> list[str]:
-        """Return the problems of the timed run."""
+        """Return the problems that were timed."""
         return list(dict.fromkeys(row.problem for row in self.rows))
 
     # Faults that no case has --------------------------------------------------------------------------------------
 
     def unsupported_problems(self) -> list[Fault]:
-        """Return a fault for each problem of the task that a submitted variant does not accept."""
+        """Return a fault for each problem of the task that a submitted variant does not support."""
         faults = []
         for variant in self.submitted.variants:
             for problem in self.submitted.named:
@@ -131,7 +131,7 @@ class Facts:
         return faults
 
     def false_claims(self) -> list[Fault]:
-        """Return a fault for each variant that claims a lower precision than the task asks for."""
+        """Return a fault for each variant whose header states a lower precision than the task requires."""
         wanted = self.submitted.task.precision
         lower = [
             variant
@@ -144,7 +144,7 @@ class Facts:
         ]
 
     def refused_by_compiler(self) -> list[Fault]:
-        """Return a fault for each module that NVRTC refuses and the CPU's compiler takes."""
+        """Return a fault for each module that NVRTC rejects and the CPU's compiler accepts."""
         broken = {result.case for result in self.cpu.results if result.failure == "build"}
         return [
             Fault("gpu-refuses", one.message, one.case, shown(Path(one.file)) if one.file else "", one.line)
@@ -153,7 +153,7 @@ class Facts:
         ]
 
     def lower_classes(self) -> list[Fault]:
-        """Return a fault for each sign that contradicts the header's claim by itself."""
+        """Return a fault for each sign that alone disproves the precision in the header."""
         return [
             Fault(
                 seen.rule.name,
@@ -168,7 +168,7 @@ class Facts:
         ]
 
     def beyond_limits(self) -> list[Fault]:
-        """Return a fault for each limit of the task that is exceeded."""
+        """Return a fault for each of the task's limits that is exceeded."""
         task, faults = self.submitted.task, list[Fault]()
         for result in self.own_results:
             verdict = result.verdict
@@ -197,7 +197,7 @@ class Facts:
     # Sections -----------------------------------------------------------------------------------------------------
 
     def compiles(self, faults: Sequence[Fault]) -> Compiles:
-        """Return whether the kernels compile."""
+        """Return the section on whether the kernels compile."""
         own = _of_section(faults, "compiles")
         architectures = (self.code.arch,) if self.code.arch else ()
         built = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
@@ -209,17 +209,17 @@ class Facts:
 
     @property
     def traced(self) -> int:
-        """Return the number of cases whose every access was traced."""
+        """Return the number of cases in which all memory accesses were traced."""
         return len(self.cpu.traffic)
 
     def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
-        """Return whether accesses are in bounds, aligned and of initialised memory."""
+        """Return the section on whether accesses are in bounds, aligned, and to initialised memory."""
         own = _of_section(faults, "memory_safe")
         said = f"no fault in {_traced(self.traced, len(self.cases))}"
         return MemorySafe(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
 
     def race_free(self, faults: Sequence[Fault]) -> RaceFree:
-        """Return whether the order of threads and blocks matters."""
+        """Return the section on whether results depend on the order of threads and blocks."""
         own = _of_section(faults, "race_free")
         said = f"no race in {_traced(self.traced, len(self.cases))}"
         return RaceFree(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
@@ -228,7 +228,7 @@ class Facts:
         return "failed" if faults else "passed" if self.traced else "not decided"
 
     def right(self, faults: Sequence[Fault]) -> Right:
-        """Return whether results are right."""
+        """Return the section on whether results are right."""
         own = _of_section(faults, "right")
         results = [r for r in self.own_results if r.status != "unsupported"]
         good = [r for r in results if r.status == "right" and r.verdict]
@@ -258,7 +258,7 @@ class Facts:
         )
 
     def timed(self, faults: Sequence[Fault]) -> Timed:
-        """Return the times on the GPU."""
+        """Return the section with the times on the GPU."""
         own = _of_section(faults, "timed")
         if self.gpu_times is None:
             why = "no GPU, so no time" if self.settings.backend == "cpu" else "refused on the CPU, so no time"
@@ -288,7 +288,7 @@ class Facts:
         return Timed(status, _summary(own, "; ".join(parts) or "no right case"), gpu, times, own)
 
     def compared(self, faults: Sequence[Fault]) -> Compared:
-        """Return the comparison with the library and the best known variant."""
+        """Return the section that compares the times with those of the library and the best known variant."""
         own, rivals = _of_section(faults, "compared"), self._rivals()
         measured = [rival for rival in rivals if rival.speedup is not None]
         status: Status = "failed" if own else "passed" if measured else "not decided"
@@ -303,7 +303,10 @@ class Facts:
         return Compared(status, _summary(own, said), rivals, own)
 
     def _rivals(self) -> tuple[Rival, ...]:
-        """Return libraries and best known variants: measured here, or from committed runs without a GPU."""
+        """Return the libraries and best known variants to compare with.
+
+        Their times are from this judgement or, without a GPU, from committed runs.
+        """
         if self.gpu_times is None:
             return tuple(
                 rival
@@ -328,7 +331,7 @@ class Facts:
         return tuple(rivals)
 
     def _comparable(self) -> list[Operator]:
-        """Return the problems of the task, or else those of committed runs that the variants accept."""
+        """Return the problems to compare on: those of the task, or those of committed runs that variants support."""
         if self.submitted.named:
             return list(self.submitted.named)
         from opbench.results.winners import committed_winners
@@ -339,7 +342,7 @@ class Facts:
         return [p for p in problems if any(accepts(variant, p) for variant in self.submitted.variants)]
 
     def cheating_signs(self, faults: Sequence[Fault]) -> Signs:
-        """Return the signs, each with whether a refusal shows its effect."""
+        """Return the section on signs of cheating; each sign states whether a refusal shows its effect."""
         codes = {fault.code for fault in faults}
         seen = tuple(
             Sign(
@@ -366,7 +369,7 @@ class Facts:
         return Signs("failed" if refused else "passed", said, self.code.arch, seen)
 
     def _effect(self, seen: SeenSign, codes: set[str]) -> Effect:
-        """Return whether a refusal shows an effect of a sign."""
+        """Return whether one of the refusal codes is an effect of this sign."""
         if seen.rule.refuses or codes & set(seen.rule.effects):
             return "refused"
         of_time = self.gpu_times is None and bool(set(seen.rule.effects) & set(REFUSALS_OF_TIME))
@@ -377,7 +380,7 @@ class Facts:
         return tuple(JudgedCase(r.case, r.backend, r.status, code_of(r)) for r in self.own_results)
 
     def lacking(self, faults: Sequence[Fault]) -> tuple[str, ...]:
-        """Return what was not judged, each with its reason."""
+        """Return the parts that were not judged, each with its reason."""
         missing = []
         if self.gpu_times is None:
             if self.settings.backend == "cuda":
@@ -395,7 +398,7 @@ class Facts:
 
 
 def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tuple[Overall, str]:
-    """Return the verdict and its reason in a sentence."""
+    """Return the overall verdict, and its reason in a sentence."""
     if faults:
         first = faults[0]
         place = f"{first.file}:{first.line}: " if first.file and first.line else f"{first.case}: "
@@ -412,7 +415,7 @@ def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tup
 
 
 def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
-    """Return what the author does next: mend the first fault, or else remove the costliest problem."""
+    """Return the next step for the author: correct the first fault, or remove the most expensive problem."""
     if faults:
         fault = faults[0]
         place = f"{fault.file}:{fault.line}: " if fault.file and fault.line else ""
@@ -441,7 +444,7 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
 
 
 def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
-    """Return the command that shows a fault again."""
+    """Return the command that reproduces a fault."""
     case = next((case for case in facts.cases if case.name == fault.case), None)
     # What such a kernel does depends on the cases before.
     keeps_state = any(sign.rule == STATE for sign in facts.code.signs) or fault.code in ("keeps-state", "old-output")
@@ -458,7 +461,7 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
 
 
 def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
-    """Return the command that judges the submission again, with its PyTorch task if it has one."""
+    """Return the command that repeats the judgement, with its PyTorch task if it has one."""
     named = facts.submitted.task.operator
     task = from_here(named.removeprefix(PREFIX)) if named.startswith(PREFIX) else ""
     options = {"task": task, "problem": problem, "seed": seed}
@@ -470,7 +473,7 @@ def _of_section(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, .
 
 
 def _summary(faults: Sequence[Fault], passed: str) -> str:
-    """Return the titles of a section's faults, or else what was found instead."""
+    """Return the titles of a section's faults, or else the text for a passed section."""
     return "; ".join(dict.fromkeys(CODES[fault.code].title for fault in faults)) or passed
 
 
@@ -479,7 +482,7 @@ def _traced(traced: int, cases: int) -> str:
 
 
 def _text_of(submitted: Submitted, seen: SeenSign) -> str:
-    """Return the text of a sign's line; "" if its file is none of the submission's."""
+    """Return the source line of a sign; "" if the line is not in a submitted file."""
     for variant in submitted.variants:
         for source in variant.sources:
             if str(source.path) == seen.file and 0 < seen.line <= len(lines := source.text.splitlines()):

@@ -1,4 +1,4 @@
-"""Signs of cheating in PTX and SASS, each with its source line: a sign is a note; its effect decides."""
+"""Find signs of cheating in PTX and SASS, with source lines. A sign alone is a note; its effect decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSALS_OF_STATE = ("keeps-state", "old-output", "wrong-result", "unwritten-out
 
 @dataclass(frozen=True)
 class SignRule:
-    """One kind of instruction that kernels use to cheat, and that honest kernels may use, too."""
+    """A kind of instruction that kernels may use to cheat, but that honest kernels may use, too."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class SignRule:
 
 @dataclass(frozen=True)
 class SeenSign:
-    """The instructions of one kernel's source line that match a rule."""
+    """The instructions from one source line that match a sign's rule."""
 
     rule: SignRule
     kernel: str
@@ -171,7 +171,7 @@ _SASS_TYPES = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 
 
 def signs_of(case: Case, ptx: Ptx | None, code: Mapping[str, KernelCode]) -> list[SeenSign]:
-    """Return the signs in a case's PTX and machine code, by source line.
+    """Return the signs in the PTX and machine code of a case's module, by source line.
 
     `code` is empty without nvdisasm. Both are of one module; its files are those of the case's variant.
     """
@@ -214,7 +214,7 @@ def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterat
 
 
 def _own_place(one: PtxInstruction, files: set[str]) -> tuple[str, int]:
-    """Return the line of the kernel's own files: that of the call, for code of the compiler's headers."""
+    """Return the line in the kernel's own files; for code from a compiler's header, the line that calls it."""
     return one.called_from if one.file not in files and one.called_from[0] in files else (one.file, one.line)
 
 
@@ -232,8 +232,9 @@ def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]
 
 
 def _allowed_types(case: Case) -> frozenset[str]:
-    """Return the types in which a case may compute: what it claims to multiply, what its tensors are stored in, and
-    whatever is more precise.
+    """Return the types in which a case may compute.
+
+    These are the product in its header, the types of its tensors, and all more precise types.
     """
     variant, problem = case.variant, case.problem
     stored = {tensor.dtype for tensor in (*problem.input_tensors(), *problem.output_tensors())}
@@ -245,7 +246,7 @@ def _allowed_types(case: Case) -> frozenset[str]:
 
 
 def _matrix_types(opcode: str) -> set[str]:
-    """Return the operand types of a tensor-core instruction in PTX; empty for another one."""
+    """Return the operand types of a tensor-core instruction in PTX; empty for other instructions."""
     if not opcode.startswith(("mma.", "wmma.mma", "wgmma.mma", "tcgen05.mma")):
         return set()
     return set(_MMA_TYPES.findall(opcode)) or {"f16"}  # wmma names only the types of its accumulators

@@ -1,4 +1,4 @@
-"""The problems on which a kernel is judged: named ones, examples, and sizes that are drawn after it was submitted."""
+"""Choose the problems to judge a kernel on: named ones, examples, and random ones drawn after its submission."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIES = 60
 
 @dataclass(frozen=True)
 class JudgedProblem:
-    """A problem and who chose it."""
+    """A problem to judge a kernel on, and its origin."""
 
     problem: Operator
     origin: Origin
@@ -34,7 +34,7 @@ class JudgedProblem:
 def judged_problems(
     variant: Variant, operator: type[Operator], named: Sequence[Operator], seed: int, count: int
 ) -> list[JudgedProblem]:
-    """Return the problems for one variant, each once: all named ones, examples, `count` random and boundary sizes.
+    """Return the problems for one variant: named ones, examples, and `count` random and boundary sizes.
 
     Named problems that are too large for the CPU emulator are not included.
     """
@@ -55,12 +55,12 @@ def judged_problems(
 
 
 def is_affordable(problem: Operator) -> bool:
-    """Return whether the CPU emulator gets through a problem in about ten seconds."""
+    """Return whether the CPU emulator runs a problem within about ten seconds."""
     return work(problem) <= AFFORDABLE_WORK
 
 
 def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, count: int) -> list[Operator]:
-    """Return problems of which one axis is a multiple of a tile's size, or one less or one more.
+    """Return problems of which one axis is a multiple of a tile's size, plus or minus one or exactly.
 
     Tiles are the dimensions of the variant's blocks, its tunables and a warp.
     """
@@ -88,7 +88,7 @@ def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, c
 
 
 def _tiles(variant: Variant, problem: Operator) -> set[int]:
-    """Return sizes at which a kernel's blocks may end."""
+    """Return sizes that may be tiles of a kernel: its block's dimensions, its tunables and a warp."""
     sizes = {WARP, *(value for values in variant.tune.values() for value in values)}
     for config in variant.configs:
         if variant.unmet(problem, config) is None:

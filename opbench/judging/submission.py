@@ -1,4 +1,4 @@
-"""Reads a submission: kernels, their operator and the task; foreign code of the host is refused."""
+"""Read a submission: kernels, their operator and the task; host code is rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opbench.running.targets import is_file, own_variants
 
 @dataclass(frozen=True)
 class Submitted:
-    """Kernels of one operator, ready to be judged."""
+    """The submitted kernels of one operator, ready to be judged."""
 
     catalog: Catalog
     targets: tuple[str, ...]
@@ -35,9 +35,10 @@ class Submitted:
 def read_submission(
     targets: Sequence[str], task: Task, task_file: Path | None, folders: Sequence[Path], trust: bool
 ) -> Submitted:
-    """Return the variants of files, or shipped variants such as "relu/vec4".
+    """Return the submitted variants from files, or shipped variants such as "relu/vec4".
 
-    Raises UsageError for kernels of several operators, for host code and for a foreign reference without `trust`.
+    Raises UsageError for kernels of several operators, for host code and for a foreign reference without
+    `trust`.
     """
     catalog = Catalog(folders)
     wanted, task_operator = task.operator, ""
@@ -66,7 +67,10 @@ def read_submission(
 
 
 def _variants_of(target: str, catalog: Catalog, task_operator: str) -> Sequence[Variant]:
-    """Return a target's variants; `task_operator` is the operator of a PyTorch task, which the header need not name."""
+    """Return the variants of one target.
+
+    `task_operator` is the operator of a PyTorch task, which the header need not name.
+    """
     if is_file(target):
         return own_variants(Path(target), catalog, task_operator)
     operator, slash, name = target.partition("/")
@@ -111,12 +115,12 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
 
 
 def shown(path: Path) -> str:
-    """Return a path as the document stores it: shipped files alike on every machine, others from the current folder."""
+    """Return a path for the document: relative to opbench for shipped files, else to the current folder."""
     return from_here(portable(str(path.absolute())))
 
 
 def file_hash(path: Path) -> FileHash:
-    """Return a file's hash."""
+    """Return the path and the SHA-256 of a file."""
     try:
         return FileHash(shown(path), _sha256(path.read_bytes()))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A task: the operator, the problems and the limits that a submitted kernel is judged by, from a TOML file."""
+"""A task: a TOML file with the operator, the problems and the limits for a submitted kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.source.precision import CLASSES
 
 @dataclass(frozen=True)
 class ErrorLimits:
-    """Limits on errors that are stricter than the operator's own; None for no stricter limit."""
+    """Limits on errors that are stricter than those of the operator; None for no stricter limit."""
 
     elementwise: float | None = None
     """Largest |out - reference| divided by the magnitude of the terms."""
@@ -24,7 +24,7 @@ class ErrorLimits:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on time; None for none."""
+    """Limits on times and on the speedup; None for no limit."""
 
     time_s: float | None = None
     """Largest median GPU time of the fastest config, in seconds, on every problem."""
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Task:
-    """The requirements on a submitted kernel."""
+    """The requirements that a submitted kernel must satisfy."""
 
     operator: str = ""
     """Empty for the operator that the kernel's header names; "torch:FILE.py:Model" for a PyTorch task."""
@@ -49,7 +49,7 @@ class Task:
 
 
 def read_task(path: Path) -> Task:
-    """Return the task of a TOML file, or of a PyTorch file such as softmax.py or softmax.py:Model.
+    """Read a task from a TOML file, or from a PyTorch file such as softmax.py or softmax.py:Model.
 
     Raises UsageError for an unknown key or a value that is not allowed.
     """

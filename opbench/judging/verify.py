@@ -1,4 +1,4 @@
-"""Judges again with the seed of a verdict, and says field by field what differs."""
+"""Judge a submission again with the seed of an earlier verdict, and list the fields that differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ABSENT = "absent"
 
 @dataclass(frozen=True)
 class Difference:
-    """One field that differs."""
+    """One field that differs between two verdicts."""
 
     field: str
     """The path in the document, such as "right.cases"."""
@@ -34,17 +34,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of judging again."""
+    """The differences between an earlier verdict and the new one."""
 
     differences: tuple[Difference, ...]
     notes: tuple[str, ...] = ()
 
 
 def verify(path: Path, targets: Sequence[str] = (), *, tell: Tell = silent) -> Verification:
-    """Judge the kernels of a verdict again and return what differs.
+    """Judge the kernels of an earlier verdict again and return the differences.
 
-    `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if a
-    kernel is missing.
+    `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if
+    a kernel is missing.
     """
     stored = read_document(path)
     again = judge_again(stored, targets or stored.submission.targets, tell)
@@ -52,7 +52,7 @@ def verify(path: Path, targets: Sequence[str] = (), *, tell: Tell = silent) -> V
 
 
 def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: Tell = silent) -> VerdictDocument:
-    """Return the verdict on the same kernels with the same seed, on this machine."""
+    """Judge the same kernels with the same seed on this machine and return the verdict."""
     settings, submission = stored.settings, stored.submission
     for target in targets:
         if Path(target).suffix == ".cu" and not Path(target).is_file():
@@ -64,7 +64,7 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: Tell = si
 
 
 def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
-    """Return the fields that differ between two verdicts on one submission."""
+    """Return the fields that differ between two verdicts on the same submission."""
     notes = []
     skipped = set(SKIPPED)
     if stored.settings.backend != now.settings.backend:
@@ -84,7 +84,7 @@ def _without(value: Mapping[str, Any], skipped: set[str], place: str = "") -> di
 
 
 def _differences(place: str, stored: Any, now: Any) -> Iterator[Difference]:
-    """Yield the leaves that differ; two measured times are equal if their intervals overlap."""
+    """Yield the fields that differ; two measured times are equal if their intervals overlap."""
     if isinstance(stored, dict) and isinstance(now, dict):
         if _is_time(stored) and _is_time(now):
             yield from _time_difference(place, stored, now)
