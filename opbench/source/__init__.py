@@ -1,1 +1,1 @@
-"""Reads CUDA C++ files: tokens, declarations, names, includes, precision. Nothing here depends on operators."""
+"""Read CUDA C++ files: tokens, declarations, names, includes, precision. Nothing here depends on operators."""

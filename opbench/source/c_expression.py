@@ -1,4 +1,4 @@
-"""Converts integer expressions in C of host code to the expression language of headers."""
+"""Convert integer expressions in the C of host code to the expressions of variant headers."""
 
 from __future__ import annotations
 
@@ -61,18 +61,21 @@ DEEPEST = 12
 
 
 class Unreadable(Exception):
-    """An expression that the language of headers cannot represent."""
+    """An expression that a variant's header cannot express."""
 
 
 def convert(
     given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0, real: bool = False
 ) -> str:
-    """Convert a C expression (over floats with `real`) and replace all known names; raise Unreadable if that fails."""
+    """Convert a C expression, and replace all names in `known` by their expressions; raise Unreadable if that fails.
+
+    With `real`, the expression computes floats.
+    """
     return _Converter(known, depth, real).whole(_joined(given))
 
 
 def _joined(given: Sequence[Token]) -> list[Token]:
-    """Join marks that form a two-character operator."""
+    """Join pairs of tokens that form one operator, such as `<` and `=`."""
     made: list[Token] = []
     for token in given:
         pair = (made[-1].text + token.text) if made and made[-1].end == token.start else ""
@@ -84,7 +87,7 @@ def _joined(given: Sequence[Token]) -> list[Token]:
 
 
 class _Converter:
-    """Converts an expression by splitting it at the operator of lowest precedence."""
+    """Convert an expression by splitting it at the operator with the lowest precedence."""
 
     def __init__(self, known: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
         self.known = known
@@ -110,7 +113,10 @@ class _Converter:
         return self._single(given)
 
     def _outside(self, given: Sequence[Token], signs: tuple[str, ...]) -> int:
-        """Return the index of the last (for "?" the first) of these binary operators outside brackets, or -1."""
+        """Return the index of the last of these binary operators outside of brackets (for "?" the first).
+
+        -1 for none.
+        """
         found, index = -1, 0
         while index < len(given):
             token = given[index]
@@ -155,7 +161,7 @@ class _Converter:
         raise Unreadable("".join(token.text for token in given))
 
     def _member(self, given: Sequence[Token]) -> str:
-        """Convert a known field, the size of a vector, or a component of a dim3."""
+        """Convert a struct's field, the size of a vector, or a component of a dim3."""
         first, member, rest = given[0].text, given[2].text, "".join(token.text for token in given[3:])
         if f"{first}.{member}" in self.known and (not rest or (member, rest) == ("size", "()")):
             return self._name(f"{first}.{member}")
@@ -178,7 +184,7 @@ class _Converter:
         return convert(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
     def _is_real(self, given: Sequence[Token], depth: int = 0) -> bool:
-        """Return whether an expression is over floats, by a literal, a cast or the definition of a name."""
+        """Return whether an expression computes floats: by a literal, a cast or the definition of a name."""
         for token in given:
             if token.text in ("float", "double") or (
                 token.kind == "number" and re.search(r"^[\d']*\.|^\d+f$", token.text)
@@ -190,7 +196,7 @@ class _Converter:
         return False
 
     def _of_type(self, given: Sequence[Token]) -> Sequence[Token]:
-        """Return a type's tokens, with an alias replaced by its definition."""
+        """Return the tokens of a type; an alias is replaced by its definition."""
         found = self.known.get(given[0].text) if len(given) == 1 else None
         return given if found is None or isinstance(found, str) else found
 

@@ -1,4 +1,4 @@
-"""Finds the declaration of a kernel."""
+"""Find the declaration of a kernel in its file and headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opbench.source.tokens import tokens
 
 
 def declaration(sources: Sequence[Source], kernel: str) -> Location | None:
-    """Return where a kernel is declared, in a file or one of its headers; None without a declaration."""
+    """Return the file and line at which a kernel is declared; None without a declaration."""
     name = plain_kernel(kernel)
     for source in sources:
         code, is_kernel = list(tokens(source.text)), False

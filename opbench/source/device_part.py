@@ -1,7 +1,7 @@
-"""The device part of a file: the requested kernels and everything they need, without the host code.
+"""Extract the device code of a file: the requested kernels and everything that they need, without host code.
 
-Text that is not needed is blanked for the compilers, so that line numbers do not change. Dependencies are names as
-`opbench.source.scan` finds them: a declaration is kept if a kept declaration names it.
+Text that is not needed is blanked for the compilers, so that line numbers do not change. Dependencies are names
+as `opbench.source.scan` finds them: a declaration is kept if a kept declaration names it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BRANCHES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define"
 
 @dataclass(frozen=True)
 class DevicePart:
-    """The device part of a kernel's files."""
+    """The texts of a kernel's files after host code was removed."""
 
     texts: Mapping[Path, str]
     """The text of each file, with everything that is not needed blanked."""
@@ -62,7 +62,7 @@ class DevicePart:
 
 
 def has_host_part(sources: Sequence[Source]) -> bool:
-    """Return whether a file needs a host compiler: `main`, a launch, or a host library's header."""
+    """Return whether a file contains host code: `main`, a launch, or the header of a host library."""
     return any(_has_host_part(source.text) for source in sources)
 
 
@@ -85,22 +85,22 @@ def _is_host_word(word: str) -> bool:
 
 
 def _is_hosts(one: Declaration) -> bool:
-    """Return whether a function launches kernels or calls CUDA's runtime, so that it is host code."""
+    """Return whether a function is host code because it launches kernels or calls the CUDA runtime."""
     return one.kind == "function" and not one.is_device and any(_is_host_word(token.text) for token in one.tokens)
 
 
 def is_host_header(name: str) -> bool:
-    """Return whether a header is only for host code."""
+    """Return whether a header contains only host code."""
     return name in HOST_ONLY or name.startswith(HOST_FOLDERS)
 
 
 def kernels_of(text: str) -> list[Declaration]:
-    """Return the kernels that a text defines, in order."""
+    """Return the names of the kernels that a text defines, in order."""
     return [found for found in declarations(text) if found.is_kernel]
 
 
 def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
-    """Return the device part of a closure for the wanted kernels, variables and name expressions."""
+    """Return the device code that the wanted kernels, variables and name expressions need."""
     found = {source.path: declarations(source.text) for source in sources}
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
@@ -135,12 +135,12 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
 
 
 def _opened(space: str, text: str, one: Declaration) -> str:
-    """Return a `using namespace` after an empty definition of the namespace, which no header may have opened."""
+    """Return a `using namespace`, after an empty definition, because no header may have opened the namespace."""
     return f"namespace {space} {{}} {text[one.start : one.end]}"
 
 
 def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Replace pieces of a text and keep the number of line ends."""
+    """Replace pieces of a text; each replacement has as many line ends as the piece."""
     made: list[str] = []
     position = 0
     for start, end, other in pieces:
@@ -151,7 +151,7 @@ def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _branches(one: Declaration, text: str) -> str:
-    """Return the preprocessor conditions of a removed declaration, on their lines, because they may end after it."""
+    """Return the preprocessor conditions within a removed declaration, each on its line: they may end after it."""
     lines, goes_on = [], False
     for line in text[one.start : one.end].split("\n"):
         match = re.match(r"\s*#\s*(\w+)", line)
@@ -162,7 +162,7 @@ def _branches(one: Declaration, text: str) -> str:
 
 
 def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
-    """Return the ids of the declarations to keep."""
+    """Return the ids of the declarations that the wanted names need, directly or indirectly."""
     by_name = _by_name(everything)
     kept: set[int] = set()
     uses, calls, waiting = set(wanted), set[str](), set(wanted)
@@ -191,7 +191,7 @@ def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
 
 
 def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
-    """Return a function that the wanted kernels call and that is certainly host-only for nvcc; None without one."""
+    """Return a host-only function that the wanted kernels call, which nvcc would reject; None without one."""
     found = {source.path: declarations(source.text) for source in sources}
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
@@ -237,9 +237,10 @@ def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tupl
 
 
 def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
-    """Return declarations by the names that they declare; a macro's use may declare names in it and in the macro.
+    """Return the declarations by the names that they declare; a use of a macro may declare names.
 
-    A macro's use that passes on a host function, such as in a registry of launches, declares nothing for kernels.
+    A macro's use that passes on a host function, such as in a registry of launches, declares nothing for
+    kernels.
     """
     found: dict[str, list[Declaration]] = {}
     for one in everything:
@@ -257,7 +258,7 @@ def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
 
 
 def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
-    """Write the texts to a folder and return their paths.
+    """Write the device code to files in a folder and return their paths.
 
     Includes are adjusted, because an unchanged file may include a changed one.
     """
@@ -269,7 +270,7 @@ def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> di
 
 
 def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
-    """Return the text with includes of the file's folder as absolute paths, and of changed files by their new paths."""
+    """Return the text with absolute paths in its includes; changed files have their new paths."""
     by_name = {old.name: new for old, new in changed.items()}
 
     def rewrite_include(match: re.Match[str]) -> str:
@@ -283,11 +284,11 @@ def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
 
 
 class HeaderNotFound(CompileError):
-    """A compile error of a file that includes a missing header."""
+    """A compile error in a file that includes a missing header."""
 
 
 def without_header(error: CompileError, names: Sequence[str], sources: Sequence[Source]) -> CompileError:
-    """Return the compile error of a file with missing headers, with a message that names them."""
+    """Return the compile error with a message that names the missing headers."""
     if isinstance(error, HeaderNotFound):
         return error
     listed = ", ".join(f"<{name}>" for name in names)
@@ -308,12 +309,12 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
 
 
 def is_by_path(name: str) -> bool:
-    """Return whether an include names a path, such as "../common.h", that no compiler's folder can contain."""
+    """Return whether an include gives a path, such as "../common.h", that no include folder can contain."""
     return ".." in Path(name).parts or Path(name).is_absolute()
 
 
 def not_found(name: str, sources: Sequence[Source]) -> str:
-    """Return a message about a missing header: where it was searched and where to put it."""
+    """Return the message for a missing header: where it was searched, and where to put it."""
     includer = next((source.path for source in sources if _lines(name, source)), Path())
     target = (includer.absolute().parent / name).resolve()
     looked = "" if is_by_path(name) else f", in {', '.join(filter(None, PLACES))} there and in the folders above"
@@ -325,7 +326,7 @@ def not_found(name: str, sources: Sequence[Source]) -> str:
 
 
 def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Yield headers in quotation marks that no folder has, each with its file:line and its name."""
+    """Yield the headers in quotation marks that no folder contains, each with file:line of its include."""
     for source in sources:
         for line, written in includes(source.text):
             name = written[1:-1]
@@ -345,14 +346,14 @@ def _lines(name: str, source: Source) -> list[int]:
 
 
 def stand_in(name: str) -> str:
-    """Return the text for a missing header: empty, or includes that kernels usually get from that header."""
+    """Return the text of a substitute for a missing header: empty, or includes that kernels usually need."""
     if name.startswith(("cublas", "cudnn", "cusparse")):
         return "#pragma once\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
     return ""
 
 
 def empty_headers(names: Sequence[str]) -> Path:
-    """Return a folder with a replacement for each of these missing headers, to be searched last."""
+    """Return a folder with substitutes for missing headers; it must be searched last."""
     key = hashlib.sha256("\n".join(f"{name} {stand_in(name)}" for name in sorted(names)).encode()).hexdigest()[:16]
     folder = cache_folder("empty") / key
     for name in names:

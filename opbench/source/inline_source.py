@@ -1,4 +1,4 @@
-"""Reads the CUDA source of a Python file that compiles it with PyTorch's `load_inline`; the file is not run."""
+"""Read the CUDA source in a Python file that calls PyTorch's `load_inline`; the Python file is not run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ POSITION = 2
 
 
 def read_inline_source(path: Path) -> str:
-    """Return the CUDA source that a Python file gives to load_inline.
+    """Return the CUDA source that a Python file passes to load_inline.
 
-    Each line has the number that it has in the Python file, if its text is one literal. Raises UsageError for a file
-    without such a call, or with a source that is not a literal.
+    Each line has the number that it has in the Python file, if its text is one literal. Raises UsageError for a
+    file without such a call, or with a source that is not a literal.
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _texts(tree: ast.Module) -> dict[str, tuple[int, str]]:
-    """Return the texts that variables at the top of a file have, each with its first line."""
+    """Return the strings assigned to variables at the top of a file, each with its first line."""
     found: dict[str, tuple[int, str]] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and (text := _text(statement.value, found)) is not None:

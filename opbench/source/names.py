@@ -1,4 +1,4 @@
-"""The names in a declaration: those it uses, and those it declares."""
+"""Find the names that a declaration uses, and those that it declares."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def plain_kernel(name: str) -> str:
 
 
 def used_names(code: Sequence[Token]) -> Iterator[str]:
-    """Yield the names in a declaration that are not members."""
+    """Yield the names that a declaration uses, except names of members."""
     for index, token in enumerate(code):
         if token.kind == "name" and not (index and code[index - 1].text in (".", "->")):
             yield token.text
 
 
 def called_names(code: Sequence[Token]) -> Iterator[str]:
-    """Yield the names, except members, that are followed by a call or by template arguments."""
+    """Yield the names, except members, that are called or have template arguments."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
         before = [one.text for one in code[max(0, index - 2) : index]]
         others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN)
@@ -55,7 +55,7 @@ def called_names(code: Sequence[Token]) -> Iterator[str]:
 
 
 def local_names(code: Sequence[Token]) -> frozenset[str]:
-    """Return the names of parameters and local variables."""
+    """Return the names of a function's parameters and local variables."""
     found = set(_template_parameters(code))
     around: list[str] = []  # the enclosing brackets, each after the token before it
     for index, token in enumerate(code):
@@ -86,7 +86,7 @@ def local_names(code: Sequence[Token]) -> frozenset[str]:
 
 
 def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
-    """Return whether `(left * name,` may be an expression: in an attribute or a body, but not a lambda's parameters."""
+    """Return whether `(left * name,` may be a product: in an attribute or a body, but not in a lambda's head."""
     if any(bracket[:-1] in ATTRIBUTES for bracket in around):
         return True
     in_body = any(bracket.endswith("{") for bracket in around)
@@ -101,7 +101,7 @@ def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
 
 
 def macro_names(token: Token) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the name that a `#define` defines, and the names in its text."""
+    """Return the name that a `#define` defines, and the names in its replacement."""
     found = _DEFINE.match(token.text)
     if found is None:
         return frozenset(), frozenset()

@@ -1,4 +1,4 @@
-"""Precision classes, and the products that tensor cores compute in each: they determine ranking and peak."""
+"""Precision classes, and the tensor-core products in each class; they determine ranking and peak."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES = (*UNIT_ROUNDOFF, "i32")
 
 @dataclass(frozen=True)
 class Product:
-    """One way to multiply on tensor cores."""
+    """One way to multiply matrices on tensor cores."""
 
     precision: str
     """The precision class of the results."""
@@ -43,7 +43,7 @@ UNTOLD = "an unnamed type"
 
 
 def mistaken_product(named: str, precision: str, seen: Mapping[str, str]) -> str | None:
-    """Return why the header's `product` contradicts a kernel's matrix instructions; None if it does not.
+    """Return why a header's `product` contradicts the matrix instructions in a kernel; None if it does not.
 
     `seen` has the operand types of these instructions, each with the file:line of the first one.
     """

@@ -1,4 +1,4 @@
-"""Finds a project's header folders for a file that relies on its build's `-I` flags."""
+"""Find the include folders of a project, for a file whose build passes `-I` flags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPILERS_OWN = ("cuda", "cooperative_groups", "cub/", "thrust/", "mma.h", "devi
 
 
 def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Return folders of the file's project with headers that the file needs and that `folders` lack.
+    """Return folders of the file's project that contain headers which `folders` lack.
 
     A project is everything below the nearest `.git` above the file; without one, two folders above the file are
     searched.
@@ -35,12 +35,12 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
 
 
 def is_compilers(name: str) -> bool:
-    """Return whether a header is CUDA's own."""
+    """Return whether a header belongs to CUDA or the compiler."""
     return name.startswith(COMPILERS_OWN)
 
 
 def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
-    """Yield the names of included headers that exist nowhere."""
+    """Yield the names of included headers that exist in no folder."""
     for source in closure(path, folders):
         for _, written in includes(source.text):
             name = written[1:-1]

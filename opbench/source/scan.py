@@ -1,8 +1,8 @@
-"""Splits CUDA C++ into the declarations of its namespaces without running the preprocessor.
+"""Split CUDA C++ into the declarations of its namespaces without running the preprocessor.
 
-A C++ parser would need every included header and a meaning for every macro, and both may be missing here. Brackets,
-names and directives are enough to find where a declaration begins and ends and what its name is, whatever its macros
-mean.
+A C++ parser would need every included header and a meaning for every macro, and both may be missing here.
+Brackets, names and directives are enough to find where a declaration begins and ends and what its name is,
+whatever its macros mean.
 """
 
 from __future__ import annotations
@@ -57,51 +57,51 @@ class Declaration:
 
     @property
     def is_device(self) -> bool:
-        """Return whether it is device code."""
+        """Return whether the declaration is device code."""
         return bool(self.marks & DEVICE)
 
     @property
     def is_kernel(self) -> bool:
-        """Return whether it is a kernel's definition."""
+        """Return whether the declaration defines a kernel."""
         return "__global__" in self.marks and self.body >= 0
 
     @property
     def is_template(self) -> bool:
-        """Return whether it is a template that needs arguments."""
+        """Return whether the declaration is a template without an explicit instantiation."""
         first = [token.text for token in self.tokens[:3]]
         return first[:1] == ["template"] and first[1:] != ["<", ">"]
 
     @property
     def name(self) -> str:
-        """Return a function's name."""
+        """Return the name of the declared function."""
         return _function_name(self.tokens)[0]
 
     @property
     def qualified(self) -> str:
-        """Return a function's name with its namespaces."""
+        """Return the name of the declared function with its namespaces."""
         return f"{self.scope}::{self.name}" if self.scope else self.name
 
     def parameters(self) -> list[tuple[Token, ...]]:
-        """Return the tokens of each parameter of a function."""
+        """Return the tokens of each parameter of the declared function."""
         opened = _function_name(self.tokens)[1]
         return split(self.tokens[opened + 1 : closing(self.tokens, opened)], ",") if opened >= 0 else []
 
 
 @functools.lru_cache(256)
 def declarations(text: str) -> tuple[Declaration, ...]:
-    """Return the declarations and directives of all namespaces of a text, in order."""
+    """Return the declarations and directives in all namespaces of a text, in order."""
     return tuple(_Scanner(text).declarations())
 
 
 @dataclass
 class _Scanner:
-    """A pass over the tokens of a text."""
+    """Scan the tokens of a text once and split them into declarations."""
 
     text: str
 
     @functools.cached_property
     def attributes(self) -> frozenset[str]:
-        """Return macros with arguments that expand to an attribute of the following declaration."""
+        """Return the macros with arguments that expand to an attribute of the next declaration."""
         return frozenset(ATTRIBUTE_MACRO.findall(self.text))
 
     def declarations(self) -> Iterator[Declaration]:
@@ -208,14 +208,17 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
 
 
 def _is_use(found: Sequence[Token], first: int, closed: int) -> bool:
-    """Return whether these tokens are only a macro's name and arguments, without a semicolon before a declaration."""
+    """Return whether these tokens are a macro call that ends without a semicolon."""
     named = found[first].kind == "name" and found[first].text not in ATTRIBUTES
     alone = named and found[first + 1].text == "(" and closing(found, first + 1) == closed
     return alone and closed + 1 < len(found) and found[closed + 1].kind == "name"
 
 
 def _is_body(found: Sequence[Token], first: int, closed: int) -> bool:
-    """Return whether the brace that closes here ends a function; a type or an initialiser ends with a semicolon."""
+    """Return whether the brace that closes here ends a function's body.
+
+    A type or an initialiser ends with a semicolon.
+    """
     code = [token for token in found[first : closed + 1] if token.kind != "directive"]
     return _body(code) >= 0
 
@@ -261,7 +264,7 @@ def _opens_type(code: Sequence[Token], index: int) -> bool:
 
 
 def _after_operator(code: Sequence[Token], index: int) -> bool:
-    """Return whether the tokens before are `operator` and its symbol."""
+    """Return whether the tokens before an index are `operator` and its symbol."""
     return any(token.text == "operator" for token in code[max(0, index - 3) : index])
 
 
@@ -313,7 +316,7 @@ def _function_name(code: Sequence[Token]) -> tuple[str, int]:
 
 
 def _names(code: Sequence[Token], kind: str) -> set[str]:
-    """Return the names that a declaration declares; additional names do no harm."""
+    """Return the names that a declaration declares; a name too many does no harm."""
     if kind in ("function", "prototype"):
         name, opened = _function_name(code)
         found = {name}

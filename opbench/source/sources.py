@@ -1,4 +1,4 @@
-"""The text of a kernel: its own file and every header that it includes."""
+"""Read the text of a kernel: its own file and every header that it includes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TEXTS = 1024
 
 @dataclass(frozen=True)
 class Source:
-    """One file as it was read."""
+    """The content of one file at the time when it was read."""
 
     path: Path
     content: bytes
@@ -80,12 +80,12 @@ class Source:
 
 
 def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
-    """Return the file, then each header that it includes, directly or indirectly, once, in the order of inclusion.
+    """Return a file and each header that it includes, directly or indirectly, once, in the order of inclusion.
 
     `folders` are searched as the compilers search them. A header in none of them, such as cuda_fp16.h, is the
-    compiler's own and is skipped. A Python file includes nothing. Conditions are not evaluated: a header is included
-    under any macro. Raises UsageError with file:line for an include whose name is a macro, for a huge file and for
-    includes that nest too deep, and OSError for an unreadable file.
+    compiler's own and is skipped. A Python file includes nothing. Conditions are not evaluated: a header is
+    included under any macro. Raises UsageError with file:line for an include whose name is a macro, for a huge
+    file and for includes that nest too deep, and OSError for an unreadable file.
     """
     found: dict[Path, Source] = {}
 
@@ -123,9 +123,10 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
 
 
 def checksum(sources: Sequence[Source]) -> str:
-    """Return the SHA-256 of a file without `mechanism` and `tile` keys, and of the headers that it includes.
+    """Return the SHA-256 of a file and its headers, without the keys `mechanism` and `tile`.
 
-    Both keys describe a variant and change nothing that runs, so results stay valid when they are added or corrected.
+    Both keys describe a variant and change nothing that runs, so results stay valid when they are added or
+    corrected.
     """
     first, *headers = sources
     content = _HEADER.sub(lambda header: _DESCRIPTION.sub(b"", header[0]), first.content, count=1)
@@ -133,7 +134,7 @@ def checksum(sources: Sequence[Source]) -> str:
 
 
 def text_checksum(sources: Sequence[Source]) -> str:
-    """Return the SHA-256 of a file and of the headers that it includes, with every line."""
+    """Return the SHA-256 of the complete text of a file and its headers."""
     first, *headers = sources
     digest = hashlib.sha256(first.content)
     for header in headers:
@@ -143,7 +144,7 @@ def text_checksum(sources: Sequence[Source]) -> str:
 
 @functools.lru_cache(TEXTS)
 def without_comments(text: str) -> str:
-    """Blank the comments of a text but keep line ends."""
+    """Replace the comments of a text by blanks; line ends stay."""
 
     def blank(match: re.Match[str]) -> str:
         return " " + "\n" * match[0].count("\n") if match["comment"] else match[0]
@@ -153,7 +154,7 @@ def without_comments(text: str) -> str:
 
 @functools.lru_cache(TEXTS)
 def plain_code(text: str) -> str:
-    """Blank the comments and the contents of strings but keep line ends."""
+    """Replace the comments and the contents of strings by blanks; line ends stay."""
 
     def blank(match: re.Match[str]) -> str:
         if match["comment"]:
@@ -164,7 +165,7 @@ def plain_code(text: str) -> str:
 
 
 def without_idle_macros(code: str) -> str:
-    """Blank the definitions of unused macros in plain code."""
+    """Replace the definitions of unused macros by blanks; `code` has no comments and strings."""
     definitions = {m[1]: m for m in _DEFINITION.finditer(code)}
     used = set(re.findall(r"[A-Za-z_]\w*", _DEFINITION.sub("", code)))
     waiting = list(used & definitions.keys())
@@ -181,7 +182,7 @@ def defined_macros(text: str) -> list[str]:
 
 
 def tensor_core_operand_types(sources: Sequence[Source]) -> dict[str, str]:
-    """Return the operand types of the tensor-core instructions in a closure, each with file:line of its first use."""
+    """Return the operand types of the tensor-core instructions in sources, each with file:line of its first use."""
     classes: dict[str, str] = {}
     for source in sources:
         if b"mma" not in source.content:
@@ -197,7 +198,7 @@ def tensor_core_operand_types(sources: Sequence[Source]) -> dict[str, str]:
 
 @functools.lru_cache(TEXTS)
 def includes(text: str) -> tuple[tuple[int, str], ...]:
-    """Return line and name, with its quotes, of each include."""
+    """Return the line and the name, with quotes, of each include in a text."""
     if "include" not in text:
         return ()
     named = (match for match in _TOKEN.finditer(text) if match["name"])

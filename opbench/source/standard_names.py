@@ -58,7 +58,7 @@ _NAMED = re.compile(r"\bstd\s*::\s*(\w+)")
 
 
 def implied_headers(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return standard headers whose names the texts use without including them, because other headers included them."""
+    """Return standard headers whose names the texts use without including them: other headers included them."""
     whole = "\n".join(texts)
     named = {_HEADERS[name] for name in _NAMED.findall(whole) if name in _HEADERS}
     return tuple(sorted(name for name in named if not re.search(rf"#\s*include\s*<{name}>", whole)))

@@ -1,4 +1,4 @@
-"""Tokens of CUDA C++ before the preprocessor runs."""
+"""Split CUDA C++ into tokens before the preprocessor runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPENING, CLOSING = "([{", ")]}"
 
 @dataclass(frozen=True)
 class Token:
-    """A word or symbol of the code; never space or a comment."""
+    """A word, symbol or directive of the code; blanks and comments are no tokens."""
 
     kind: str
     text: str
@@ -65,7 +65,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def closing(found: Sequence[Token], opened: int) -> int:
-    """Return the index of the bracket that closes the one at `opened`; the length if none does."""
+    """Return the index of the bracket that closes the one at `opened`; the number of tokens if there is none."""
     depth = 0
     for index in range(opened, len(found)):
         if found[index].kind == "mark":
@@ -76,7 +76,7 @@ def closing(found: Sequence[Token], opened: int) -> int:
 
 
 def closing_angle(found: Sequence[Token], opened: int) -> int:
-    """Return the index of the `>` that closes the template arguments at `opened`; `opened` if none does."""
+    """Return the index of the `>` that closes the template arguments at `opened`; `opened` if there is none."""
     depth, index = 0, opened
     while index < len(found):
         text = found[index].text if found[index].kind == "mark" else ""
@@ -95,7 +95,7 @@ def closing_angle(found: Sequence[Token], opened: int) -> int:
 
 
 def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
-    """Split tokens at separators outside brackets and template arguments; return [] for no tokens."""
+    """Split tokens at separators outside of brackets and template arguments; return [] for no tokens."""
     parts: list[tuple[Token, ...]] = []
     start = index = 0
     while index < len(found):
@@ -113,7 +113,7 @@ def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
 
 
 def directive(token: Token) -> str:
-    """Return the word of a directive: `include`, `define`, …"""
+    """Return the name of a directive, such as `include` or `define`."""
     found = _DIRECTIVE.match(token.text)
     return found[1] if found else ""
 
