@@ -1,1 +1,1 @@
-"""A header for a file that has none: its host code read, its launch matched with an operator."""
+"""Propose a header for a file that has none: read its host code, and match its kernel with an operator."""

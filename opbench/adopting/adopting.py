@@ -1,4 +1,4 @@
-"""The header that a file would need: which kernel is meant, what it computes, and what a launch says of it."""
+"""Propose a header for a file: choose the kernel, find its operator, and read its launch from the host code."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def propose(
     kernel: str = "",
     roots: Sequence[Path] = (),
 ) -> Proposal:
-    """Propose the header of a file for an operator; `roots` are extra folders, which commands in messages name.
+    """Propose the header of a file for one of some operators.
 
-    Raises NoOperator where no operator fits, UsageError where nothing can be read.
+    `roots` are extra folders, which commands in messages name. Raises NoOperator if no operator fits, and
+    UsageError if the file cannot be read.
     """
     path, kernels = file.path, file.kernels
     for one in file.own_declarations:
@@ -80,10 +81,11 @@ def adopt(
     kernel: str = "",
     sizes: Mapping[str, int] | None = None,
 ) -> Proposal:
-    """Propose the header of a file: of an operator where one fits, else one by which memory alone is checked.
+    """Propose the header of a file: with an operator if one fits, else a header to check only memory accesses.
 
-    An `operator` that is asked for is taken although its header contradicts the file; "none" asks for no operator.
-    `sizes` are values of host variables for a header without one. Raises UsageError where nothing can be read.
+    A requested `operator` is used even if its header contradicts the file; "none" requests a header without an
+    operator. `sizes` are values of host variables for a header without one. Raises UsageError if the file
+    cannot be read.
     """
     require_no_header(path)
     file = read_file(path, catalog.include)
@@ -110,9 +112,9 @@ def adopt(
 
 
 def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
-    """Let a catalog take the header that is proposed for a file without one; raises NoOperator where none fits.
+    """Add the proposed header of a file to a catalog; raise NoOperator if no operator fits.
 
-    `operator` is the only one that comes into question; empty for all.
+    `operator` is the only one to try; empty means all.
     """
     require_no_header(path)
     names = [operator] if operator else catalog.operator_names()
@@ -125,7 +127,7 @@ def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
 
 
 def require_no_header(path: Path) -> None:
-    """Refuse a file that has a header already."""
+    """Raise UsageError if a file already has a header."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
@@ -149,7 +151,10 @@ PRINTED = frozenset(("input written", "output only read", "output read", "output
 
 
 class NoOperator(UsageError):
-    """No operator fits a kernel; `nearest` are those that come nearest, `fact` is the message without its commands."""
+    """No operator fits a kernel.
+
+    `nearest` are the most similar operators, `fact` is the message without its commands.
+    """
 
     kind = "no-operator"
 
@@ -159,7 +164,7 @@ class NoOperator(UsageError):
 
 
 def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
-    """The operator that most speaks for; raises NoOperator where too little does, or where the file contradicts it."""
+    """Return the operator with the most evidence; raise NoOperator without enough evidence or with a contradiction."""
     fitting = [one for one in ranked if not one.contradictions and one.score >= ENOUGH]
     if fitting:
         return fitting[0]
@@ -183,13 +188,13 @@ def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Seq
 
 
 def _snake(name: str) -> str:
-    """A kernel's name as a folder of operators would have it."""
+    """Return a kernel's name in the style of operator names, such as "vector_add" for "vectorAdd"."""
     words = [word for word in words_of(name) if word not in ("kernel", "gpu", "cuda")]
     return "_".join(words) or "mine"
 
 
 def _chosen(file: FileFacts, wanted: str) -> tuple[str, list[str]]:
-    """The kernel that is meant, and the others."""
+    """Return the kernel that needs a header, and the names of the file's other kernels."""
     if wanted and wanted not in file.kernels:
         raise UsageError(unknown("kernel", wanted, file.kernels, where=str(file.path)))
     launched = [one.kernel for one in file.launches if one.kernel in file.kernels]

@@ -1,4 +1,4 @@
-"""A .cu file read once: its kernels, structures and constants, and what its host code does with them."""
+"""Facts about a .cu file: its kernels, structures and constants, and how its host code uses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PYTORCH_TYPES = frozenset(("scalar_t",))
 
 @dataclass(frozen=True)
 class KernelRead:
-    """A kernel with what its launch gives it."""
+    """A kernel with the arguments of one of its launches."""
 
     kernel: Declaration
     launch: HostLaunch | None
@@ -35,7 +35,7 @@ class KernelRead:
 
     @property
     def pairs(self) -> list[tuple[Parameter, tuple[Token, ...]]]:
-        """Each parameter, of structures each field, with its argument."""
+        """Return each parameter with its argument; a structure gives one pair for each field."""
         return [pair for group in self.groups for pair in group.fields]
 
 
@@ -48,45 +48,45 @@ class FileFacts:
 
     @cached_property
     def own_declarations(self) -> Sequence[Declaration]:
-        """The declarations of the file without its headers."""
+        """Return the declarations in the file itself, without its headers."""
         return declarations(self.sources[0].text)
 
     @cached_property
     def declarations(self) -> list[Declaration]:
-        """The declarations of the file, then those of its headers."""
+        """Return the declarations in the file, then those in its headers."""
         return [*self.own_declarations, *(one for source in self.sources[1:] for one in declarations(source.text))]
 
     @cached_property
     def kernels(self) -> dict[str, Declaration]:
-        """The kernels by name."""
+        """Return the file's kernels by name."""
         return {one.name: one for one in self.declarations if one.is_kernel}
 
     @cached_property
     def functions(self) -> dict[str, Declaration]:
-        """The functions of the device's code by name."""
+        """Return the device functions by name."""
         return {one.name: one for one in self.declarations if one.kind == "function" and one.is_device}
 
     @cached_property
     def structs(self) -> dict[str, list[Parameter] | str]:
-        """The fields of each structure, or the member that a header cannot give."""
+        """Return the fields of each structure, or the name of a member that a header cannot express."""
         return structs_of(self.declarations)
 
     @cached_property
     def constants(self) -> dict[str, Sequence[Token]]:
-        """The names that are defined outside of functions."""
+        """Return the values that are defined outside of functions, by name."""
         return global_definitions(self.declarations)
 
     @cached_property
     def launches(self) -> list[HostLaunch]:
-        """The launches in the order of the text, each with what its own function defines."""
+        """Return the launches in the order of the text, each with the values that its function defines before it."""
         return launches_of(self.declarations, self.constants)
 
     def program(self, in_order: bool = False) -> HostProgram:
-        """Return what the host does from `main` on; see `program_of`."""
+        """Return the host's statements from `main` on as one program; see `program_of`."""
         return program_of(self.declarations, self.constants, in_order)
 
     def read(self, name: str, launch: HostLaunch | None) -> KernelRead:
-        """Read a kernel's parameters and body together with a launch of it."""
+        """Read a kernel's parameters and body together with one of its launches."""
         kernel = self.kernels[name]
         types = _types(kernel, launch)
         named = types | dict(launch.known if launch else {})
@@ -97,7 +97,7 @@ class FileFacts:
 
 
 def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
-    """Read a file with its headers in `include` and in its project; raises UsageError where it cannot be read."""
+    """Read a file with its headers in `include` and in its project; raise UsageError if the file cannot be read."""
     try:
         return FileFacts(path, closure(path, (*include, *project_folders(path, include))))
     except OSError as error:
@@ -105,7 +105,7 @@ def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
 
 
 def _with_alias_resolved(parameter: Parameter, known: Mapping[str, Sequence[Token]]) -> Parameter:
-    """The same with the type that a name of the file's own stands for."""
+    """Return the parameter with its type alias replaced by the type."""
     tokens = known.get(parameter.type.split()[-1], ()) if parameter.type else ()
     if not tokens or any(token.kind != "name" for token in tokens):
         return parameter
@@ -113,7 +113,7 @@ def _with_alias_resolved(parameter: Parameter, known: Mapping[str, Sequence[Toke
 
 
 def _types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence[Token]]:
-    """Return the types of a template: those of the launch, else float."""
+    """Return the type arguments of a kernel template: from the launch, else float."""
     if not kernel.is_template:
         return {}
     declared = split(kernel.tokens[2 : closing_angle(kernel.tokens, 1)], ",")

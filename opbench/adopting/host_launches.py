@@ -1,4 +1,4 @@
-"""Launches that the host's part of a file makes, with what their functions define before them."""
+"""Find the kernel launches in a file's host code, and the values that are defined before them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ Fields = dict[str, dict[str, Sequence[Token]]]
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """A launch as `kernel<<<grid, block, shared>>>(arguments)` or by a function, with what is defined before it."""
+    """A launch in host code, and the values that are defined before it.
+
+    The launch is `kernel<<<grid, block, shared>>>(arguments)` or the call of a launch function.
+    """
 
     kernel: str
     template: str
@@ -50,7 +53,7 @@ class HostLaunch:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One of a kernel's."""
+    """A parameter of a kernel."""
 
     name: str
     type: str
@@ -59,7 +62,7 @@ class Parameter:
 
     @property
     def views(self) -> str:
-        """ "textures" or "surfaces" of an object by which memory is seen; "" of all else."""
+        """Return "textures" or "surfaces" for a texture or surface object; "" for other parameters."""
         return "textures" if OBJECTS[0] in self.type else "surfaces" if OBJECTS[1] in self.type else ""
 
 
@@ -68,7 +71,7 @@ RENAMED = re.compile(r"\$\d+")
 
 
 def plain_name(name: str) -> str:
-    """A variable's name as the file has it."""
+    """Return the name of a variable as in the file, without the suffix of inlining."""
     return RENAMED.sub("", name)
 
 
@@ -78,12 +81,12 @@ QUALIFIERS = frozenset(
 
 
 def plain_type(written: str) -> str:
-    """A type without qualifiers and without what makes it a pointer or a reference."""
+    """Return a type without qualifiers, pointers and references."""
     return " ".join(word for word in written.split() if word not in QUALIFIERS)
 
 
 def parameter_of(found: Sequence[Token]) -> Parameter:
-    """A parameter as it is declared."""
+    """Read a parameter from its declaration."""
     words = [token.text for token in found]
     words = words[: words.index("=")] if "=" in words else words
     name = next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
@@ -93,7 +96,7 @@ def parameter_of(found: Sequence[Token]) -> Parameter:
 
 
 def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[Token]]:
-    """The names that a file gives a value outside of functions: macros, constants, enumerators, types."""
+    """Return the values that a file defines outside of functions: macros, constants, enumerators and type aliases."""
     defined: dict[str, Sequence[Token]] = {}
     for one in everything:
         if one.kind == "directive":
@@ -112,7 +115,7 @@ def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[
 
 
 def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
-    """The values of `enum { A = 16, B }`, of which the second counts on."""
+    """Return the values of enumerators such as `enum { A = 16, B }`, where B is 17."""
     opened = next((i for i, token in enumerate(code) if token.text == "{"), len(code))
     found: dict[str, Sequence[Token]] = {}
     last: Sequence[Token] = tokens_of("0")
@@ -128,7 +131,7 @@ def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
 
 
 def launches_of(everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]]) -> list[HostLaunch]:
-    """Every launch of a file, in order; `constants` are the names that are defined outside of functions."""
+    """Return every launch in a file, in order; `constants` are values that are defined outside of functions."""
     found = []
     for one in everything:
         if one.kind == "function" and not one.is_device:
@@ -145,7 +148,7 @@ def launches_in(
     body: int = 0,
     sizes: tuple[str, ...] = (),
 ) -> list[HostLaunch]:
-    """Every launch of a function whose statements begin at `body`, in order."""
+    """Return every launch in a function whose statements begin at `body`, in order."""
     found = []
     for index, token in enumerate(code):
         read = _launch if token.text == "<<<" else _called if token.text in CALLS else None
@@ -178,7 +181,7 @@ ALLOCATION = re.compile(r"(cuda|hip)(Malloc|HostAlloc)")
 
 
 def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, int]]:
-    """The loops that a token is in, the outermost first: where each begins, and its body's first and last token."""
+    """Return the loops that contain a token, outermost first: the start, and first and last token of the body."""
     for at, token in enumerate(code[:index]):
         if token.text not in ("for", "while", "do") or code[at + 1].text not in ("(", "{"):
             continue
@@ -188,16 +191,17 @@ def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, 
 
 
 def statement_end(code: Sequence[Token], first: int) -> int:
-    """Return the index of the last token of a loop's body: its closing brace, or the semicolon of one statement."""
+    """Return the index of the last token of a loop's body: a closing brace, or the semicolon of one statement."""
     if code[first].text == "{":
         return closing(code, first)
     return next((i for i in range(first, len(code)) if code[i].text == ";"), len(code) - 1)
 
 
 def _changing(code: Sequence[Token], index: int) -> frozenset[str]:
-    """The variables that are other ones in each turn of the loops around a token.
+    """Return the variables that change in the loops around a token.
 
-    What a loop declares for a turn counts where the turns share their buffers: then a turn has a part of the work.
+    A variable declared within a loop counts only if the iterations share their buffers: then each iteration
+    does a part of the work.
     """
     found: set[str] = set()
     for at, first, last in loops_around(code, index):
@@ -214,7 +218,7 @@ def _changing(code: Sequence[Token], index: int) -> frozenset[str]:
 
 
 def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
-    """The variables that statements assign to, count or swap, each with whether it is declared there."""
+    """Return the variables that statements assign, increment or swap, each with whether it is declared there."""
     found = []
     for index, token in enumerate(code[:-1]):
         if token.kind != "name" or (index and code[index - 1].text in MEMBER):
@@ -245,7 +249,7 @@ def _launch(code: Sequence[Token], index: int) -> Parts | None:
 
 
 def _called(code: Sequence[Token], index: int) -> Parts | None:
-    """A launch by one of `CALLS`, whose arguments an array of their addresses lists."""
+    """Read a launch by one of the functions in `CALLS`, which takes an array of the arguments' addresses."""
     given = split(code[index + 2 : closing(code, index + 1)], ",") if code[index + 1].text == "(" else []
     if len(given) < 4:
         return None
@@ -257,7 +261,7 @@ def _called(code: Sequence[Token], index: int) -> Parts | None:
 
 
 def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
-    """The elements of an array as it is defined: `void* name[] = {&x, &out};`."""
+    """Return the elements of an array from its definition, such as `void* name[] = {&x, &out};`."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
         if token.text == name and after.text == "[":
             opened = closing(code, index + 1) + 1
@@ -268,7 +272,7 @@ def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
 
 
 def _named(kernel: Sequence[Token]) -> tuple[str, str]:
-    """The name and the template arguments, as written, of the kernel that ends these tokens; "" where it has none."""
+    """Return the name and the template arguments of the kernel that these tokens end with; "" for other tokens."""
     if not kernel:
         return "", ""
     at, template = len(kernel) - 1, ""
@@ -282,7 +286,7 @@ def _named(kernel: Sequence[Token]) -> tuple[str, str]:
 
 
 def text_of(code: Sequence[Token]) -> str:
-    """Code as the file has it, with one space for any, and variables by their own names."""
+    """Return code as text with single spaces and the variables' original names."""
     parts: list[str] = []
     end = code[0].start if code else 0
     for token in code:
@@ -308,7 +312,7 @@ def _is_option(value: Sequence[Token]) -> bool:
 
 
 def _default(value: Sequence[Token]) -> Sequence[Token]:
-    """Of `argc > 1 ? atoi(argv[1]) : 512` what holds without arguments; any other value as it is."""
+    """Return the default in `argc > 1 ? atoi(argv[1]) : 512`, and any other value unchanged."""
     depth, asked = 0, -1
     for index, token in enumerate(value):
         depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
@@ -323,7 +327,7 @@ def _default(value: Sequence[Token]) -> Sequence[Token]:
 
 
 def _last(value: Sequence[Token]) -> Sequence[Token]:
-    """Of `m = n = 2048` the number."""
+    """Return the value at the end of a chain of assignments, such as 2048 in `m = n = 2048`."""
     depth, start = 0, 0
     for index, token in enumerate(value[:-1]):
         depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
@@ -334,7 +338,7 @@ def _last(value: Sequence[Token]) -> Sequence[Token]:
 
 
 def options_in(code: Sequence[Token]) -> dict[str, str]:
-    """The variables that the command line or a copy from the device may set, each with what sets it, as written."""
+    """Return the variables that the command line or a copy from the device may set, with the setting expression."""
     found: dict[str, str] = {}
     for name, value in _assignments(code):
         if _is_option(value):
@@ -343,7 +347,7 @@ def options_in(code: Sequence[Token]) -> dict[str, str]:
 
 
 def _read_in(code: Sequence[Token]) -> dict[str, str]:
-    """The variables that are read: `scanf("%d", &n)`, `std::cin >> n`, `cudaMemcpy(&total, …)`."""
+    """Return the variables that code reads into, such as `scanf("%d", &n)` or `cudaMemcpy(&total, …)`."""
     found: dict[str, str] = {}
     for index, token in enumerate(code[:-2]):
         if token.text in READING and code[index + 1].text == "(":
@@ -358,9 +362,10 @@ def _read_in(code: Sequence[Token]) -> dict[str, str]:
 
 
 def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
-    """Variables with their last values: `name = value;`, `name(value)` of a number's type and `dim3 name(x, y);`.
+    """Return variables with their last values.
 
-    A value from the command line does not count where the variable has another: it is an option, the other its default.
+    Definitions are `name = value;`, `name(value)` for a number's type and `dim3 name(x, y);`. A value from the
+    command line counts only if the variable has no other: it is an option, and the other value its default.
     """
     found: dict[str, Sequence[Token]] = {}
     limits = _limits(code)
@@ -375,7 +380,7 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
 
 
 def _limits(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
-    """The assignments `if (name > value) name = value;`, as name and value, with the function that says the same."""
+    """Return the name and value of assignments `if (name > value) name = value;`, with an equivalent function."""
     found: dict[tuple[str, ...], str] = {}
     for index, token in enumerate(code[:-3]):
         if token.text == "if" and code[index + 1].text == "(" and code[index + 3].text in "<>":
@@ -389,7 +394,7 @@ def _limits(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
 
 
 def _shapes_by_sides(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
-    """Each `dim3 name;` whose sides are assigned one by one: `name.x = 4;`, as `dim3(4, 1, 1)`."""
+    """Return each `dim3 name;` whose components are assigned one by one, as `dim3(4, 1, 1)`."""
     sides: dict[str, dict[str, Sequence[Token]]] = {}
     for index, token in enumerate(code[:-4]):
         following = [other.text for other in code[index + 1 : index + 5]]
@@ -422,7 +427,7 @@ def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]
 
 
 def members(code: Sequence[Token]) -> Fields:
-    """Return the first value that the code assigns to each member of a variable, by variable and path of the member."""
+    """Return the first value that code assigns to each member, by variable and path of the member."""
     found: Fields = {}
     for index in range(1, len(code) - 1):
         token, before, after = code[index], code[index - 1], code[index + 1]
@@ -434,7 +439,7 @@ def members(code: Sequence[Token]) -> Fields:
 
 
 def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
-    """The path of `name.member.member[0] = value;` that begins at a name, and where its value does; "" of all else."""
+    """Return the path in `name.member.member[0] = value;` and the index of the value; "" for other statements."""
     path, at = [], index + 1
     while at + 1 < len(code) and code[at].text in MEMBER:
         path.append(code[at + 1].text)
@@ -445,7 +450,7 @@ def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
 
 
 def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
-    """The tokens up to the comma or semicolon that ends a value."""
+    """Return the tokens up to the comma or semicolon that ends a value."""
     index = start
     while index < len(code) and code[index].text not in (",", ";"):
         index = closing(code, index) + 1 if code[index].kind == "mark" and code[index].text in "([{" else index + 1
@@ -453,7 +458,7 @@ def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
 
 
 def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
-    """The number that an expression is; raises Unreadable with the name that has no value."""
+    """Return the number that an expression equals; raise Unreadable with the name of a variable without a value."""
     text = convert(given, known)
     try:
         return int(evaluate(text, {}))

@@ -1,4 +1,4 @@
-"""The host's side of a file as one list of statements: its functions that launch are put where they are called."""
+"""A file's host code as one list of statements, with functions that launch kernels inlined at their calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DEEPEST = 8
 
 @dataclass(frozen=True)
 class HostBuffer:
-    """Memory that the host allocates for a kernel, or a pointer that a function is given."""
+    """Memory that the host allocates for a kernel, or a pointer parameter of the host function."""
 
     name: str
     element: str
@@ -55,7 +55,7 @@ class HostBuffer:
 
 @dataclass
 class HostProgram:
-    """What the host does, in order."""
+    """The host's statements in order, with their launches, buffers and values."""
 
     code: tuple[Token, ...] = ()
     known: dict[str, Sequence[Token]] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class HostProgram:
     """The launches that are left out, for the user."""
 
     def value(self, given: Sequence[Token]) -> int:
-        """The number that an expression is at the program's end; raises Unreadable."""
+        """Return the number that an expression equals at the end of the program; raise Unreadable."""
         return number_of(given, self.known)
 
     def factors(self, name: str) -> list[tuple[Token, ...]]:
-        """The factors of a buffer's number of elements as the host multiplies them; empty where it is not known."""
+        """Return the factors of the number of elements of a buffer, from the host's product; empty if unknown."""
         buffer = self.buffers.get(name)
         if buffer is None or not (buffer.bytes or buffer.elements):
             return []
@@ -112,7 +112,7 @@ class HostProgram:
             return None
 
     def elements_of_4_bytes(self, name: str, known: Mapping[str, Sequence[Token] | str]) -> str:
-        """A buffer's size as an expression of a header; raises Unreadable."""
+        """Return a buffer's size in units of 4 bytes as an expression for a header; raise Unreadable."""
         buffer = self.buffers[name]
         whole = {**self.known, **known}
         if buffer.elements:
@@ -122,11 +122,11 @@ class HostProgram:
         return f"({convert(buffer.bytes, whole)}) // 4"
 
     def pointer(self, given: Sequence[Token]) -> str:
-        """The buffer that an argument points into, through the names of functions' parameters; "" for none."""
+        """Return the buffer that an argument points into, also through parameters of functions; "" for none."""
         return self.place(given)[0]
 
     def place(self, given: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
-        """The buffer that an argument points into, and what is added to its beginning, in elements of the pointers."""
+        """Return the buffer that an argument points into, and the offset in elements."""
         offsets: list[tuple[Token, ...]] = []
         for _ in range(DEEPEST + 2):
             if (path := _path(given)) in self.buffers:
@@ -147,7 +147,7 @@ class HostProgram:
 
 
 def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
-    """Return the offset of an expression from the pointer at a token: `i` for `&d[i]`, `n` for `d + n`.
+    """Return the offset of an address from the pointer at a token: `i` for `&d[i]`, `n` for `d + n`.
 
     `d[i]` itself is an element of an array of pointers.
     """
@@ -166,7 +166,7 @@ def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
 
 
 def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
-    """The product of some factors as an expression, with another sign their sum; empty of none."""
+    """Join factors to a product, or terms to a sum if `sign` is "+"; return an empty text for none."""
     found: list[Token] = []
     for factor in factors:
         found += [Token("mark", sign, -1)] if found else []
@@ -179,7 +179,7 @@ def _one(given: tuple[Token, ...]) -> list[tuple[Token, ...]]:
 
 
 def _has_outer(given: Sequence[Token], signs: str) -> bool:
-    """Return whether one of these signs occurs outside all brackets."""
+    """Return whether one of these operators occurs outside of all brackets."""
     index = 0
     while index < len(given):
         if given[index].kind == "mark" and given[index].text in "([{":
@@ -202,7 +202,7 @@ OF_DEVICE = {
 
 
 def device_values(code: Sequence[Token]) -> dict[str, str]:
-    """Values for what a program asks of the device: its multiprocessors, blocks that fit on one."""
+    """Return values for the device properties that a program queries, such as the number of multiprocessors."""
     found = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
     for index, token in enumerate(code[:-2]):
         if token.text in OF_DEVICE and index > 1 and code[index - 1].text == ".":
@@ -217,10 +217,10 @@ def device_values(code: Sequence[Token]) -> dict[str, str]:
 def program_of(
     everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]], in_order: bool = False
 ) -> HostProgram:
-    """The file's host side from `main`, or from the first function that launches; empty where nothing launches.
+    """Return the host code from `main`, or from the first function that launches; empty without a launch.
 
-    `constants` are the names that are defined outside of functions. `in_order` writes out the turns of counted loops
-    that launch, takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
+    `constants` are values that are defined outside of functions. `in_order` unrolls counted loops that launch,
+    takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
     """
     functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
     launching = [name for name, one in functions.items() if any(token.text == "<<<" for token in one.tokens)]
@@ -258,7 +258,7 @@ def program_of(
 def _flat(
     code: Sequence[Token], functions: Mapping[str, Declaration], numbers: Iterator[int], path: tuple[str, ...]
 ) -> Iterator[Token]:
-    """A function's statements, those of the file's functions that it calls put before the statement that calls."""
+    """Return the statements of a function, with calls of the file's functions replaced by their statements."""
     start = 0
     for index, token in enumerate(code):
         if token.text in functions and token.text not in path and len(path) < DEEPEST and index + 1 < len(code):
@@ -275,7 +275,7 @@ def _flat(
 
 
 def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
-    """Return whether a function launches, allocates or copies, itself or through a function that it calls."""
+    """Return whether a function launches, allocates or copies, directly or through functions that it calls."""
     words = {token.text for token in one.tokens[max(0, one.body) :]}
     if "<<<" in words or ALLOCATES.keys() & words or "cudaMemcpy" in words:
         return True
@@ -291,7 +291,7 @@ def _inlined(
     numbers: Iterator[int],
     path: tuple[str, ...],
 ) -> Iterator[Token]:
-    """A function's statements with variables of their own, after the assignments of its parameters."""
+    """Return a function's statements with renamed local variables, after assignments of its parameters."""
     suffix = f"${next(numbers)}"
     parameters = [parameter_of(tokens) for tokens in one.parameters()]
     own = {p.name for p in parameters} | local_names(one.tokens) | _further_names(one.tokens[one.body :])
@@ -315,7 +315,7 @@ def _inlined(
 
 
 def _further_names(code: Sequence[Token]) -> set[str]:
-    """The second and later variables of declarations such as `float *a, *b = 0, **c;`."""
+    """Return the second and later variables of declarations such as `float *a, *b = 0, **c;`."""
     found: set[str] = set()
     for index, token in enumerate(code[:-2]):
         opens = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
@@ -333,7 +333,7 @@ def _further_names(code: Sequence[Token]) -> set[str]:
 
 
 def _without_casts(given: Sequence[Token]) -> list[Token]:
-    """An argument without `(void**)`, `&`, `thrust::raw_pointer_cast` and the name of a type in a cast."""
+    """Return an argument without casts, `&` and `thrust::raw_pointer_cast`."""
     left: list[Token] = []
     index = 0
     while index < len(given):
@@ -352,7 +352,7 @@ def _without_casts(given: Sequence[Token]) -> list[Token]:
 
 
 def _path(given: Sequence[Token]) -> str:
-    """A member as `list.items`, of a pointer as well; "" of all else."""
+    """Return a member access such as `list.items` or `list->items`; "" for other tokens."""
     texts = [token.text for token in _without_casts(given) if token.text != "&"]
     is_path = len(texts) > 2 and all(text in (".", "->") for text in texts[1::2]) and len(texts) % 2 == 1
     return ".".join(texts[::2]) if is_path else ""
@@ -365,7 +365,7 @@ def _variable(given: Sequence[Token]) -> str:
 
 
 def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[str, HostBuffer]:
-    """Every pointer that gets memory, with what the host does with the memory."""
+    """Return every pointer that is allocated, with the content that the host gives its memory."""
     code, found = program.code, program.buffers
     elements = _pointed(code)
     for one in everything:
@@ -392,7 +392,7 @@ def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[st
 
 
 def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
-    """Mark memory that copies fill, and that functions which the file does not have may fill."""
+    """Mark memory that copies fill, and memory that functions of other files may fill."""
     code, found = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         if token.kind != "name" or code[index + 1].text != "(" or (index and code[index - 1].text in (">>>", "::")):
@@ -408,7 +408,7 @@ def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
 
 
 def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
-    """The pointer that an allocation fills: `&d_a`, `(void**)&d_a`, or a parameter that `&d_a` was given for."""
+    """Return the pointer that an allocation fills: `&d_a`, `(void**)&d_a`, or a parameter that stands for `&d_a`."""
     name = _variable(given)
     by_address = any(token.text == "&" for token in given)
     for _ in range(DEEPEST):
@@ -420,7 +420,7 @@ def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
 
 
 def _add_vector(program: HostProgram, index: int) -> None:
-    """`thrust::device_vector<T> name(count)` or `(count, value)`; of a host's vector only the size counts."""
+    """Add the buffer of `thrust::device_vector<T> name(count)` or `(count, value)`; for a host vector only its size."""
     code, found = program.code, program.buffers
     ends = closing_angle(code, index + 1)
     if ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
@@ -447,7 +447,7 @@ def _copied(program: HostProgram, call: str, given: Sequence[Sequence[Token]]) -
 
 
 def _filled_by_the_host(program: HostProgram) -> None:
-    """Mark memory that the host sees as filled where host code stores to it or hands it to a function of its own."""
+    """Mark managed memory as filled if host code stores to it or passes it to one of the file's functions."""
     code, found = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         name = token.text
@@ -462,7 +462,7 @@ def _filled_by_the_host(program: HostProgram) -> None:
 
 
 def _pointed(code: Sequence[Token]) -> dict[str, str]:
-    """The types of pointers as they are declared: `float *a, *b = nullptr;`."""
+    """Return the element types of declared pointers, as in `float *a, *b = nullptr;`."""
     found: dict[str, str] = {}
     for index, token in enumerate(code[:-1]):
         if token.text != "*" or code[index + 1].kind != "name":

@@ -1,4 +1,4 @@
-"""Structures that a file's kernels take by value: their fields, and what the host puts into them."""
+"""Structures that kernels receive by value: their fields, and the values that the host assigns to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEADS = ("struct", "class", "typedef", "alignas", "__align__")
 
 @dataclass(frozen=True)
 class GivenParameter:
-    """A kernel's parameter as what it is made of: itself, or a structure's fields."""
+    """A kernel's parameter as one value, or as the fields of its structure."""
 
     parameter: Parameter
     fields: tuple[tuple[Parameter, tuple[Token, ...]], ...]
@@ -27,7 +27,7 @@ class GivenParameter:
 
 
 def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] | str]:
-    """The fields of a file's structures, in order; of one that a header cannot give, the member that is at fault."""
+    """Return the fields of each structure in order; or the member that a header cannot express."""
     found: dict[str, list[Parameter] | str] = {}
     for one in everything:
         texts = [token.text for token in one.tokens]
@@ -56,7 +56,7 @@ def _fields(body: Sequence[Token]) -> list[Parameter] | str:
 
 
 def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
-    """The bytes that C gives each structure whose fields can be read."""
+    """Return the size in bytes that C gives each structure with known fields."""
     found: dict[str, int] = {}
     for name, fields in structs.items():
         if isinstance(fields, str):
@@ -73,7 +73,7 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
 def grouped(
     parameters: Sequence[Parameter], launch: HostLaunch | None, structs: Mapping[str, list[Parameter] | str]
 ) -> list[GivenParameter]:
-    """Every parameter with what a launch gives for it, structures field by field."""
+    """Return every parameter with the arguments of a launch; a structure has one argument for each field."""
     given = launch.arguments if launch else ()
     found = []
     for index, parameter in enumerate(parameters):
@@ -107,7 +107,7 @@ def _values(
 
 
 def typed(text: str, written: str) -> str:
-    """A field's value in the width that C gives it: what stands alone is an `int` or a `float`."""
+    """Return a field's value with the type that C gives it; a number without a type is an `int` or a `float`."""
     kind = C_TYPES.get(plain_type(written), "i32")
     if kind in ("i32", "f32") or text.startswith("{") or text in ("true", "false"):
         return text

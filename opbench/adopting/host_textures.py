@@ -1,4 +1,4 @@
-"""Textures and surfaces that the host's part of a file creates, in the words of a header."""
+"""Textures and surfaces that host code creates, as entries of a header."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARRAYS = ("cudaMallocArray", "cudaMalloc3DArray", "cudaMallocMipmappedArray")
 
 @dataclass(frozen=True)
 class HostTexture:
-    """What `cudaCreateTextureObject` or `cudaCreateSurfaceObject` was given."""
+    """The description that `cudaCreateTextureObject` or `cudaCreateSurfaceObject` received."""
 
     words: Mapping[str, str]
     """Of a header's entry, beside its tensor and size, as TOML."""
@@ -30,7 +30,7 @@ class HostTexture:
 
 
 def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
-    """Every object that a file's host functions create, by its variable."""
+    """Return every texture and surface object that host functions create, by its variable."""
     found: dict[str, HostTexture] = {}
     fields: Fields = {}
     arrays: dict[str, list[tuple[Token, ...]]] = {}
@@ -58,7 +58,7 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
 
 
 def _variable(given: Sequence[Token]) -> str:
-    """The name in `&name` or `name`."""
+    """Return the name in `&name` or `name`."""
     return next((token.text for token in given if token.kind == "name"), "")
 
 
@@ -97,7 +97,7 @@ def _texture(
 
 
 def _channels(description: Sequence[Token]) -> int:
-    """Of `cudaCreateChannelDesc<float4>()` or `cudaCreateChannelDesc(8, 8, 8, 8, kind)`."""
+    """Return the channels in `cudaCreateChannelDesc<float4>()` or `cudaCreateChannelDesc(8, 8, 8, 8, kind)`."""
     texts = [token.text for token in description]
     if "<" in texts and ">" in texts:
         last = texts[texts.index(">") - 1][-1:]

@@ -1,4 +1,4 @@
-"""The host's statements in the order in which they run: turns of loops, cases of `switch`, pointers that change."""
+"""The host's statements in the order of execution: unrolled loops, chosen cases of `switch`, swapped pointers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TURNS = 4
 
 
 def first_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
-    """Statements with one case that launches of each `switch`, the first; `notes` get those that are left out."""
+    """Keep the first case that launches a kernel in each `switch`; add a note for each omitted case."""
     for index, token in enumerate(code[:-1]):
         if token.text != "switch" or code[index + 1].text != "(":
             continue
@@ -34,7 +34,7 @@ def first_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
 
 
 def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]], notes: list[str]) -> tuple[Token, ...]:
-    """Statements with the first turns of each counted loop whose launches differ from turn to turn."""
+    """Unroll the first iterations of each counted loop whose launches differ between iterations."""
     for index, token in enumerate(code[:-1]):
         if token.text != "for" or code[index + 1].text != "(":
             continue
@@ -75,9 +75,9 @@ def _differs(loop: Sequence[Token]) -> bool:
 
 
 def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]]) -> list[tuple[Token, ...]]:
-    """The statement that gives a loop's variable its value in each turn, one turn more than is written out.
+    """Return a statement for each iteration that assigns the loop's variable, and one for the iteration after.
 
-    The values are expressions of what the loop begins with. Empty where the loop cannot be counted.
+    The values are expressions of the loop's initial value. The result is empty if the loop cannot be counted.
     """
     first, test, step = parts
     at = next((i for i, token in enumerate(first) if token.text == "="), 0)
@@ -99,7 +99,7 @@ def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]
 
 
 def _stepped(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
-    """A variable's value after the step of a loop: `i++`, `i += 2`, `i >>= 1`, `i = 2 * i`; raises Unreadable."""
+    """Return a variable's value after a loop's step such as `i++`, `i += 2` or `i >>= 1`; raise Unreadable."""
     texts = [token.text for token in step]
     own = (Token("mark", "(", -9), *value, Token("mark", ")", -9))
     if name not in texts:
@@ -117,7 +117,7 @@ def _stepped(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[
 
 
 def with_pointers_followed(code: Sequence[Token], buffers: Collection[str]) -> tuple[Token, ...]:
-    """Statements where each pointer that was assigned or swapped has the name of the buffer that it points to then."""
+    """Replace each pointer that was assigned or swapped by the buffer that it points to at that statement."""
     now: dict[str, str] = {}
     found: list[Token] = []
 

@@ -1,4 +1,4 @@
-"""What a kernel's text says of its pointers: which it reads, which it writes, and by which formula."""
+"""Facts about a kernel from its text: which pointers it reads and writes, and the formula of its results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMULAS = {
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """A kernel as its own text shows it."""
+    """A kernel's reads, writes, indices and formula, from its text."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -65,7 +65,7 @@ class KernelFacts:
 
     @property
     def pointers(self) -> list[Parameter]:
-        """The parameters that are pointers."""
+        """Return the parameters that are pointers."""
         return [one for one in self.parameters if one.is_pointer]
 
     @property
@@ -75,7 +75,7 @@ class KernelFacts:
 
 
 def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Mapping[str, Declaration]) -> KernelFacts:
-    """Read a kernel's body, with the device functions that it calls."""
+    """Read a kernel's body and the device functions that it calls."""
     pointers = [one.name for one in parameters if one.is_pointer]
     body = kernel.tokens[kernel.body + 1 :]
     names = frozenset(token.text for token in body if token.kind == "name")
@@ -102,7 +102,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
 
 
 def _index_values(body: Sequence[Token]) -> dict[str, str]:
-    """The products that variables stand for: `int at = row * n + col;`; not of variables that change."""
+    """Return products that constant variables stand for, as in `int at = row * n + col;`."""
     changed = _changed(body)
     values = {name: "".join(token.text for token in value) for name, value in definitions(body).items()}
     return {name: value for name, value in values.items() if "*" in value and name not in changed}
@@ -111,7 +111,7 @@ def _index_values(body: Sequence[Token]) -> dict[str, str]:
 def _formula(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[str, bool, tuple[str, ...]]:
-    """Return the formula that all stores share, whether an element moves, and the indices it is read at."""
+    """Return the formula that all stores share, whether it only copies an element, and the indices of its reads."""
     loaded: dict[str, tuple[str, str]] = {}
     changed = _changed(body)
     seen: set[tuple[str, bool]] = set()
@@ -135,7 +135,7 @@ def _formula(
 
 
 def _changed(body: Sequence[Token]) -> set[str]:
-    """The variables that are assigned to more than once, or counted up or down."""
+    """Return the variables that are assigned more than once, or incremented."""
     found: set[str] = set()
     seen: set[str] = set()
     for before, token, after, last in zip(body, body[1:], body[2:], body[3:], strict=False):
@@ -151,7 +151,7 @@ def _changed(body: Sequence[Token]) -> set[str]:
 
 
 def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
-    """Remember `float v = x[i]`."""
+    """Record a load such as `float v = x[i]`."""
     texts = [token.text for token in statement]
     if "=" not in texts:
         return
@@ -165,7 +165,7 @@ def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict
 def _reduced(
     value: Sequence[Token], pointers: Sequence[str], loaded: Mapping[str, tuple[str, str]]
 ) -> tuple[str, list[str]]:
-    """A stored value with `@x` for each element read, and the indices of those."""
+    """Return a stored value with `@x` in place of each element read from `x`, and the indices of the reads."""
     parts: list[str] = []
     indices: list[str] = []
     index = 0
@@ -187,7 +187,7 @@ def _reduced(
 
 
 def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -> frozenset[str]:
-    """Names with those in the functions that some of them call."""
+    """Return names, and the names in the functions that some of them call."""
     found, waiting = set(names), list(names & functions.keys())
     while waiting:
         inner = {token.text for token in functions[waiting.pop()].tokens if token.kind == "name"}
@@ -199,7 +199,7 @@ def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -
 def _indices(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """The indices of assignments, of updates such as `+=`, and of atomic operations on an element; and all others."""
+    """Return the indices of stores, of updates such as `+=`, of atomic operations, and of all other accesses."""
     found: tuple[dict[str, tuple[str, ...]], ...] = {}, {}
     for index, token in enumerate(body[:-1]):
         if token.text not in pointers or body[index + 1].text != "[":

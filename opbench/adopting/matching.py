@@ -1,4 +1,4 @@
-"""Which operator a kernel computes: each is weighed by its tensors, its name, its formula and its sizes."""
+"""Find the operator that a kernel computes, from its tensors, name, formula and sizes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Guess:
-    """Something that the file does not say outright, with what speaks for it."""
+    """A guess about a kernel, with its evidence."""
 
     what: str
     value: str
@@ -93,7 +93,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Something in the file that a header of this operator would deny."""
+    """A fact in the file that contradicts a header for this operator."""
 
     kind: str
     """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "sizes",
@@ -108,7 +108,7 @@ class Contradiction:
 
 @dataclass
 class Match:
-    """A kernel's parameters as one operator's tensors and axes."""
+    """A kernel's parameters matched with the tensors and axes of one operator."""
 
     problem: Operator
     names: dict[str, str] = field(default_factory=dict)
@@ -127,29 +127,29 @@ class Match:
 
     @property
     def operator(self) -> str:
-        """The operator's name."""
+        """Return the operator's name."""
         return self.problem.name
 
     @property
     def modes(self) -> dict[str, str]:
-        """The modes that differ from their defaults."""
+        """Return the modes that differ from their defaults."""
         return {k: str(self.problem.axes[k]) for k, d in self.problem.modes().items() if self.problem.axes[k] != d}
 
     @property
     def missing(self) -> list[str]:
-        """The sizes of tensors that no parameter gives."""
+        """Return the axes of tensors whose sizes no parameter gives."""
         given = set(self.axes.values()) | {rule.split(" == ")[0] for rule in self.equal}
         return [axis for axis in tensor_axes(self.problem) if axis not in given]
 
 
 def tensor_axes(problem: Operator) -> list[str]:
-    """The axes that tensors' shapes name and that are fields, in declared order."""
+    """Return the axes in the shapes of tensors, in declared order."""
     named = {axis for shape in (*problem.inputs.values(), *problem.outputs.values()) for axis in shape.split()}
     return [name for name, value in problem.axes.items() if isinstance(value, int) and name in named]
 
 
 def rank(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
-    """The operators that a kernel could be, the likeliest first; those that contradict it come last."""
+    """Return the operators that a kernel may compute, most likely first; those with a contradiction last."""
     found = []
     for operator in operators.values():
         matches = [match(facts, problem) for problem in _kinds(operator)]
@@ -160,7 +160,7 @@ def rank(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]])
 
 
 def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
-    """The operators that come nearest by their tensors and their names, for a message."""
+    """Return the operators with the most similar tensors and names, for a message."""
 
     def distance(one: Match) -> tuple[float, float]:
         read, written = len(facts.pointers) - len(facts.stored), len(facts.stored)
@@ -171,7 +171,7 @@ def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
 
 
 def _kinds(operator: type[Operator]) -> list[Operator]:
-    """One problem of each set of tensors and dtypes that the operator has, the default's first."""
+    """Return one problem for each set of tensors and dtypes of an operator, the default one first."""
     defaults, found = operator.modes(), dict[tuple[object, ...], Operator]()
     examples = operator.all_examples(operator.choices.get("dtype", ()))
     problems = sorted(examples, key=lambda p: sum(p.axes[k] != d for k, d in defaults.items()))
@@ -186,7 +186,7 @@ def _kinds(operator: type[Operator]) -> list[Operator]:
 
 
 def match(facts: KernelFacts, problem: Operator) -> Match:
-    """A kernel's pointers as a problem's tensors, its numbers as axes, with what contradicts that."""
+    """Match a kernel's pointers with a problem's tensors, and its numbers with axes; collect contradictions."""
     found = Match(problem)
     viewed = _viewed(facts.parameters, problem)
     inputs = [name for name in problem.inputs if name not in viewed.values()]
@@ -204,7 +204,7 @@ def match(facts: KernelFacts, problem: Operator) -> Match:
 
 
 def _viewed(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
-    """Tensors that textures and surfaces show: outputs by surfaces, inputs by textures, by name or in order."""
+    """Match textures with inputs and surfaces with outputs, by name or in order."""
     found: dict[str, str] = {}
     for kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
         seen = [p.name for p in parameters if p.views == kind]
@@ -214,7 +214,7 @@ def _viewed(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str
 
 
 def plain(name: str) -> str:
-    """A parameter's name without what says where its memory is."""
+    """Return a parameter's name without marks of its memory, such as `d_`."""
     return re.sub(r"^(?:d|h|dev|device|g|gpu|p|ptr)_|^(?:d|dev)(?=[A-Z])|_(?:d|dev|device|gpu|ptr)$", "", name).lower()
 
 
@@ -250,7 +250,11 @@ def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> 
 
 
 def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
-    """The pointers that are the outputs: those stored to, of too many those that are not read, else by name."""
+    """Return the pointers that are outputs.
+
+    These are the stored ones; if there are too many, those that are never read; else those with an output's
+    name.
+    """
     free = [p for p in facts.pointers if not p.is_const]
     stored = [p for p in free if p.name in facts.stored]
     if len(stored) == len(outputs):
@@ -315,7 +319,7 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
 
 
 def _order_matmul(found: Match, facts: KernelFacts) -> None:
-    """Tell n from k by the output's index, `C[row * N + col]`, as some call the inner axis N and some K."""
+    """Distinguish n from k by the output's index, as in `C[row * N + col]`, because names of axes differ."""
     index = next((i for name, listed in facts.indices.items() if found.names.get(name) == "out" for i in listed), "")
     row, name = _stride(index, found.axes)
     axis = found.axes.get(name, "")
@@ -339,7 +343,7 @@ def _order_matmul(found: Match, facts: KernelFacts) -> None:
 
 
 def _contradict_columns(found: Match, facts: KernelFacts, index: str) -> None:
-    """Contradict a matrix that is read column by column, as the index of the output tells its row and column."""
+    """Add a contradiction for a matrix that is read by columns, judged by the index of the output."""
     factors = PRODUCT.findall(index)
     column = set(re.findall(r"[A-Za-z_]\w*", index)) - {*itertools.chain(*factors)}
     if len(factors) != 1 or len(column) != 1:
@@ -367,7 +371,7 @@ def _stride(index: str, axes: Collection[str]) -> tuple[str, str]:
 
 
 def _set_axes(found: Match, axes: Mapping[str, tuple[str, str]]) -> None:
-    """Give sizes other axes, each for a reason; guesses of them that differ are dropped."""
+    """Assign other axes to sizes, with the reason; remove guesses that differ."""
     changed = {name: (axis, why) for name, (axis, why) in axes.items() if found.axes[name] != axis}
     found.axes |= {name: axis for name, (axis, _) in changed.items()}
     found.guesses = [guess for guess in found.guesses if guess.what not in changed]
@@ -375,7 +379,7 @@ def _set_axes(found: Match, axes: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _order_transpose(found: Match, facts: KernelFacts) -> None:
-    """Tell rows from cols by the indices: the output's rows are `rows` apart, the input's `cols`."""
+    """Distinguish rows from cols by the indices: output elements in a column are `rows` apart, inputs `cols`."""
     if found.equal or sorted(found.axes.values()) != ["cols", "rows"]:
         return
     stored = [index for listed in facts.indices.values() for index in listed]
@@ -392,13 +396,13 @@ def _order_transpose(found: Match, facts: KernelFacts) -> None:
 
 
 def _strides(index: str, axes: Collection[str]) -> set[str]:
-    """The sizes by which an index multiplies."""
+    """Return the sizes by which an index is multiplied."""
     near = re.findall(r"(?<=\*)\w+|\w+(?=\*)", index)
     return {name for name in near if name in axes}
 
 
 def _contradict_strides(found: Match, facts: KernelFacts) -> None:
-    """Contradict rows that are longer than their elements: `row * (cols + 1) + col`."""
+    """Add a contradiction for padded rows, as in `row * (cols + 1) + col`."""
     for index in (*itertools.chain.from_iterable(facts.indices.values()), *facts.loaded_at):
         padded = re.search(r"\*\((\w+)\+\w+\)|\((\w+)\+\w+\)\*", index)
         if padded and (name := padded[1] or padded[2]) in found.axes:
@@ -477,13 +481,13 @@ def _tensors(problem: Operator) -> str:
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name, in lower case: `vectorAdd_v2` → vector, add, v, 2; `conv1d` keeps its `1d`."""
+    """Return the lower-case words of a name: `vectorAdd_v2` → vector, add, v, 2; `conv1d` keeps its `1d`."""
     text = re.sub(r"(?<![0-9A-Za-z])?([123])([dD])(?![a-z])", r"_\1d_", name)
     return [part.lower() for part in re.findall(r"[123]d|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)]
 
 
 def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[str]]:
-    """The operator that a name speaks of, and the words that say so; "" where none does."""
+    """Return the operator that a name refers to, and the words that do so; "" without one."""
     parts = words_of(name)
     spans = [(i, j) for i in range(len(parts)) for j in range(len(parts), i, -1)]
     for i, j in sorted(spans, key=lambda span: -sum(map(len, parts[span[0] : span[1]]))):
@@ -495,7 +499,7 @@ def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[st
 
 
 def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
-    """Add up what speaks for an operator; what its name and formula say otherwise contradicts it."""
+    """Add up the evidence for an operator; a different name or formula is a contradiction."""
     problem, name = found.problem, found.operator
 
     def says(weight: float, text: str) -> None:
@@ -536,7 +540,7 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
 
 
 def _formula_operator(facts: KernelFacts) -> tuple[str, str]:
-    """The operator that a kernel's formula is, with what it does; two empty texts where the formula is not known."""
+    """Return the operator of a kernel's formula, and a description of it; two empty texts for an unknown formula."""
     if facts.formula == "same":
         numbers = {p.name for p in facts.parameters if not (p.is_pointer or p.views)}
         if facts.moved and numbers and not numbers & facts.multiplied:
@@ -547,7 +551,7 @@ def _formula_operator(facts: KernelFacts) -> tuple[str, str]:
 
 
 def fields_with_defaults(problem: Operator) -> dict[str, int]:
-    """The axes that have a default, with it."""
+    """Return the axes that have a default, with the default."""
     return {
         f.name: f.default
         for f in dataclasses.fields(problem)

@@ -1,4 +1,4 @@
-"""Plan a run of a file without an operator: its header's launches, at sizes that take a moment."""
+"""Plan the run of a file without an operator: its launches, at sizes that take about a second."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MOST_NUMBERS = 64
 
 @dataclass(frozen=True)
 class PlannedBuffer:
-    """Memory that the launches get."""
+    """A buffer that the launches need."""
 
     name: str
     elements: int
@@ -56,7 +56,7 @@ class PlannedBuffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """A file's launches with every number known."""
+    """The launches of a file with all numbers evaluated."""
 
     path: Path
     kernels: tuple[str, ...]
@@ -76,7 +76,7 @@ class MemoryPlan:
 
     @property
     def threads(self) -> int:
-        """CUDA threads of all launches."""
+        """Return the number of CUDA threads in all launches."""
         return sum(math.prod((*one.grid, *one.block)) for one in self.launches)
 
     @property
@@ -87,7 +87,7 @@ class MemoryPlan:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of all buffers; 0 if the file does not say the size of one."""
+        """Return the size in bytes of all buffers; 0 if the size of one is unknown."""
         known = all(one.is_bounded for one in self.buffers)
         return sum(one.elements * ELEMENT_BYTES[one.dtype] for one in self.buffers) if known else 0
 
@@ -97,7 +97,7 @@ class MemoryPlan:
         return BuildRequest(source or self.path.resolve(), self.kernels, (), "", include)
 
     def text(self) -> str:
-        """The file's text with its sizes reduced; each line keeps its number."""
+        """Return the file's text with reduced sizes; line numbers do not change."""
         text = self.path.read_bytes().decode(errors="replace")  # with the ends of lines by which edits count
         for start, end, number in sorted(self.edits, reverse=True):
             text = text[:start] + number + text[end:]
@@ -106,7 +106,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryPlans:
-    """A file's run at sizes that take a moment, and at its own."""
+    """A file's launches at reduced sizes and at the file's own sizes."""
 
     reduced: MemoryPlan
     full: MemoryPlan | None = None
@@ -120,10 +120,10 @@ class MemoryPlans:
 
 
 def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> MemoryPlans:
-    """Plan the run of a file's launches by its header without an operator, else by the one that `adopt` would write.
+    """Plan the launches of a file by its header without an operator, or by the one that `adopt` would propose.
 
-    `sizes` are values of the header's sizes, and elements of its buffers, by name. Raises UsageError where nothing can
-    be launched, or where a size is not known: the message says what to pass.
+    `sizes` are values of the header's sizes, and elements of its buffers, by name. Raises UsageError if there
+    is nothing to launch, or if a size is unknown: the message names the option to pass.
     """
     given = dict(sizes or {})
     if has_memory_header(path):
@@ -134,19 +134,19 @@ def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] |
 def proposed_plan(
     path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None
 ) -> tuple[Proposal, MemoryPlans]:
-    """The header that `opbench adopt` would write without an operator, and the plan by it; raises as `plan_of` does."""
+    """Return the header without an operator that `adopt` would propose, and its plan; raise errors as `plan_of`."""
     given = dict(sizes or {})
     found = propose_memory(read_file(path, include), given)
     return found, plans_of(read_memory_header(path, include, found.text), given)
 
 
 def plans_of(header: MemoryHeader, given: Collection[str] = ()) -> MemoryPlans:
-    """Put a header's launches together, at sizes that take a moment and at its own; those in `given` stay."""
+    """Return the plans of a header at reduced and at full sizes; sizes in `given` are never reduced."""
     return _Planner(header, frozenset(given), dict(header.sizes)).plans()
 
 
 def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
-    """The header with other numbers for sizes, and for elements of buffers."""
+    """Return the header with other sizes, and other numbers of elements of buffers."""
     names = {buffer.name for buffer in header.buffers}
     for name in given:
         if name not in header.sizes and name not in names:
@@ -162,7 +162,7 @@ def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
 
 @dataclass
 class _Planner:
-    """Gives every expression of a header its number, and reduces sizes until a run takes a moment."""
+    """Evaluate all expressions of a header, and reduce sizes until a run takes about a second."""
 
     header: MemoryHeader
     given: frozenset[str]
@@ -184,11 +184,11 @@ class _Planner:
 
     @property
     def launches(self) -> list[LaunchTemplate]:
-        """The launches of kernels; steps that fill a buffer are none."""
+        """Return the launches of kernels, without steps that fill a buffer."""
         return [step for step in self.header.launch if step.kernel]
 
     def plans(self) -> MemoryPlans:
-        """Reduce sizes where there is much work, and put the launches together."""
+        """Return the plans at reduced and at full sizes."""
         self._note_unbounded()
         own, notes = dict(self.values), list(self.notes)
         before = self._reduce()
@@ -212,7 +212,7 @@ class _Planner:
         return MemoryPlan(path, kernels, launches, used, dict(self.values), notes, include, indexed, scattered, edits)
 
     def _data_lines(self, random: set[str]) -> tuple[frozenset[int], frozenset[int]]:
-        """The lines where an index or a loop's bound comes from what a random buffer holds, and those that store so."""
+        """Return the lines whose index or loop bound comes from a random buffer, and those that store there."""
         indexed: set[int] = set()
         scattered: set[int] = set()
         for step, read in zip(self.launches, self.reads, strict=True):
@@ -251,7 +251,7 @@ class _Planner:
     # Less work ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> float:
-        """Return roughly the number of accesses of all launches; infinite if the buffers need too much memory.
+        """Estimate the number of accesses of all launches; infinite if the buffers need too much memory.
 
         A launch counts its threads, times the largest size if its kernel has a loop.
         """
@@ -266,7 +266,7 @@ class _Planner:
         return work if size <= MOST_BYTES else math.inf
 
     def _reducible(self) -> list[str]:
-        """The sizes that may be reduced: on which no block's shape depends; what kernels use where its text can be."""
+        """Return the sizes that may be reduced: no block's shape depends on them, and the kernel's text can change."""
         shapes: set[str] = set()
         for step in self.launches:
             for text in (*step.block, step.shared):
@@ -281,7 +281,7 @@ class _Planner:
         ]
 
     def _place(self, name: str) -> tuple[int, int] | None:
-        """Return start and end of the value of a macro or constant in the text; None if absent or ambiguous."""
+        """Return start and end of the value of a macro or constant in the text; None if it is absent or ambiguous."""
         patterns = (
             rf"#[ \t]*define[ \t]+{name}[ \t]+([^\n/]*[^\s/])",
             rf"\b{name}[ \t]*=[ \t]*([^;,}}\n]+?)[ \t]*[;,}}\n]",
@@ -294,7 +294,7 @@ class _Planner:
         return None
 
     def _reduce(self) -> dict[str, int]:
-        """Reduce the largest sizes as often as it takes; returns the reduced ones with what they were."""
+        """Reduce the largest sizes until the work is small; return the reduced sizes with their original values."""
         before: dict[str, int] = {}
         sides = {side for step in self.launches for side in self._geometry(step)[1] if side > 1}
         for first, second in (pair for step in self.launches for text in step.grid for pair in DIVISORS.findall(text)):
@@ -319,7 +319,7 @@ class _Planner:
         return before
 
     def _edits(self) -> list[tuple[int, int, str]]:
-        """The file's text where the kernels see a size that is not the file's own."""
+        """Return the replacements in the file's text for sizes that were reduced."""
         found = []
         for name in self.fixed & self.values.keys():
             if (place := self._place(name)) and not self._is_written(place, self.values[name]):
@@ -377,7 +377,10 @@ class _Planner:
 
 
 def _less(value: int, step: int) -> int:
-    """About half of a size: a power of 2 stays one, any other keeps its remainder of the blocks' sides; 0 for none."""
+    """Return about half of a size; 0 if none is possible.
+
+    A power of 2 stays one, any other keeps its remainder modulo the sides of blocks.
+    """
     if value & (value - 1) == 0:
         return value // 2 if (value // 2) % step == 0 or value % step else 0
     half = value // 2 - (value // 2) % step + value % step

@@ -1,4 +1,4 @@
-"""The header of a file without an operator, as its host's code says it: launches, buffers and sizes."""
+"""Propose a header without an operator from host code: launches, buffers and sizes."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ MOST_SIDE = 32
 
 
 def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> Proposal:
-    """Propose a header without an operator; `sizes` are values of host variables, and elements of pointers, by name.
+    """Propose a header without an operator.
 
-    Raises UsageError where nothing launches, or where a size is not in the file: the message says what to pass.
+    `sizes` are values of host variables, and elements of pointers, by name. Raises UsageError if nothing is
+    launched, or if a size is not in the file: the message names the option to pass.
     """
     path, kernels = file.path, file.kernels
     if not kernels:
@@ -83,7 +84,7 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
 
 
 def assumed_host(kernels: Sequence[Declaration]) -> str:
-    """A host function, as text, that launches kernels which nothing launches, with the kernels' own parameters."""
+    """Return the text of a host function that launches kernels which the file never launches."""
     parameters: dict[str, str] = {}
     calls = []
     for kernel in kernels:
@@ -103,7 +104,7 @@ def assumed_host(kernels: Sequence[Declaration]) -> str:
 
 @dataclass
 class _Writer:
-    """Writes every number of a program's launches as an expression of the sizes that the host names."""
+    """Write the launches of a program, with every number as an expression of host variables."""
 
     path: Path
     proposal: Proposal
@@ -123,7 +124,7 @@ class _Writer:
     buffers: dict[str, BufferTemplate] = field(default_factory=dict)
 
     def write(self) -> None:
-        """Fill in the proposal's lines."""
+        """Write the lines of the proposed header."""
         of_device = device_values(self.program.code)
         self.values |= {k: v for k, v in of_device.items() if k not in self.program.known or self._is_from_outside(k)}
         self._use_given()
@@ -146,7 +147,7 @@ class _Writer:
     # Sizes --------------------------------------------------------------------------------------------------------
 
     def _use_given(self) -> None:
-        """Let the sizes that a user passes stand in place of the file's."""
+        """Replace sizes in the file by those that the user passed."""
         names: dict[str, list[str]] = {plain_name(name): [] for name in self._host_names()}
         for name in self._host_names():
             names[plain_name(name)].append(name)
@@ -156,12 +157,12 @@ class _Writer:
             self.values |= dict.fromkeys(names[name], str(value))
 
     def _host_names(self) -> list[str]:
-        """The host's variables that may be given a size."""
+        """Return the host variables to which the user may pass a size."""
         own = [p.name for p in self.program.parameters]
         return list(dict.fromkeys([*own, *self.program.known, *self.program.buffers]))
 
     def _assume(self) -> None:
-        """Give a value to each size that comes from outside the file: a function's parameter, the command line."""
+        """Assume a value for each size from outside the file: a function's parameter, or the command line."""
         outside = [p.name for p in self.program.parameters if not p.is_pointer and not re.search(NO_NUMBER, p.type)]
         outside += [name for name in self.program.options if self._is_from_outside(name)]
         needed = [name for name in self._used() if name in outside and name not in self.values]
@@ -184,7 +185,7 @@ class _Writer:
                     self.proposal.guess(plain_name(name), plain_name(value), why)
 
     def _assume_shape(self, name: str, needed: list[str]) -> None:
-        """Give a usual shape of a block to a parameter that is one."""
+        """Assume a usual block size for a parameter that is one."""
         code = self.program.code
         sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
         tiles = (re.fullmatch(r"<\s*(\d+)\s*>", one.template) for one in self.program.launches)
@@ -197,7 +198,7 @@ class _Writer:
         self.proposal.guess(plain_name(name), shape, why)
 
     def _shapes(self, read: KernelRead) -> dict[str, int]:
-        """The variables that a block's shape is made of, each with a usual value."""
+        """Return the variables that block sizes depend on, each with a usual value."""
         assert read.launch is not None
         sides = launch_parts(read.launch.configuration[1], self._known(read))
         return dict.fromkeys(self._names_in(*sides), 256 if len(sides) == 1 else 16)
@@ -220,7 +221,7 @@ class _Writer:
             return _real_number(given, self._known()) is None
 
     def _used(self) -> list[str]:
-        """The variables that launches and allocations depend on, each after those that it needs."""
+        """Return the variables that launches and allocations depend on, each after the variables in its own value."""
         found: dict[str, None] = {}
 
         def visit(given: Sequence[Token], depth: int = 0) -> None:
@@ -238,7 +239,7 @@ class _Writer:
         return list(found)
 
     def _name_sizes(self) -> None:
-        """Name the host's variables that hold one whole number wherever they are used."""
+        """Make a size in the header of each host variable with the same whole number at every use."""
         fixed = {
             token for read in self.reads for token in re.findall(r"\w+", read.launch.template if read.launch else "")
         }
@@ -266,7 +267,7 @@ class _Writer:
         return any(value is not None and [token.text for token in value] != own for value in there)
 
     def _free_name(self, plain: str) -> str:
-        """A name that nothing in the header has yet."""
+        """Return a name that nothing in the header has yet."""
         taken = {*self.sizes, *self.names.values(), *(one.name for one in self.buffers.values())}
         name = re.sub(r"\W", "_", plain)
         return next(one for one in (name, *(f"{name}_{i}" for i in range(2, 10_000))) if one not in taken)
@@ -274,7 +275,7 @@ class _Writer:
     # Expressions --------------------------------------------------------------------------------------------------
 
     def _known(self, read: KernelRead | None = None) -> dict[str, Sequence[Token] | str]:
-        """The host's names: at a launch with the values that they have there."""
+        """Return the values of the host's names; for a launch, their values at that launch."""
         there = read.launch.known if read and read.launch else {}
         return {**self.program.known, **there, **self.values}
 
@@ -282,7 +283,10 @@ class _Writer:
         return number_of(given, self._known(read))
 
     def _size(self, given: Sequence[Token], what: str, read: KernelRead | None = None) -> str:
-        """An expression of the sizes, or its number; raises UsageError with what to pass where it has none."""
+        """Return an expression of the sizes, or its number.
+
+        Raise UsageError with the option to pass for an unknown one.
+        """
         try:
             number = self._number(given, read)
         except Unreadable as error:
@@ -294,7 +298,7 @@ class _Writer:
         return self._expression(given, number, read)
 
     def _expression(self, given: Sequence[Token], number: int, read: KernelRead | None = None) -> str:
-        """An expression of the sizes whose value is a number; the number where the language has no words for it."""
+        """Return an expression of the sizes that equals a number, or the number if no expression can be written."""
         try:
             text = plain_quotient(convert(given, {**self._known(read), **self.roots}))
             return text if self._says(text, number) else str(number)
@@ -302,11 +306,11 @@ class _Writer:
             return str(number)
 
     def _says(self, text: str, number: int) -> bool:
-        """Return whether an expression names sizes and evaluates to this number."""
+        """Return whether an expression contains sizes and equals this number."""
         return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
 
     def _culprit(self, given: Sequence[Token], read: KernelRead | None, depth: int = 0) -> str:
-        """The variable whose own value cannot be read, on which an expression depends; "" where none has one."""
+        """Return the variable with an unknown value on which an expression depends; "" without one."""
         known = self._known(read)
         for token in given:
             value = known.get(token.text, ()) if token.kind == "name" else ()
@@ -321,7 +325,7 @@ class _Writer:
     # Launches -----------------------------------------------------------------------------------------------------
 
     def _launch(self, read: KernelRead) -> tuple[str, list[str]]:
-        """A launch as the header has it, and the buffers that it gets."""
+        """Return a launch as header text, and the buffers that it receives."""
         launch = read.launch
         assert launch is not None
         sides = []
@@ -357,7 +361,7 @@ class _Writer:
         return {name: tokens_of(value) for name, value in self.values.items()}
 
     def _argument(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
-        """The buffer that one argument points to, "" of a number, and the argument as the header has it."""
+        """Return the buffer that an argument points to ("" for a number), and the argument as header text."""
         if parameter.views:
             raise UsageError(
                 f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'); a check without an "
@@ -379,7 +383,7 @@ class _Writer:
         return "", f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
 
     def _real(self, given: Sequence[Token], parameter: Parameter, read: KernelRead) -> str:
-        """A float, 1 where it cannot be read: no size follows from it."""
+        """Return a float's value; 1 if it is unknown, because no size depends on it."""
         known = self._known(read)
         number = _real_number(given, known)
         try:
@@ -412,7 +416,7 @@ class _Writer:
         return None
 
     def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
-        """A buffer as the header has it."""
+        """Return a buffer's entry in the header."""
         resolved = self.program.known.get(buffer.element, ())
         if resolved and all(token.kind == "name" for token in resolved):  # a typedef or a macro
             buffer = replace(buffer, element=" ".join(token.text for token in resolved))
@@ -438,7 +442,7 @@ class _Writer:
         return BufferTemplate(self.names[name], dtype, elements, content)
 
     def _elements(self, name: str, buffer: HostBuffer, number: int, dtype: str) -> str:
-        """A buffer's number of elements as an expression of the sizes."""
+        """Return the number of elements of a buffer as an expression of the sizes."""
         if name in self.values:
             return str(number)
         per_item = _item_bytes(buffer.element) // ELEMENT_BYTES[dtype]
@@ -458,7 +462,7 @@ class _Writer:
         return str(number)
 
     def _element_in_kernels(self, name: str) -> str:
-        """The type that the first kernel which gets a buffer takes its elements for."""
+        """Return the element type of a buffer in the first kernel that receives it."""
         for read in self.reads:
             for parameter, given in read.pairs:
                 if parameter.is_pointer and self.program.pointer(given) == name:
@@ -486,7 +490,7 @@ class _Writer:
                     yield read, parameter.name
 
     def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
-        """The buffer that an argument points to, one of its own where none is known, and the argument in the header."""
+        """Return the buffer of an argument (a new one if unknown), and the argument as header text."""
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
                 f"{self.path}: '{parameter.name}' of {read.kernel.name} points to pointers, which no header fills; "
@@ -508,7 +512,10 @@ class _Writer:
         return self.buffers[name].name, f'"{self.buffers[name].name}"'
 
     def _part(self, read: KernelRead, name: str, offsets: Sequence[Sequence[Token]]) -> str:
-        """The address within a buffer as the header has it; its beginning, a guess, where the offset is not known."""
+        """Return an address within a buffer as header text.
+
+        The start of the buffer, as a guess, if the offset is unknown.
+        """
         own, element = self.names[name], self.program.buffers[name].element
         added = product(offsets, "+")
         try:
@@ -525,7 +532,7 @@ class _Writer:
 
 
 def _real_number(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
-    """The value of an expression of floats; None where it cannot be read."""
+    """Return the value of a floating-point expression; None if it is unknown."""
     try:
         return float(expression.evaluate(convert(given, known, real=True), {}, True))
     except (Unreadable, UsageError):
@@ -539,7 +546,7 @@ def _dtype(element: str) -> str:
 
 
 def _is_opaque(element: str) -> bool:
-    """Return whether the file itself defines a type; only zeros are then known to be a valid value."""
+    """Return whether the file itself defines a type; then only zeros are known to be a valid value."""
     return not dtype_of(element)
 
 

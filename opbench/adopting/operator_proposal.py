@@ -1,4 +1,4 @@
-"""The header of an operator that a kernel would need, written from its parameters and a launch of it."""
+"""Propose a header with an operator, from a kernel's parameters and a launch of the kernel."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FACTORS = frozenset(("alpha", "beta", "scale"))
 
 
 def write_header(proposal: Proposal, file: FileFacts, read: KernelRead, match: Match) -> None:
-    """Fill in a proposal's lines."""
+    """Write the lines of a proposed header."""
     _Writer(proposal, file, read, match).write()
 
 
 class _Writer:
-    """Writes a kernel's launch as expressions of the operator's axes."""
+    """Write a kernel's launch with expressions of the operator's axes."""
 
     def __init__(self, proposal: Proposal, file: FileFacts, read: KernelRead, match: Match) -> None:
         self.proposal, self.file, self.read, self.match = proposal, file, read, match
@@ -45,7 +45,7 @@ class _Writer:
         self.known = self.sizes.known
 
     def write(self) -> None:
-        """Fill in the proposal's lines."""
+        """Write the lines of the proposed header."""
         proposal, read, match, launch = self.proposal, self.read, self.match, self.read.launch
         proposal.guesses += match.guesses
         proposal.contradictions += match.contradictions
@@ -83,7 +83,7 @@ class _Writer:
             lines.append(f"launch = [{entry}]")
 
     def _contradict_parameters(self) -> None:
-        """Contradict pointers to structures and to pointers, and an output whose old content counts."""
+        """Add contradictions: pointers to structures or pointers, and an output whose old content matters."""
         match, contradict = self.match, self.proposal.contradict
         has_beta = match.operator in PLAIN and any(p.name.lower() == "beta" for p, _ in self.read.pairs)
         for parameter in (p for p, _ in self.read.pairs if p.is_pointer):
@@ -99,7 +99,7 @@ class _Writer:
                 contradict("output read", name, text)
 
     def _called(self) -> str:
-        """The kernel's name with its template arguments, as a header has it."""
+        """Return the kernel's name with its template arguments as header text."""
         read, known = self.read, self.known
         if missing := missing_template_arguments(read):
             text = f"no launch says {', '.join(missing)} of the kernel's template"
@@ -137,7 +137,7 @@ class _Writer:
         return [f"{kind} = {table_of(tables)}" for kind, tables in entries.items()]
 
     def _texels(self, name: str, texture: HostTexture | None, sides: Sequence[str]) -> list[str]:
-        """Width and height of the array that the host allocated, else of the tensor."""
+        """Return the width and height of the array that the host allocated, else of the tensor."""
         why = "no cudaMallocArray of it"
         if texture is not None and texture.size:
             try:
@@ -150,7 +150,7 @@ class _Writer:
     # Arguments --------------------------------------------------------------------------------------------------------
 
     def _group(self, group: GivenParameter) -> str:
-        """A parameter's argument as the header has it."""
+        """Return a parameter's argument as header text."""
         texts = [self._argument(parameter, given) for parameter, given in group.fields]
         if not group.is_struct:
             return texts[0]
@@ -158,7 +158,7 @@ class _Writer:
         return f"{{ struct = [{', '.join(fields)}] }}"
 
     def _argument(self, parameter: Parameter, given: tuple[Token, ...]) -> str:
-        """One argument as the header has it."""
+        """Return one argument as header text."""
         name = parameter.name
         if parameter.views:
             return f'"{name}"'
@@ -179,7 +179,7 @@ class _Writer:
             return f'"{name}"'
 
     def _real(self, parameter: Parameter, given: tuple[Token, ...]) -> str:
-        """A float as the header has it; contradicts one that the operator has no place for."""
+        """Return a float as header text; add a contradiction if the operator has no such number."""
         kind = "f64" if "double" in parameter.type else "f32"
         neutral = 0.0 if parameter.name.lower() == "beta" else 1.0
         value = _float(given, self.known)
@@ -199,7 +199,7 @@ class _Writer:
     # Geometry ---------------------------------------------------------------------------------------------------------
 
     def _assumed_geometry(self) -> tuple[list[str], list[str], str]:
-        """Grid and block of a kernel that nothing launches: a thread an element of the output."""
+        """Return grid and block for a kernel that is never launched: one thread per element of the output."""
         problem = self.match.problem
         sides = problem.outputs[next(iter(problem.outputs))].split()
         axes = [axis for axis in sides if isinstance(problem.axes.get(axis), int)]
@@ -214,7 +214,7 @@ class _Writer:
         return grid, block, ""
 
     def _contradict_assumed(self, side: int) -> None:
-        """Contradict a thread an element where a block is given more or less: `blockIdx.x * TILE`, a row."""
+        """Add a contradiction if a kernel does not compute one element per thread, as `blockIdx.x * TILE` shows."""
         known = {**self.file.constants, **definitions(self.read.kernel.tokens)}
         code = [token.text for token in self.read.kernel.tokens]
         for index in [index for index, text in enumerate(code) if text == "blockIdx"]:
@@ -228,7 +228,7 @@ class _Writer:
             return
 
     def _geometry(self, launch: HostLaunch) -> tuple[list[str], list[str], str]:
-        """Return the grid, the block and the bytes of shared memory, written as in a kernel's header."""
+        """Return the grid, the block and the bytes of shared memory as header text."""
         grid, block = (self._sides(number, given) for number, given in enumerate(launch.configuration[:2]))
         shared = ""
         if len(launch.configuration) > 2:
@@ -239,7 +239,7 @@ class _Writer:
         return grid, block, shared
 
     def _sides(self, number: int, given: Sequence[Token]) -> list[str]:
-        """One to three expressions of a grid (0) or block (1)."""
+        """Return one to three expressions for a grid (0) or a block (1)."""
         sides = []
         for index, part in enumerate(launch_parts(given, self.known)):
             try:
@@ -255,7 +255,7 @@ class _Writer:
 
 
 def _float(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
-    """The number that an argument is, directly or by a variable's value."""
+    """Return the number of a float argument, directly or from a variable."""
     text = "".join(token.text for token in given).rstrip("fF")
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
         return float(text)

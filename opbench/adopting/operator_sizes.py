@@ -1,4 +1,4 @@
-"""The sizes of an operator's axes in a file: which host variable is which, and what the header requires of them."""
+"""Match host variables with an operator's axes, and find the sizes that a header must require."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAST_LITERAL = 64
 
 @dataclass
 class SizesRead:
-    """The sizes that a launch names or fixes, and what the header requires of them."""
+    """The sizes in a launch, those that the file fixes, and the requirements that follow."""
 
     proposal: Proposal
     read: KernelRead
@@ -42,7 +42,7 @@ class SizesRead:
     """Axes that have one size in the file."""
 
     def find(self) -> None:
-        """Find which host variable is which axis, and the sizes that the file fixes."""
+        """Match host variables with axes, and find the sizes that the file fixes."""
         launch, match = self.read.launch, self.match
         self.known |= launch.known if launch else {}
         for parameter, argument in self.read.pairs:
@@ -67,7 +67,7 @@ class SizesRead:
         return argument.kind != "number" or not argument.text.isdigit() or int(argument.text) >= LEAST_LITERAL
 
     def _relate_axes(self) -> None:
-        """Require what the launch says of axes: one variable for several, or an expression of another one."""
+        """Add requirements on axes that share one variable or depend on another axis."""
         first: dict[str, str] = {}
         for parameter, argument in self.read.pairs:
             axis, written = self.match.axes.get(parameter.name), "".join(token.text for token in argument)
@@ -85,7 +85,7 @@ class SizesRead:
                         self.proposal.guess(axis, text, "the launch gives this for it")
 
     def _note_options(self) -> None:
-        """List the defaults of what the command line can change, as far as the launch depends on it."""
+        """Add a note for each default that the command line can change and that the launch depends on."""
         launch = self.read.launch
         if launch is None or not launch.options:
             return
@@ -114,7 +114,7 @@ class SizesRead:
         return shapes.get(self.match.names.get(name, ""), "").split()
 
     def _find_axis(self, axis: str) -> None:
-        """Find the size of an axis that no parameter gives: by the buffers' sizes, else by the grid."""
+        """Find the size of an axis that no parameter gives: from the buffers' sizes, or else from the grid."""
         given = sorted(self._given(), key=lambda pair: self.match.names.get(pair[0].name) in self.match.problem.outputs)
         for parameter, argument in given:  # an input first: its size is written in its own order of axes
             shape = self._shape(parameter.name)
@@ -142,18 +142,18 @@ class SizesRead:
         self.proposal.contradict("axis", axis, text)
 
     def _launch(self) -> HostLaunch | None:
-        """The first launch of the kernel as the whole program makes it."""
+        """Return the first launch of the kernel in the whole program."""
         return next((one for one in self.program.launches if one.kernel == self.read.kernel.name), None)
 
     def _given(self, launch: HostLaunch | None = None) -> list[tuple[Parameter, tuple[Token, ...]]]:
-        """The kernel's parameters with what a launch gives for them, else the whole program."""
+        """Return the kernel's parameters with the arguments of a launch in the whole program."""
         launch = launch or self._launch()
         if launch is None or any(group.is_struct for group in self.read.groups):
             return self.read.pairs
         return [(p, g) for (p, _), g in zip(self.read.pairs, launch.arguments, strict=False)]
 
     def _fix(self, axis: str, part: Sequence[Token], why: str) -> bool:
-        """Require the size that an expression is; whether it is a number."""
+        """Add the requirement that an axis has the size of an expression; return whether the expression is a number."""
         value = self._value(part)
         if value is None or value < 1:
             return False
@@ -163,7 +163,7 @@ class SizesRead:
         return True
 
     def _reject_conflicting_sizes(self, parameter: Parameter, axis: str) -> None:
-        """Refuse one size for an axis where another launch of the kernel gives another."""
+        """Raise UsageError if two launches of the kernel give an axis different sizes."""
         launches = [one for one in self.program.launches if one.kernel == self.read.kernel.name]
         for launch in launches[1:]:
             for other, argument in self._given(launch):
@@ -173,14 +173,14 @@ class SizesRead:
                     return
 
     def _value(self, part: Sequence[Token]) -> int | None:
-        """Return the number that an expression of the host is; None if it cannot be read."""
+        """Return the value of an expression in host code; None if it is unknown."""
         try:
             return self.program.value(part)
         except Unreadable:
             return None
 
     def _fix_where_the_kernel_does(self) -> None:
-        """Require the size of an axis whose argument is a constant that the kernel's own code uses, too."""
+        """Require the size of an axis whose argument is a constant that the kernel's code uses, too."""
         for parameter, argument in self._given():
             axis = self.match.axes.get(parameter.name)
             names = {token.text for token in argument if token.kind == "name"}
@@ -188,7 +188,7 @@ class SizesRead:
                 self._fix(axis, argument, f"the kernel uses {', '.join(sorted(names))} itself")
 
     def _take_defaults(self) -> None:
-        """Require the default of each axis that no tensor has and no parameter gives, such as a stride."""
+        """Require the default of each axis without a tensor and a parameter, such as a stride."""
         match, given = self.match, set(self.match.axes.values())
         sizes, defaults = tensor_axes(match.problem), fields_with_defaults(match.problem)
         for axis, value in match.problem.axes.items():
@@ -205,7 +205,7 @@ class SizesRead:
                 self.proposal.contradict("axis", axis, text)
 
     def number(self, which: int, side: int) -> int | None:
-        """A side of the grid (0) or block (1) as the whole program launches it, where the file fixes all sizes."""
+        """Return a component of grid (0) or block (1) in the whole program, if the file fixes all sizes."""
         launch = self._launch()
         if launch is None or len(self.fixed) < len(tensor_axes(self.match.problem)):
             return None
@@ -215,7 +215,7 @@ class SizesRead:
             return None
 
     def require(self, grid: Sequence[str], block: Sequence[str]) -> None:
-        """Require what a grid needs: sizes that it divides by without rounding up, or the size that it is made for."""
+        """Require what a grid needs: sizes that are multiples of its divisors, or one fixed size."""
         match, loops = self.match, "gridDim" in self.read.facts.names
         axes = [a for a, value in match.problem.axes.items() if isinstance(value, int)]
         self._contradict_grid(grid, axes)
@@ -242,7 +242,7 @@ class SizesRead:
                 self.proposal.contradict("grid", "", text)
 
     def _contradict_grid(self, grid: Sequence[str], axes: Sequence[str]) -> None:
-        """Contradict where the launch is of parts of buffers, or of more dimensions than the tensors have."""
+        """Add a contradiction if a launch covers only a part of buffers, or has more dimensions than the tensors."""
         sizes, add = tensor_axes(self.match.problem), self.proposal.contradict
         several = [side for side in grid if set(re.findall(r"[A-Za-z_]\w*", side)) & set(axes)]
         outer = [axis for axis in self._output_axes() if axis not in self.fixed]
@@ -277,12 +277,12 @@ class SizesRead:
                     self.proposal.contradict("launch", parameter.name, text)
 
     def _output_axes(self) -> list[str]:
-        """The axes of the first output, those that are sizes of tensors."""
+        """Return the axes in the shape of the first output."""
         shapes = [shape.split() for shape in self.match.problem.outputs.values()]
         return [axis for axis in shapes[0] if axis in tensor_axes(self.match.problem)] if shapes else []
 
     def _contradict_pointer(self, parameter: Parameter, argument: Sequence[Token]) -> None:
-        """Contradict a launch on a part of a buffer, and on one of several buffers."""
+        """Add a contradiction for a launch on a part of a buffer, or on one of several buffers."""
         texts = [token.text for token in argument]
         written = "".join(texts)
         part = self.program.place(argument)[1]
@@ -296,7 +296,7 @@ class SizesRead:
             )
 
     def contradict_numbers(self) -> None:
-        """Contradict where the numbers of the whole program say something else than the header: buffers, threads."""
+        """Add a contradiction if sizes of buffers or numbers of threads in the program differ from the header."""
         self._contradict_vectors()
         self._contradict_sides()
         launch = self._launch()
@@ -323,7 +323,7 @@ class SizesRead:
                 self._contradict_threads(launch, needed, known)
 
     def _contradict_vectors(self) -> None:
-        """Contradict a size that counts vectors such as float4 instead of elements."""
+        """Add a contradiction for a size that counts vectors such as float4 instead of elements."""
         elements = self.read.facts.elements.values()
         width = max((int(kind[-1]) for kind in elements if dtype_of(kind) and kind[-1:] in ("2", "4")), default=0)
         if not width:
@@ -341,7 +341,7 @@ class SizesRead:
                 self.proposal.contradict("sizes", parameter.name, text)
 
     def _contradict_sides(self) -> None:
-        """Contradict a size that is the length of a whole buffer where the operator takes the side of a square."""
+        """Add a contradiction for a size that is the length of a buffer where the operator needs a square's side."""
         if not self.match.equal:
             return
         names = [self.program.pointer(given) for p, given in self._given() if len(self._shape(p.name)) > 1]
@@ -353,7 +353,7 @@ class SizesRead:
                 self.proposal.contradict("sizes", parameter.name, text)
 
     def _contradict_sides_of_elements(self, launch: HostLaunch, known: Mapping[str, Sequence[Token]]) -> None:
-        """Contradict rows and columns that a kernel is given and that are fewer than the elements."""
+        """Add a contradiction for rows and columns whose product is less than the number of elements."""
         given = [g for p, g in self._given(launch) if not (p.is_pointer or p.views or re.search(NO_NUMBER, p.type))]
         if self.match.axes or len(given) < 2 or len(self.fixed) != 1:
             return
@@ -364,7 +364,7 @@ class SizesRead:
                 self.proposal.contradict("sizes", "", text)
 
     def _sizes_there(self, launch: HostLaunch) -> dict[str, int]:
-        """The axes whose numbers the program says."""
+        """Return the values of the axes at a launch, as far as known."""
         found = dict(self.fixed)
         for parameter, argument in self._given(launch):
             axis = self.match.axes.get(parameter.name)
@@ -377,7 +377,7 @@ class SizesRead:
         return found
 
     def _contradict_threads(self, launch: HostLaunch, needed: int, known: Mapping[str, Sequence[Token]]) -> None:
-        """Contradict where a launch has fewer threads than elements, and each thread stores one."""
+        """Add a contradiction for a launch with fewer threads than elements whose threads each store one."""
         try:
             parts = [part for given in launch.configuration[:2] for part in launch_parts(given, known)]
             threads = math.prod(number_of(part, known) for part in parts)
@@ -388,7 +388,10 @@ class SizesRead:
             self.proposal.contradict("launch", "grid", text)
 
     def workspaces(self) -> dict[str, str]:
-        """The pointers that are no tensor's with their sizes in elements of 4 bytes; what has none contradicts."""
+        """Return the workspaces: pointers without a tensor, with sizes in units of 4 bytes.
+
+        A pointer without a known size is a contradiction.
+        """
         found: dict[str, str] = {}
         arguments = {parameter.name: argument for parameter, argument in self._given()}
         for name in self.match.extra:

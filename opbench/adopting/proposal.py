@@ -1,4 +1,4 @@
-"""A proposed header, and the parts that headers with and without an operator share."""
+"""A proposed header, and functions to write headers with and without an operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.source.tokens import Token, closing_angle, split
 
 @dataclass
 class Proposal:
-    """A header, with what of it is guessed, could not be read or contradicts the file."""
+    """A proposed header, with guesses, evidence and contradictions to the file."""
 
     operator: str
     kernel: str
@@ -33,34 +33,34 @@ class Proposal:
 
     @property
     def text(self) -> str:
-        """The header as it goes on top of the file."""
+        """Return the header as text to insert at the top of the file."""
         return "\n".join(f"// {line}".rstrip() for line in ("/// opbench", *self.lines, "///")) + "\n"
 
     def guess(self, what: str, value: str, why: str) -> None:
-        """Add a guess, once."""
+        """Add a guess unless it exists already."""
         if (guess := Guess(what, value, (why,))) not in self.guesses:
             self.guesses.append(guess)
 
     def contradict(self, kind: str, name: str, text: str) -> None:
-        """Add a contradiction, once; see `Contradiction` for its kinds."""
+        """Add a contradiction unless it exists already; see `Contradiction` for its kinds."""
         if (contradiction := Contradiction(kind, name, text)) not in self.contradictions:
             self.contradictions.append(contradiction)
 
     def require(self, rule: str) -> None:
-        """Add a requirement, once."""
+        """Add a requirement unless it exists already."""
         if rule not in self.requires:
             self.requires.append(rule)
 
 
 def list_text(texts: Sequence[str]) -> str:
-    """A list of expressions as TOML."""
+    """Return a list of expressions as TOML text."""
     return "[" + ", ".join(f'"{text}"' for text in texts) + "]"
 
 
 def launch_text(
     called: str, grid: Sequence[str], block: Sequence[str], shared: str, args: Sequence[str], cooperative: bool
 ) -> str:
-    """A launch's table as a header has it."""
+    """Return a launch's table as TOML text."""
     entry = {"kernel": f'"{called}"', "grid": list_text(grid), "block": list_text(block)}
     entry |= {"shared": f'"{shared}"'} if shared not in ("", "0") else {}
     entry |= {"args": f"[{', '.join(args)}]"} | ({"cooperative": "true"} if cooperative else {})
@@ -68,7 +68,10 @@ def launch_text(
 
 
 def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
-    """A launch's template arguments with their brackets, `float` for a type that nothing names; "" without any."""
+    """Return a launch's template arguments in brackets; "" without any.
+
+    A type without a known argument is `float`.
+    """
     if not read.kernel.is_template:
         return ""
     given = written_template(read, known)
@@ -78,7 +81,7 @@ def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | s
 
 
 def missing_template_arguments(read: KernelRead) -> list[str]:
-    """Return the numbers of a kernel's template that have no default and that no launch gives."""
+    """Return the template parameters of a kernel that are numbers and have neither a default nor an argument."""
     if not read.kernel.is_template or (read.launch and read.launch.template):
         return []
     declared = split(read.kernel.tokens[2 : closing_angle(read.kernel.tokens, 1)], ",")
@@ -87,7 +90,7 @@ def missing_template_arguments(read: KernelRead) -> list[str]:
 
 
 def written_template(read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
-    """A launch's template arguments as written, with numbers in place of the host's names of them; "" without any."""
+    """Return a launch's template arguments as written, with host constants replaced by numbers; "" without any."""
     given = read.launch.template if read.launch else ""
     parts = []
     constants = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is none
@@ -104,7 +107,7 @@ def written_template(read: KernelRead, known: Mapping[str, Sequence[Token] | str
 
 
 def launch_parts(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> Sequence[Sequence[Token]]:
-    """The sides of a grid or block, through the names that stand for it."""
+    """Return the components of a grid or block, with variables replaced by their definitions."""
     for _ in range(4):  # a name may stand for another
         if len(given) == 1 and isinstance(value := known.get(given[0].text), Sequence) and not isinstance(value, str):
             given = value
@@ -114,7 +117,7 @@ def launch_parts(given: Sequence[Token], known: Mapping[str, Sequence[Token] | s
 
 
 def plain_quotient(text: str) -> str:
-    """A quotient that is rounded up, by its name."""
+    """Replace a quotient that is rounded up by a call of `cdiv`."""
     for pattern in (r"\(\((.+?)\) \+ (\d+)\) // (\d+)", r"\((.+?) \+ (\d+)\) // (\d+)"):
         match = re.fullmatch(pattern, text)
         if match and int(match[2]) == int(match[3]) - 1:

@@ -1,4 +1,4 @@
-"""Which of a kernel's pointers it stores to, and how, read from its body without expanding any macro."""
+"""Find the pointers that a kernel stores to or reads from, without expanding macros."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ COMPOUND = "+-*/%&|^"
 def stores(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
 ) -> dict[str, str]:
-    """The pointers that a function stores to: "added" where it only adds to what lies there, else "stored".
+    """Return the pointers that a function stores to, directly or in functions that it calls.
 
-    What it calls of `functions` is looked into, too.
+    The kind is "added" if the function only adds to the old content, else "stored".
     """
     names = {name: name for name in pointers}
     found: dict[str, str] = {}
@@ -43,7 +43,7 @@ def stores(
 def pointers_read(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
 ) -> set[str]:
-    """The pointers that a function reads from; what it calls of `functions` is looked into, too.
+    """Return the pointers that a function reads from, directly or in functions that it calls.
 
     An atomic operation is no read, and neither is a comparison with a null pointer.
     """
@@ -67,7 +67,7 @@ def pointers_read(
 def read_before_stored(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration]
 ) -> set[str]:
-    """The pointers that a function reads, by their own names, in or before the statement that first stores to them."""
+    """Return the pointers that a function reads in or before the statement that first stores to them."""
     found: set[str] = set()
     seen: set[str] = set()
     for statement in statements(function.tokens[function.body + 1 :]):
@@ -82,7 +82,7 @@ def read_before_stored(
 def _read_at(
     statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration]
 ) -> Iterator[int]:
-    """Yield the index of each token of a statement that names a pointer through which the statement reads."""
+    """Yield the index of each pointer's name in a statement through which the statement reads."""
     written: set[int] = set()
     equals = _assignment(statement)
     if equals > 0 and statement[equals - 1].text not in COMPOUND:
@@ -118,7 +118,7 @@ def _read_at(
 def _calls(
     statement: Sequence[Token], functions: Mapping[str, Declaration]
 ) -> Iterator[tuple[Declaration, list[Parameter], list[tuple[Token, ...]]]]:
-    """The functions that a statement calls, with their parameters and what they are given."""
+    """Return the functions that a statement calls, with their parameters and arguments."""
     for index, token in enumerate(statement[:-1]):
         if token.text not in functions:
             continue
@@ -132,7 +132,7 @@ def _calls(
 def _called(
     statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield each pointer that a called function of a statement stores to, with the kind of store."""
+    """Yield each pointer that a function called in a statement stores to, with the kind of store."""
     for inner, taken, given in _calls(statement, functions):
         how = stores(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
         for one, argument in zip(taken, given, strict=False):
@@ -142,7 +142,7 @@ def _called(
 
 
 def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """The pieces between semicolons and braces; what stands in the brackets of `for` and `if` are pieces, too."""
+    """Split a function's body at semicolons and braces; the parts in `for (…)` and `if (…)` are pieces, too."""
     start, inside = 0, 0
     for index, token in enumerate(body):
         sign = token.text if token.kind == "mark" else ""
@@ -153,7 +153,7 @@ def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[str, str, Sequence[Token]] | None:
-    """Of `pointer[index] = value` the three; None of any other statement."""
+    """Return pointer, index and value of `pointer[index] = value`; None for other statements."""
     equals = _assignment(statement)
     if equals < 4 or statement[0].text not in pointers or statement[1].text != "[":
         return None
@@ -164,7 +164,7 @@ def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[s
 
 
 def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """A statement without the `if (…)` before it, and what stands in that one's brackets."""
+    """Return a statement without the `if (…)` before it, and the content of those brackets."""
     while len(statement) > 1 and statement[0].text in ("if", "while", "for", "else", "do"):
         ends = closing(statement, 1) if statement[1].text == "(" else 0
         yield from split(statement[2:ends], ";")
@@ -173,7 +173,7 @@ def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _alias(statement: Sequence[Token], names: Mapping[str, str]) -> dict[str, str]:
-    """A local pointer that is given another: `float* row = out + first`."""
+    """Return a local pointer and the pointer assigned to it, as in `float* row = out + first`."""
     equals = _assignment(statement)
     if equals < 1 or statement[equals - 1].kind != "name" or statement[equals - 1].text in names:
         return {}
@@ -206,7 +206,7 @@ def _stored(statement: Sequence[Token], names: Mapping[str, str]) -> Iterator[tu
 
 
 def _assignment(statement: Sequence[Token]) -> int:
-    """The index of the `=` of an assignment outside of brackets, -1 without one."""
+    """Return the index of the `=` of an assignment outside of brackets; -1 without one."""
     index = 0
     while index < len(statement):
         token = statement[index]
@@ -222,7 +222,7 @@ def _assignment(statement: Sequence[Token]) -> int:
 
 
 def _target(left: Sequence[Token], names: Mapping[str, str]) -> str:
-    """Return the name that an assignment's left side stores through: the first indexed name or pointer; "" if none."""
+    """Return the pointer that the left side of an assignment stores through: the first indexed name; "" if none."""
     for index, token in enumerate(left):
         after = left[index + 1].text if index + 1 < len(left) else ""
         if token.kind == "name" and (after == "[" or (token.text in names and len(left) > 1)):
