@@ -1,4 +1,4 @@
-"""The cpu backend: the same `.cu` files, compiled by the host's C++ compiler and executed thread by thread."""
+"""The cpu backend: compile `.cu` files with the host's C++ compiler and run them thread by thread."""
 
 from __future__ import annotations
 

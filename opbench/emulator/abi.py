@@ -1,6 +1,7 @@
-"""Define the report kinds, structures and constants that Python shares with the C++ runtime.
+"""Report kinds, structures and constants that Python shares with the C++ runtime.
 
-`runtime/numbers.hpp` exports the same names with the values of the compiled runtime; loading compares both sides.
+`runtime/numbers.hpp` exports the same names with the values of the compiled runtime; loading compares both
+sides.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ UInt3 = ctypes.c_uint32 * 3
 
 
 class ReportKind(IntEnum):
-    """Number the kinds of report as `REPORT_KINDS` of runtime/worker.hpp does (`kReportFault` and so on)."""
+    """The kinds of report, numbered as `REPORT_KINDS` in runtime/worker.hpp (`kReportFault` and so on)."""
 
     FAULT = 1
     STACK_OVERFLOW = 2
@@ -82,7 +83,7 @@ class ReportKind(IntEnum):
 
 
 class Report(ctypes.Structure):
-    """Describe one event that the runtime reports: `Report` of runtime/worker.hpp."""
+    """One event that the runtime reports; the C++ struct `Report` in runtime/worker.hpp."""
 
     _fields_ = (
         ("kind", ctypes.c_uint32),
@@ -111,7 +112,7 @@ class Report(ctypes.Structure):
 
 
 class LaunchArguments(ctypes.Structure):
-    """`Launch` of runtime/worker.hpp."""
+    """The arguments of one launch; the C++ struct `Launch` in runtime/worker.hpp."""
 
     _fields_ = (
         ("entry", ctypes.c_void_p),
@@ -149,7 +150,7 @@ class LaunchArguments(ctypes.Structure):
 
 
 class NativeBuffer(ctypes.Structure):
-    """`TraceBuffer` of runtime/trace.hpp."""
+    """A buffer in a trace; the C++ struct `TraceBuffer` in runtime/trace.hpp."""
 
     _fields_ = (
         ("start", ctypes.c_uint64),
@@ -160,25 +161,25 @@ class NativeBuffer(ctypes.Structure):
 
 
 class NativeArray(ctypes.Structure):
-    """`SharedArray` of runtime/trace.hpp."""
+    """A `__shared__` array in a trace; the C++ struct `SharedArray` in runtime/trace.hpp."""
 
     _fields_ = (("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("constant", ctypes.c_uint64))
 
 
 class NativeTotals(ctypes.Structure):
-    """`TraceTotals` of runtime/trace.hpp."""
+    """The totals of a trace; the C++ struct `TraceTotals` in runtime/trace.hpp."""
 
     _fields_ = (("counted_blocks", ctypes.c_uint64), ("barriers", ctypes.c_uint64), ("accesses", ctypes.c_uint64))
 
 
 class NativeCaches(ctypes.Structure):
-    """`CacheTotals` of runtime/cache.hpp."""
+    """The cache traffic of a trace; the C++ struct `CacheTotals` in runtime/cache.hpp."""
 
     _fields_ = tuple((field.name, ctypes.c_uint64) for field in fields(CacheTraffic))
 
 
 class NativeCount(ctypes.Structure):
-    """`Count` of runtime/trace.hpp."""
+    """The counts of one source position; the C++ struct `Count` in runtime/trace.hpp."""
 
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("site", "event", "space", "bytes")),
@@ -190,7 +191,7 @@ class NativeCount(ctypes.Structure):
 
 
 class NativeBranch(ctypes.Structure):
-    """`Branch` of runtime/trace.hpp."""
+    """The counts of one branch; the C++ struct `Branch` in runtime/trace.hpp."""
 
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("site", "next")),
@@ -199,7 +200,7 @@ class NativeBranch(ctypes.Structure):
 
 
 class NativeMap(ctypes.Structure):
-    """`opb_tensor_map` of include/opbench_cpu/abi.hpp."""
+    """A tensor map; the C++ struct `opb_tensor_map` in include/opbench_cpu/abi.hpp."""
 
     _fields_ = (
         ("magic", ctypes.c_uint32),
@@ -222,7 +223,7 @@ class NativeMap(ctypes.Structure):
 
 
 class NativeTexture(ctypes.Structure):
-    """`opb_texture` of include/opbench_cpu/abi.hpp."""
+    """A texture; the C++ struct `opb_texture` in include/opbench_cpu/abi.hpp."""
 
     _fields_ = (
         ("magic", ctypes.c_uint32),
@@ -283,7 +284,7 @@ CONSTANTS: Mapping[str, int] = {
 
 
 class Number(NamedTuple):
-    """Describe a constant, the size of a structure, or the offset and size of a field."""
+    """The value of a constant, the size of a structure, or the offset and size of a field."""
 
     value: int
     """The constant, or the field's offset."""
@@ -292,7 +293,7 @@ class Number(NamedTuple):
 
 
 class NativeNumber(ctypes.Structure):
-    """`SharedNumber` of runtime/numbers.hpp."""
+    """A number that both sides share; the C++ struct `SharedNumber` in runtime/numbers.hpp."""
 
     _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_uint64), ("bytes", ctypes.c_uint64))
 

@@ -1,4 +1,4 @@
-"""Translate PTX arithmetic and conversions into calls of the shim's templates, which take the type as an argument."""
+"""Translate PTX arithmetic and conversions to calls of C++ templates, which take the type as an argument."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Words = Callable[[str], str]
 
 
 def arithmetic(opcode: str, operands: Sequence[str], words: Words) -> str:
-    """Return the C++ call for an arithmetic instruction, or "" for any other; raise ValueError for wrong operands."""
+    """Return the C++ call for an arithmetic instruction, or "" for another one; raise ValueError for wrong operands."""
     function, count = _function(opcode)
     match = CONVERSION.fullmatch(opcode)
     if function:

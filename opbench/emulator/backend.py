@@ -1,4 +1,4 @@
-"""Define `CpuBackend`, the backend that runs cases on a machine without a GPU."""
+"""The backend that runs cases on the CPU of a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PROCESS_LOG = LaunchLog()
 
 
 class CpuBackend:
-    """Execute kernels on the host's cores to check their results; never to time them."""
+    """Run kernels on the host's cores to check their results, never to time them."""
 
     name = "cpu"
     sm_count = 8
@@ -93,7 +93,7 @@ class CpuBackend:
         return load_runtime(self._builder.runtime)
 
     def environment(self) -> Environment:
-        """Return the machine, its compiler and versions."""
+        """Return the machine, its compiler, and their versions."""
         return Environment(
             backend=self.name,
             device=_processor(),
@@ -124,14 +124,14 @@ class CpuBackend:
         return None
 
     def _lacks(self, needed: str) -> str | None:
-        """Return why the backend or the requested GPU lacks the compute capability that a variant needs, or None."""
+        """Return why a required compute capability is not available here, or None if it is."""
         if reason := _beyond_capability(needed):
             return reason
         reason = missing_capability(self.capability, needed)
         return f"{reason}; the GPU that was asked for has {self.capability[0]}.{self.capability[1]}" if reason else None
 
     def _unknown_instruction(self, request: BuildRequest) -> str | None:
-        """Return where the module uses an instruction that the backend lacks, or None.
+        """Return the location of an instruction in the module that the backend lacks, or None.
 
         The preprocessed text is searched, because `#if` may exclude instructions for newer GPUs.
         """
@@ -148,11 +148,11 @@ class CpuBackend:
         return None
 
     def compile(self, request: BuildRequest) -> Path:
-        """Return the compiled module from the disk cache, after compiling it if necessary; raise CompileError."""
+        """Compile a module into the disk cache, or reuse the cached file; raise CompileError."""
         return self._builder.module(request)
 
     def compile_traced(self, request: BuildRequest) -> Path:
-        """Return the compiled module in which every memory access is instrumented; raise CompileError."""
+        """Compile a module in which every memory access is instrumented; raise CompileError."""
         return self._traced_builder.module(request)
 
     def orders(self, request: BuildRequest) -> int:
@@ -175,7 +175,7 @@ class CpuBackend:
         return CpuProgram(path, request, self._runtime, self._log, self._workers)
 
     def load_traced(self, request: BuildRequest) -> Program:
-        """Load the traced build, to run it without a trace: twice as slow as the fast build, but no second build."""
+        """Load the instrumented build of a module and run it without a trace, at about half the usual speed."""
         return CpuProgram(self.compile_traced(request), request, self._runtime, self._log, self._workers)
 
     def trace(
@@ -207,7 +207,7 @@ class CpuBackend:
         buffers: Mapping[str, Buffer],
         skip_blocks: int = 0,
     ) -> Trace:
-        """Run some blocks of each launch; check their accesses for bounds and their arithmetic for `int` overflow.
+        """Run some blocks of each launch; check memory bounds and overflows of `int`.
 
         Bit n of `skip_blocks` excludes the n-th sampled block of each launch.
         """
@@ -220,7 +220,7 @@ class CpuBackend:
             return Trace(found, traffic, completed, tracing.accesses, tracing.unfinished)
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
-        """Allocate a poisoned buffer whose pages take memory only once written; raise UsageError if it is too large."""
+        """Return a poisoned buffer that uses memory only for written pages; raise UsageError if it is too large."""
         try:
             return SparseBuffer(name, shape, dtype)
         except EnvironmentFault as refused:  # the problem is too large, not the machine too small: others may fit
@@ -246,7 +246,10 @@ class CpuBackend:
         return cast(CpuArray, buffer).part(tensor.name, tensor.shape, tensor.dtype, offset)
 
     def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
-        """Return a tensor in the bytes of a host array, which stays the owner; there are no guard bytes."""
+        """Return a buffer that uses the memory of a host array.
+
+        The caller must keep the array. The buffer has no guard bytes.
+        """
         return CpuArray(tensor.name, tensor.shape, tensor.dtype, memory)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
@@ -262,7 +265,7 @@ class CpuBackend:
 
 
 def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
-    """Return the line and the first feature of `BEYOND` that the module's device code uses, or None."""
+    """Return the line and the first unsupported feature that the module's device code uses, or None."""
     part = device_part(read, request.roots)
     for source in read:
         text = without_idle_macros(plain_code(part.texts[source.path]))

@@ -62,7 +62,7 @@ PAGE_PRESENT, PAGE_SWAPPED, PAGE_OF_FILE = (np.uint64(1 << bit) for bit in (63, 
 
 
 class CpuArray:
-    """Give access to a tensor in memory that another object owns, such as a part of a buffer."""
+    """A tensor in memory that another object owns, such as a part of a buffer."""
 
     initialised = True
     """Whether the content was written since it was poisoned; a traced kernel that reads it before that is wrong."""
@@ -76,11 +76,11 @@ class CpuArray:
 
     @property
     def address(self) -> int:
-        """The address of the first byte of the content."""
+        """Return the address of the first byte of the content."""
         return int(self._bytes.ctypes.data)
 
     def part(self, name: str, shape: tuple[int, ...], dtype: str, offset: int) -> CpuArray:
-        """Return a tensor that shares this memory, from an offset in bytes on."""
+        """Return a tensor that shares this memory, from `offset` bytes on."""
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         return CpuArray(name, shape, dtype, self._bytes[offset : offset + size])
 
@@ -126,7 +126,7 @@ class CpuArray:
         return int.from_bytes(hashlib.blake2b(self._bytes.data, digest_size=8).digest(), "little")
 
     def damage(self) -> int | None:
-        """Return None, because memory of another object has no guard bytes of its own."""
+        """Return None: memory of another object has no guard bytes of its own."""
         return None
 
     def distance(self, address: int) -> int:
@@ -142,7 +142,7 @@ class CpuArray:
 
 
 class CpuBuffer(CpuArray):
-    """Allocate memory for one tensor, laid out as fence, guard, content, guard, fence; an access to a fence faults.
+    """Memory for one tensor between guard bytes and unmapped pages, so that accesses outside are detected.
 
     The content begins at a page, so it is aligned for every vector type.
     """
@@ -168,11 +168,11 @@ class CpuBuffer(CpuArray):
 
     @property
     def whole(self) -> np.ndarray:
-        """The bytes of the content and of its guards, without a copy; their number is a multiple of the page size."""
+        """Return the bytes of content and guard bytes without a copy; their number is a multiple of the page size."""
         return self._all
 
     def damage(self) -> int | None:
-        """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte; None if none did."""
+        """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte; None without one."""
         before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
         tail = self._all[GUARD_BYTES + self.bytes :]
         after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
@@ -210,7 +210,7 @@ class CpuBuffer(CpuArray):
 
 
 class SparseBuffer(CpuBuffer):
-    """Allocate a buffer whose pages take memory only once they are written, so it may exceed the machine's memory.
+    """A buffer that uses memory only for written pages, so that it may be larger than the machine's memory.
 
     Pages that were not written all map one file, which contains poison or one repeated number.
     """
@@ -233,7 +233,7 @@ class SparseBuffer(CpuBuffer):
 
     @property
     def content(self) -> np.ndarray:
-        """The content without a copy; only pages that the caller accesses are loaded."""
+        """Return the content without a copy; only pages that the caller accesses are loaded."""
         content: np.ndarray = self._content
         return content
 
@@ -266,11 +266,14 @@ class SparseBuffer(CpuBuffer):
             raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses")) from None
 
     def _guard(self, size: int) -> None:
-        """Write no guard bytes, because a traced launch checks bounds itself."""
+        """Do nothing: a traced launch checks bounds itself, so guard bytes are not needed."""
 
 
 def map_file(address: int, nbytes: int, file: int, offset: int = 0, *, shared: bool = True) -> None:
-    """Map a part of a file over some pages of this process; raise OSError. `shared` writes go to the file."""
+    """Map a part of a file over some pages of this process; raise OSError.
+
+    With `shared`, writes go to the file.
+    """
     flags = MAP_FIXED | (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE)
     if _libc.mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, offset) == FAILED:
         number = ctypes.get_errno()
@@ -292,7 +295,7 @@ def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:
 
 
 def available_memory() -> int | None:
-    """Return the available memory in bytes, limited by the container's cgroup; None if it is not known."""
+    """Return the available memory in bytes, limited by the container's cgroup; None if unknown."""
     amounts = []
     try:
         free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)

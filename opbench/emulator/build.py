@@ -1,4 +1,4 @@
-"""Build a shared object in the cache from an unchanged `.cu` file: preprocess, rewrite, compile, link."""
+"""Compile a `.cu` file to a shared object in the cache: preprocess, rewrite, compile, link."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ KEPT = 64
 
 @dataclass(frozen=True)
 class Preprocessed:
-    """Hold a preprocessed translation unit and the list of the user's files that it includes."""
+    """The preprocessed text of a module, and the user's files that it includes."""
 
     text: str
     files: tuple[Path, ...]
@@ -95,7 +95,7 @@ class Preprocessed:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a hash of the parts; the parts' lengths are hashed, too, so ("ab", "c") and ("a", "bc") differ."""
+    """Return one hash of several texts; ("ab", "c") and ("a", "bc") have different hashes."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -106,7 +106,7 @@ def digest(*parts: str | bytes) -> str:
 
 @contextlib.contextmanager
 def file_lock(final: Path) -> Iterator[None]:
-    """Hold a file lock, so that no other process builds the same file; do nothing if the file system has no locks."""
+    """Lock a file while other processes must not build it; do nothing on file systems without locks."""
     with (final.parent / f".{final.name}.lock").open("w") as lock:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -115,14 +115,14 @@ def file_lock(final: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Provide a temporary folder on the file system of the cache, so that renaming a file into the cache is atomic."""
+    """Create a temporary folder on the cache's file system, so that files can be moved to the cache atomically."""
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 @functools.cache
 def shim_version() -> str:
-    """Return a hash of the shim, the runtime, the text passes and their folder, whose path is part of traced builds."""
+    """Return a hash of the emulator's headers, runtime and text passes, and of the path of their folder."""
     folder = Path(__file__).parent
     own = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     read = [
@@ -147,7 +147,7 @@ class KernelBuilder:
         """Cached by manifest and `reduced`, because a build often follows the check whether a build is possible."""
 
     def module(self, request: BuildRequest) -> Path:
-        """Return the shared object of a request, compiled if the cache does not have it; raise CompileError."""
+        """Return the shared object of a request, compiled unless it is in the cache; raise CompileError."""
         manifest = self._manifest(request)
         if (known := _read_manifest(manifest)) is not None:
             return known
@@ -171,7 +171,7 @@ class KernelBuilder:
             raise
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
-        """Build the object of the whole file or, if `reduced`, of the declarations that the request's kernels need."""
+        """Compile the whole file or, if `reduced`, only the declarations that the request's kernels need."""
         try:
             preprocessed = self._without_ptx(request, reduced, manifest)
         except UnsupportedInstruction as problem:
@@ -212,7 +212,10 @@ class KernelBuilder:
             self._without_ptx(request, True, manifest)
 
     def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
-        """Return the preprocessed request with inline PTX replaced by function calls; cache it for the next build."""
+        """Return the preprocessed request with inline PTX replaced by function calls.
+
+        The next build reuses the result.
+        """
         key = (manifest.name, reduced)
         if key not in self._preprocessed:
             found = self.preprocess(request, reduced)
@@ -267,16 +270,17 @@ class KernelBuilder:
 
     @functools.cached_property
     def _hidden_macros(self) -> list[str]:
-        """Names of the compiler's and the shim's macros that are hidden from kernels."""
+        """Return the names of the host compiler's macros that kernels must not see."""
         answer = self._call([*self.toolchain.flags(self.build), "-dM", "-E", "-x", "c++", os.devnull])
         return macros.hidden_names(answer.stdout)
 
     @functools.cached_property
     def _parsed_shim(self) -> tuple[str, ...]:
-        """Flags that let g++ load the shim as a precompiled header, which halves the time of most builds.
+        """Return the flags that load the emulator's headers in precompiled form, which halves the time of most builds.
 
-        The preprocessed text then refers to the precompiled header instead of containing the shim's lines. If the
-        header does not fit, for example because a request defines a macro of the shim, g++ reads the shim itself.
+        The preprocessed text then refers to the precompiled header instead of containing the shim's lines. If
+        the header does not fit, for example because a request defines a macro of the shim, g++ reads the shim
+        itself.
         """
         if self.toolchain.family != "gcc":
             return ()
@@ -289,7 +293,7 @@ class KernelBuilder:
         return ("-fpch-preprocess", "-isystem", str(folder))
 
     def parse_shim(self) -> None:
-        """Build the shim's precompiled header if the cache does not have it."""
+        """Precompile the emulator's headers unless they are in the cache."""
         _ = self._parsed_shim
 
     def runtime(self) -> Path:
@@ -329,7 +333,7 @@ class KernelBuilder:
         return self.folder / f"{request.source.stem}-{self.build.name}-{key}.json"
 
     def _key(self, *parts: str | bytes) -> str:
-        """Return a hash of everything that affects a compiled file; the flags include the CPU's extensions."""
+        """Return a hash of everything that affects compiled files, including the CPU's extensions."""
         return digest(*parts, shim_version(), self.toolchain.version, *self.toolchain.flags(self.build))
 
     def _compile(self, request: BuildRequest, text: str, final: Path) -> None:
@@ -364,7 +368,7 @@ class KernelBuilder:
             publish(made, final)
 
     def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
-        """Raise CompileError for an object file that may not be loaded; here every object file may."""
+        """Raise CompileError for an object file that may not be loaded; this class accepts every object file."""
 
     def _compile_kernel(self, arguments: Sequence[str], request: BuildRequest) -> subprocess.CompletedProcess[str]:
         """Call the compiler on the text of a kernel."""
@@ -395,7 +399,7 @@ class KernelBuilder:
 
 
 def prepare(folder: Path) -> None:
-    """Build the runtime library and the shim's precompiled header if the cache folder does not have them."""
+    """Compile the runtime library and the emulator's headers unless they are in the cache folder."""
     folder.mkdir(parents=True, exist_ok=True)
     toolchain = find_toolchain()
     with ThreadPoolExecutor(2) as pool:
@@ -405,22 +409,22 @@ def prepare(folder: Path) -> None:
 
 
 def warnings_of(module: Path) -> Path:
-    """Return the file of compiler warnings about a module's local variables."""
+    """Return the path of the file with the compiler's warnings about a module's local variables."""
     return module.with_suffix(".compiler_warnings")
 
 
 def constants_of(module: Path) -> Path:
-    """Return the file with the names of a module's `__constant__` variables."""
+    """Return the path of the file with the names of a module's `__constant__` variables."""
     return module.with_suffix(".constants")
 
 
 def entry_symbol(index: int) -> str:
-    """Return the name of the exported function that calls the request's kernel number `index`."""
+    """Return the name of the exported function that calls the request's kernel with this index."""
     return f"opb_entry_{index}"
 
 
 def constant_symbol(index: int) -> str:
-    """Return the name of the exported function that returns the address of the request's constant number `index`."""
+    """Return the name of the exported function that returns the address of a constant."""
     return f"opb_constant_{index}"
 
 
@@ -435,7 +439,7 @@ def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str], folder
 
 
 def _dynamic_shared(names: Sequence[str]) -> str:
-    """Return assembly that defines all `extern __shared__` arrays of a module as one thread-local array."""
+    """Return assembly code that defines all `extern __shared__` arrays of a module as one thread-local array."""
     lines = ['.section .tbss,"awT",@nobits', ".balign 1024"]
     for name in sorted({*names, "opb_dynamic"}):
         lines += [f".globl {name}", f".hidden {name}", f".type {name},@object", f"{name}:"]
@@ -444,7 +448,7 @@ def _dynamic_shared(names: Sequence[str]) -> str:
 
 
 def _read_manifest(manifest: Path) -> Path | None:
-    """Return the object that a manifest names; None if it does not exist or one of its source files has changed."""
+    """Return the object file that a manifest names; None if it is missing or a source file has changed."""
     try:
         known = json.loads(manifest.read_text())
         unchanged = all(digest(Path(path).read_bytes()) == key for path, key in known["files"].items())
@@ -455,7 +459,7 @@ def _read_manifest(manifest: Path) -> Path | None:
 
 
 def _user_files(text: str) -> list[Path]:
-    """Return the files, except system headers, that preprocessed text was read from."""
+    """Return the user's files that preprocessed text contains."""
     names = dict.fromkeys(
         match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
     )

@@ -1,7 +1,7 @@
-"""`CagedBackend`, the cpu backend for kernels of strangers: they are compiled and run in confined processes.
+"""The cpu backend for untrusted kernels: they are compiled and run in confined processes.
 
-This process allocates the buffers, keeps the expected results and judges. A kernel runs in a process of its own, on
-copies, and what it leaves there is copied back before anything is compared.
+This process allocates the buffers, keeps the expected results and judges. A kernel runs in a process of its
+own, on copies, and what it leaves there is copied back before anything is compared.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ ERRORS: Mapping[str, type[OpbenchError]] = {
 
 
 def import_all() -> None:
-    """Import what the emulator imports at its first use: a confined process cannot read Python files."""
+    """Import all modules that the emulator may need, because a confined process cannot read Python files."""
     for name in IMPORTED_LATE:
         importlib.import_module(name)
 
 
 def _huge_refused(subject: str, size: str, value: int) -> UsageError:
-    """Return the error for a problem beyond the memory, whose buffers a kernel's process cannot copy."""
+    """Return the error for a problem that does not fit into memory: its buffers cannot be copied."""
     return UsageError(
         f"{subject}: --untrusted cannot check problems beyond the memory (here {size}), because it copies all buffers; "
         "leave out --huge, or leave out --untrusted for a kernel that you trust",
@@ -91,7 +91,7 @@ def _huge_refused(subject: str, size: str, value: int) -> UsageError:
 
 @dataclass
 class SharedMemory:
-    """Memory for copies of some buffers."""
+    """Shared memory with copies of some buffers."""
 
     number: int
     buffers: dict[str, CpuBuffer]
@@ -106,7 +106,7 @@ class SharedMemory:
             place[:] = self.buffers[name].whole
 
     def copy_out(self) -> None:
-        """Copy the shared memory to the buffers: from here on no kernel can change what is judged."""
+        """Copy the shared memory to the buffers; afterwards no kernel can change the results to judge."""
         for name, place in self.places.items():
             self.buffers[name].whole[:] = place
             self.buffers[name].initialised = True
@@ -124,7 +124,7 @@ class SharedMemory:
 
 
 class KernelProcess:
-    """The judging process's handle to the process of one module."""
+    """The process that runs the kernels of one untrusted module, seen from the judging process."""
 
     def __init__(self, server: ForkServer, module: Module) -> None:
         ours, theirs = socket.socketpair()
@@ -138,9 +138,9 @@ class KernelProcess:
         self._reply()
 
     def run(self, message: Run | RunTraced, memory: SharedMemory) -> Reply:
-        """Run launches on copies of buffers, copy the results back and return what the process reports.
+        """Run launches on copies of buffers, copy the results back and return the process's reply.
 
-        Raises the kernel's error, LaunchError if its process died.
+        Raises the kernel's error, or LaunchError if its process died.
         """
         self._share(memory)
         memory.copy_in()
@@ -157,7 +157,7 @@ class KernelProcess:
         self.bindings.add(message.number)
 
     def ask_variable(self, message: ReadVariable | WriteVariable) -> bytes:
-        """Return the bytes of a variable that is read; none for one that is written."""
+        """Read or write a variable; return the bytes that were read, or none for a write."""
         self._send(message)
         return self._reply().content
 
@@ -220,7 +220,7 @@ class KernelProcess:
 
 
 class CagedProgram:
-    """A module of a stranger; its launches run in its process."""
+    """An untrusted module; its launches run in a separate process."""
 
     machine_code_sha256 = ""
     uses_device_heap = False
@@ -234,7 +234,7 @@ class CagedProgram:
         return self._backend.bound(self._path, self._request, tuple(launches), buffers)
 
     def variables(self) -> Mapping[str, Buffer]:
-        """Return the module's variables by name, which each access reads from or writes to the kernel's process."""
+        """Return the module's variables by name; each access goes to the kernel's process."""
 
         def ask(message: ReadVariable | WriteVariable) -> bytes:
             return self._backend.ask_variable(self._path, self._request, message)
@@ -243,7 +243,7 @@ class CagedProgram:
 
 
 class CagedVariable(CpuArray):
-    """A variable of a module, in the process of its kernel; the bytes here are a copy."""
+    """A variable of an untrusted module; its content is in the kernel's process, and the bytes here are a copy."""
 
     def __init__(self, name: str, nbytes: int, ask: Callable[[ReadVariable | WriteVariable], bytes]) -> None:
         super().__init__(name, (nbytes,), "u8", np.zeros(nbytes, np.uint8))
@@ -285,7 +285,7 @@ class CagedVariable(CpuArray):
 
 
 class CagedBackend(CpuBackend):
-    """Execute strangers' kernels; needs what `opbench.cage.facts.require` checks."""
+    """Run untrusted kernels in confined processes; requires the features that `opbench.cage.facts.require` checks."""
 
     def __init__(
         self,
@@ -311,17 +311,17 @@ class CagedBackend(CpuBackend):
         return CagedBuilder(self._server, self._toolchain, self._folder, TRACED, self.capability)
 
     def load(self, request: BuildRequest) -> Program:
-        """Compile a module if necessary; it is loaded by its own process, at its first launch."""
+        """Compile a module if necessary; its process loads it at the first launch."""
         return CagedProgram(self, self.compile(request), request)
 
     def load_traced(self, request: BuildRequest) -> Program:
-        """Compile the traced build if necessary, to run it without a trace."""
+        """Compile the instrumented build of a module if necessary, and run it without a trace."""
         return CagedProgram(self, self.compile_traced(request), request)
 
     def bound(
         self, path: Path, request: BuildRequest, launches: tuple[KernelLaunch, ...], buffers: Mapping[str, Buffer]
     ) -> Callable[[], None]:
-        """Return a callable that runs launches of a module on copies of the buffers and copies the results back."""
+        """Return a callable that copies the buffers, runs the launches of a module and copies the results back."""
         number = next(self._numbers)
 
         def bind(process: KernelProcess, memory: SharedMemory) -> None:
@@ -351,7 +351,7 @@ class CagedBackend(CpuBackend):
         buffers: Mapping[str, Buffer],
         options: TraceOptions = TraceOptions(),  # noqa: B008 (frozen)
     ) -> Trace:
-        """Run the launches once in the traced build, in the kernel's process, and return what the process reports."""
+        """Run the launches once in the instrumented build in the kernel's process; return the process's reports."""
         path = self.compile_traced(request)
         memory = self._memory_of(buffers)
         message = RunTraced(tuple(launches), memory.number, memory.initialised, options)
@@ -404,7 +404,7 @@ class CagedBackend(CpuBackend):
         super().free(buffers)
 
     def _memory_of(self, buffers: Mapping[str, Buffer]) -> SharedMemory:
-        """Return memory for copies of buffers, allocated at the first call for them."""
+        """Return shared memory for copies of buffers; it is allocated once for the same buffers."""
         own = {name: cast(CpuBuffer, buffer) for name, buffer in buffers.items()}
         key = tuple(sorted(map(id, own.values())))
         if key not in self._memory:
@@ -412,7 +412,7 @@ class CagedBackend(CpuBackend):
         return self._memory[key]
 
     def _process(self, path: Path, request: BuildRequest) -> KernelProcess:
-        """Return the process of a module, started if there is none."""
+        """Return the process of a module; start it if there is none."""
         process = self._processes.pop(path, None)
         if process is None:
             for old in list(self._processes)[: 1 - MOST_PROCESSES]:
@@ -436,7 +436,7 @@ class CagedBackend(CpuBackend):
 
     @contextlib.contextmanager
     def _used(self, path: Path, request: BuildRequest) -> Iterator[KernelProcess]:
-        """Provide a module's process and forget it if it died."""
+        """Yield a module's process; if it dies, the next use starts a new one."""
         process = self._process(path, request)
         try:
             yield process
@@ -446,7 +446,7 @@ class CagedBackend(CpuBackend):
 
 
 def _dtype_name(dtype: np.dtype) -> str:
-    """Return a name of a stored type; bf16 and u16 are stored alike."""
+    """Return a dtype name for a stored type; bf16 and u16 are stored in the same way."""
     return next(name for name, stored in DTYPES.items() if np.dtype(stored) == dtype)
 
 

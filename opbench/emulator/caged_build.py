@@ -1,4 +1,4 @@
-"""Compile a stranger's kernel: the rules for its text, and the compiler in a cage."""
+"""Compile untrusted kernels: check the text by rules, and run the compiler in a cage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODULES = "untrusted"
 
 
 class CagedBuilder(KernelBuilder):
-    """Compile modules of strangers; the runtime and the shim's precompiled header are those of a trusted builder."""
+    """Compile untrusted modules; the runtime and the precompiled headers come from a trusted builder."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class CagedBuilder(KernelBuilder):
         return self._trusted._parsed_shim
 
     def _manifest(self, request: BuildRequest) -> Path:
-        """Check the request's files first, because every build and every reuse of one begins here."""
+        """Return the manifest's path after checking the request's files: every build and every reuse begins here."""
         manifest = super()._manifest(request)
         require_plain_names(request)
         require_own_files(request, closure(request.source, request.include))
@@ -79,7 +79,7 @@ class CagedBuilder(KernelBuilder):
         require_device_object(compiled, elf.undefined_thread_locals(compiled), request.source)
 
     def _compile_kernel(self, arguments: Sequence[str], request: BuildRequest) -> subprocess.CompletedProcess[str]:
-        """Call the compiler in a cage: it reads the kernel's own files and writes into its scratch folder only."""
+        """Run the compiler in a cage: it can read only the kernel's files and write only its temporary folder."""
         scratch = Path(arguments[arguments.index("-o") + 1]).parent
         name, *rest = self.toolchain.command
         program = shutil.which(name) or name
@@ -106,6 +106,6 @@ class CagedBuilder(KernelBuilder):
 
 
 def _installation(program: Path) -> Path:
-    """Return the folder with a compiler's own files, such as /opt/gcc for /opt/gcc/bin/g++; never the user's home."""
+    """Return the folder with a compiler's own files, such as /opt/gcc for /opt/gcc/bin/g++; never the home folder."""
     folder = program.resolve().parent
     return folder if folder.parent in (Path.home(), *Path.home().parents) else folder.parent

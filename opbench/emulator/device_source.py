@@ -1,4 +1,4 @@
-"""Reduce a request's files to the declarations that its kernels need, and refuse what nvcc would refuse."""
+"""Reduce a request's files to the declarations that its kernels need, and reject code that nvcc would reject."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opbench.source.sources import closure
 
 
 def require_names(request: BuildRequest) -> None:
-    """Raise CompileError for a kernel or constant that no file names; the compiler would blame the wrapper."""
+    """Raise CompileError for a kernel or constant that no file defines; the compiler's own message would mislead."""
     try:
         read = closure(request.source, request.include)
     except OSError:
@@ -27,7 +27,7 @@ def require_names(request: BuildRequest) -> None:
 
 
 def require_device_functions(request: BuildRequest) -> None:
-    """Raise CompileError if a kernel calls a host function, which nvcc refuses and a host compiler accepts."""
+    """Raise CompileError if a kernel calls a host function; nvcc rejects that, but a host compiler accepts it."""
     found = device_part.host_function(closure(request.source, request.include), request.kernels)
     if found:
         source, function = found
@@ -58,14 +58,14 @@ def _no_constant(request: BuildRequest, name: str) -> CompileError:
 
 
 def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
-    """Return an error that lists the kernels of the file, located at the header's line with the unknown name."""
+    """Return an error that lists the kernels in the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
     defined = {found.qualified for found in device_part.kernels_of(text)}
     return CompileError(unknown("kernel", kernel, defined), root_location(request.source, text, kernel))
 
 
 def has_host_part_in(request: BuildRequest) -> bool:
-    """Return whether a request's files have host code."""
+    """Return whether a request's files contain host code."""
     try:
         return device_part.has_host_part(closure(request.source, request.include))
     except OSError:
@@ -73,14 +73,14 @@ def has_host_part_in(request: BuildRequest) -> bool:
 
 
 def leaves_out(request: BuildRequest) -> bool:
-    """Return whether the files have declarations or missing headers that the request's kernels do not need."""
+    """Return whether the files contain declarations, or missing headers, that the request's kernels do not need."""
     part = device_part.device_part(closure(request.source, request.include), request.roots)
     return bool(part.set_aside or part.empty)
 
 
 @dataclass(frozen=True)
 class DeviceSource:
-    """Describe the reduced file that is compiled instead of the user's."""
+    """A file with only the device code, which is compiled instead of the user's file."""
 
     source: Path
     flags: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class DeviceSource:
 
 
 def write_device_source(request: BuildRequest, folder: Path) -> DeviceSource:
-    """Write the device part of a request's files into a folder and return what to compile."""
+    """Write the device code of a request's files into a folder, and return the file to compile."""
     read = closure(request.source, request.include)
     part = device_part.device_part(read, request.roots)
     written = device_part.write_texts(part, read, folder)

@@ -1,4 +1,4 @@
-"""Reduce compiler output to the messages about the user's file, without those about opbench's own files."""
+"""Reduce compiler output to messages about the user's file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REMOVED = re.compile(r"['â€˜](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['â
 
 
 def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
-    """Return the compiler's errors in the user's file, without its notes about the wrapper and the shim."""
+    """Return the compiler's errors in the user's file, without notes about opbench's own files."""
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
         return no_kernel(request, missing[0])
@@ -66,7 +66,7 @@ def _is_missing(kernel: str, stderr: str) -> bool:
 
 
 def shortened(stderr: str) -> str:
-    """Return the first 40 lines of the errors, without warnings, notes about the shim and include chains."""
+    """Return the first 40 lines of the errors, without warnings and notes about opbench's own files."""
     kept: list[str] = []
     noise = False
     for line in stderr.splitlines():

@@ -47,7 +47,7 @@ GAP = 1024
 
 
 class Symbol(NamedTuple):
-    """Describe a symbol of an ELF file; `section` is 0 if the file does not define the symbol."""
+    """A symbol of an ELF file; `section` is 0 if the file does not define the symbol."""
 
     name: str
     kind: int
@@ -62,7 +62,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedArray:
-    """Describe a `__shared__` array or a module variable.
+    """A `__shared__` array or a module variable.
 
     `offset` counts bytes from the start of shared memory for an array, from the module's base for a variable.
     """
@@ -93,7 +93,7 @@ def needs_libraries(object_file: Path, arrays: Collection[str]) -> bool:
 
 @functools.lru_cache(64)
 def imported_symbols(module: Path) -> frozenset[str]:
-    """Return the names of the undefined symbols of a linked module, such as the runtime's functions."""
+    """Return the undefined symbols of a linked module, such as the runtime's functions."""
     return frozenset(_undefined(module))
 
 
@@ -133,10 +133,10 @@ def symbol_offset(module: Path, wanted: str) -> int:
 
 
 def widen_arrays(object_file: Path) -> None:
-    """Add a gap after every zero-initialised array, so that an index past its end does not reach the next array.
+    """Add a gap after every zero-initialised array, so that an access past its end does not reach the next array.
 
-    A section of zeros has no content in the file, so only the size in its header changes. Initialised variables get no
-    gap: an index past the end of one may reach another variable undetected.
+    A section of zeros has no content in the file, so only the size in its header changes. Initialised variables
+    get no gap: an index past the end of one may reach another variable undetected.
     """
     content = bytearray(object_file.read_bytes())
     sections = _sections(content)

@@ -1,4 +1,4 @@
-"""Refuse instructions and functions that a GPU of an older compute capability does not have."""
+"""Reject instructions and functions that GPUs of an older compute capability lack."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OLDEST_WITHOUT = (9, 0)
 
 
 class MissingFeature(UnsupportedInstruction):
-    """Report a feature that GPUs of the requested compute capability do not have."""
+    """The kernel uses a feature that GPUs of the requested compute capability lack."""
 
     def __init__(self, feature: str, reason: str, capability: tuple[int, int], file: str, line: int) -> None:
         super().__init__(feature, file, line)

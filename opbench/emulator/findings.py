@@ -1,4 +1,4 @@
-"""Convert the runtime's reports to findings that name the buffer, the source line and the thread."""
+"""Convert the runtime's reports to findings with buffer, source line and thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FIRST_ROW = re.compile(r"\w\s*(?:\[[^\]]*\]\s*)*\[\s*0\s*\]\s*\[\s*(?!\d+\s*\])"
 
 
 class Launched(NamedTuple):
-    """Identify a launched kernel by its name, module, source and macros."""
+    """The name, module, source and macros of a launched kernel."""
 
     kernel: str
     module: Path
@@ -54,22 +54,22 @@ class Launched(NamedTuple):
 
 @dataclass
 class LaunchLog:
-    """Record what findings need about launches: the kernel and module of each tag, and the buffers in use."""
+    """The launched kernels and the buffers in use, which findings need to name them."""
 
     tags: dict[Launched, int] = field(default_factory=dict)
     buffers: list[CpuArray] = field(default_factory=list)
 
     def register(self, launched: Launched) -> int:
-        """Return the number under which the runtime's reports name this kernel."""
+        """Return the number by which reports refer to this kernel."""
         return self.tags.setdefault(launched, len(self.tags))
 
     def launched(self, tag: int) -> Launched:
-        """Return the kernel that was registered under a number."""
+        """Return the kernel that has this number."""
         return list(self.tags)[tag]
 
 
 def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
-    """Return findings with the buffer and line of each report; merge reports of one kind at one line.
+    """Convert reports to findings; reports of the same kind at the same line become one finding.
 
     Deadlocks come first.
     """
@@ -109,7 +109,7 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
 
 
 def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
-    """Drop uninitialised reads that a race explains, and move the other uninitialised reads behind the races.
+    """Omit uninitialised reads that a race explains, and move the other ones behind the races.
 
     Without a barrier, a thread may read an array before another thread writes it; the race is the cause to fix.
     """
@@ -134,7 +134,7 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
 
 def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
-    """Drop index reports on lines with an out-of-bounds address, and indices that may run through all rows."""
+    """Omit index reports on lines with an out-of-bounds address, and indices that may address all rows."""
 
     def place(report: Report) -> Place:
         return lines.get((log.launched(report.tag).module, _call_site(report)), NOWHERE)
@@ -222,7 +222,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
 
 
 def _with_source_column(place: Place, macros: Sequence[tuple[str, str]]) -> Place:
-    """Return a place with its column in the user's file; the compiler reports the column in the preprocessed line."""
+    """Return a place with its column in the user's file instead of the preprocessed line."""
     if not place.column:
         return place
     own = dict(OBJECT_MACRO.findall("\n".join(source_lines(place.file))))
@@ -243,7 +243,7 @@ def _spot(report: Report, log: LaunchLog, module: Path) -> Spot:
 
 
 def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> Spot:
-    """Return the array, variable or buffer nearest to an address in shared memory (s), the module (m) or globally (g).
+    """Return the array, variable or buffer nearest to an address: shared (s), in the module (m) or global (g).
 
     The Spot is empty if no buffer is near a global address.
     """

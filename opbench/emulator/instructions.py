@@ -1,4 +1,4 @@
-"""Translate the template of an asm statement to C++: registers, predicates, labels, and a call per instruction."""
+"""Translate the text of an inline PTX statement to C++: registers, predicates, labels and instructions."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)"
 
 
 class UnknownInstruction(Exception):
-    """Report an instruction for which the cpu backend has no function."""
+    """The cpu backend has no function for an instruction."""
 
 
 def translate(template: str, expressions: Sequence[str]) -> str:
-    """Return C++ statements equivalent to an asm template with these operands; raise UnknownInstruction."""
+    """Return C++ statements equivalent to inline PTX with these operands; raise UnknownInstruction."""
     scopes: list[dict[str, str]] = [{}]
     labels: list[str] = []
     written: list[str] = []

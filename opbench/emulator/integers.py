@@ -1,4 +1,4 @@
-"""Integer instructions of PTX: the one table of what each computes, and the C++ header that is generated from it.
+"""A table of the integer instructions of PTX, and the C++ header that is generated from it.
 
 `python -m opbench.emulator.integers` writes the header after a change of the table.
 """
@@ -20,7 +20,7 @@ LONG_BITS, FIELDS, SATURATED = ("b32", "b64"), ("u32", "u64", "s32", "s64"), ("s
 
 
 class Integer(NamedTuple):
-    """What an integer instruction computes."""
+    """The types, the C++ expression and the operands of one integer instruction."""
 
     types: Sequence[str]
     """The types of PTX that the instruction exists for (PTX ISA 8.7, sections 9.7.1, 9.7.2 and 9.7.8)."""

@@ -1,7 +1,8 @@
-"""The process that runs a stranger's kernel, confined, and the messages between it and the process that judges.
+"""The confined process that runs an untrusted kernel, and the messages to and from the judging process.
 
-The judging process never loads the kernel. It sends copies of the buffers, and takes back the buffers' content and what
-the runtime reported. It reads the answers as data of a declared form, because the kernel may have written them.
+The judging process never loads the kernel. It sends copies of the buffers, and takes back the buffers' content
+and what the runtime reported. It reads the answers as data of a declared form, because the kernel may have
+written them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SYSTEM_FILES = ("/proc/meminfo", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/me
 
 @dataclass(frozen=True)
 class SharedBuffer:
-    """A buffer in the memory that both processes map: the tensor, and where the buffer with its guard bands starts."""
+    """The tensor of a buffer in shared memory, and the offset at which its guard bytes start."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,7 +53,7 @@ class SharedBuffer:
 
 @dataclass(frozen=True)
 class Share:
-    """Use the buffers in this memory, whose descriptor comes along, from now on under this number."""
+    """Request: map the memory that comes with this message and use its buffers under this number."""
 
     number: int
     buffers: tuple[SharedBuffer, ...]
@@ -60,14 +61,14 @@ class Share:
 
 @dataclass(frozen=True)
 class Forget:
-    """Unmap the buffers with this number."""
+    """Request: unmap the buffers with this number."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Bind:
-    """Bind launches to shared buffers under a number of their own."""
+    """Request: bind launches to shared buffers, under a number."""
 
     number: int
     launches: tuple[KernelLaunch, ...]
@@ -76,7 +77,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Run:
-    """Run bound launches, each time in another order of threads."""
+    """Request: run bound launches, each time in another thread order."""
 
     binding: int
     shared: int
@@ -85,7 +86,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunTraced:
-    """Run launches once and check every access."""
+    """Request: run launches once and check every access."""
 
     launches: tuple[KernelLaunch, ...]
     shared: int
@@ -95,14 +96,14 @@ class RunTraced:
 
 @dataclass(frozen=True)
 class ReadVariable:
-    """Answer with the bytes of a variable of the module."""
+    """Request: send the bytes of a module's variable."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class WriteVariable:
-    """Write the bytes of a variable of the module."""
+    """Request: write the bytes of a module's variable."""
 
     name: str
     content: bytes
@@ -122,7 +123,10 @@ KINDS: Mapping[type[OpbenchError], Kind] = {
 
 
 class Reply(msgspec.Struct):
-    """The answer to a message; it may be a lie, so its findings can be missing, and no result depends on it."""
+    """The answer to a request.
+
+    The kernel may have written it, so findings can be missing, and no result may depend on it.
+    """
 
     error: str = ""
     kind: Kind = "internal"
@@ -144,7 +148,7 @@ def send(channel: socket.socket, content: bytes) -> None:
 
 
 def receive(channel: socket.socket, most: int = LONGEST_REPLY) -> bytes:
-    """Receive bytes that were sent with their length; raise EOFError at the end, ValueError for too many."""
+    """Receive bytes that `send` sent; raise EOFError at the end, ValueError for too many bytes."""
     size = LENGTH.unpack(_receive_exactly(channel, LENGTH.size))[0]
     if size > most:
         raise ValueError(f"{size} bytes; {most} are allowed")
@@ -171,7 +175,7 @@ def preload(runtime: Path) -> None:
 
 @dataclass(frozen=True)
 class Module:
-    """A compiled module to serve, and what its process may use."""
+    """A compiled module, and the resource limits of the process that runs it."""
 
     path: Path
     request: BuildRequest
@@ -185,18 +189,18 @@ class Module:
 
 
 class PrebuiltBackend(CpuBackend):
-    """The cpu backend for one module that is compiled already."""
+    """The cpu backend for one module that is already compiled."""
 
     def __init__(self, module: Module) -> None:
         self._module = module.path
         super().__init__(module.path.parent, module.workers)
 
     def compile(self, request: BuildRequest) -> Path:
-        """Return the module."""
+        """Return the compiled module."""
         return self._module
 
     def compile_traced(self, request: BuildRequest) -> Path:
-        """Return the module."""
+        """Return the compiled module."""
         return self._module
 
     @functools.cached_property
@@ -205,7 +209,7 @@ class PrebuiltBackend(CpuBackend):
 
 
 class MappedBuffer(CpuBuffer):
-    """A buffer in memory that the judging process maps, too, between fences of this process."""
+    """A buffer in memory that the judging process maps, too, between unmapped pages of this process."""
 
     def __init__(self, shared: SharedBuffer, memory: int) -> None:
         self._memory, self._offset = memory, shared.offset
@@ -218,7 +222,7 @@ class MappedBuffer(CpuBuffer):
 
 
 class Server:
-    """Serves messages about one module, in the kernel's process."""
+    """Answer requests about one module in the kernel's process."""
 
     def __init__(self, backend: PrebuiltBackend, request: BuildRequest, channel: socket.socket) -> None:
         self._backend, self._request, self._channel = backend, request, channel
@@ -227,7 +231,7 @@ class Server:
         self._bound: dict[int, Callable[[], None]] = {}
 
     def answer(self, message: Message) -> Reply:
-        """Do what a message asks for."""
+        """Execute one request."""
         if isinstance(message, Share):
             return self._share(message)
         if isinstance(message, Forget):
@@ -267,7 +271,7 @@ class Server:
 
 
 def serve(module: Module, files: Sequence[int]) -> None:
-    """Confine this process, load a module and serve messages until the channel closes."""
+    """Confine this process, load a module and answer requests until the channel closes."""
     channel = socket.socket(fileno=files[0])
     readable = (module.path, constants_of(module.path), *module.sources, INCLUDE, *map(Path, SYSTEM_FILES))
     limits = Limits(module.cpu_s, module.memory_bytes, module.log_bytes, module.open_files)

@@ -23,7 +23,7 @@ from opbench.kernels.launch import Dim3
 
 
 class Runtime:
-    """Wrap the loaded runtime library."""
+    """The C++ runtime library, loaded into this process."""
 
     def __init__(self, path: Path) -> None:
         for name in ("m", "pthread"):
@@ -53,7 +53,7 @@ class Runtime:
         self._take.restype = ctypes.c_uint32
 
     def launch(self, launch: LaunchArguments) -> bool:
-        """Run a launch; return False if the runtime abandoned it. Raise EnvironmentFault without memory or threads."""
+        """Run a launch; return False if the runtime gave up. Raise EnvironmentFault without memory or threads."""
         answer = self._launch(ctypes.byref(launch))
         self.require_memory()
         if answer == LAUNCH_WITHOUT_THREAD:
@@ -61,7 +61,7 @@ class Runtime:
         return bool(answer == LAUNCH_DONE)
 
     def require_memory(self) -> None:
-        """Raise EnvironmentFault if the system refused memory to the runtime, whose findings are then incomplete."""
+        """Raise EnvironmentFault if the runtime ran out of memory, so that its findings are incomplete."""
         if refused := self._refused_bytes():
             self.take_reports()
             raise EnvironmentFault(
@@ -81,10 +81,10 @@ _loaded: list[Runtime] = []
 
 
 def load_runtime(build: Callable[[], Path]) -> Runtime:
-    """Return the only runtime of the process, built and loaded at the first call.
+    """Return the runtime library of this process, compiled and loaded at the first call.
 
-    Modules resolve the runtime's functions by name among the process's global symbols. A second copy, for example of
-    a backend with another cache or compiler, would therefore not be used by its own modules.
+    Modules resolve the runtime's functions by name among the process's global symbols. A second copy, for
+    example of a backend with another cache or compiler, would therefore not be used by its own modules.
     """
     if not _loaded:
         _loaded.append(Runtime(build()))
@@ -92,17 +92,17 @@ def load_runtime(build: Callable[[], Path]) -> Runtime:
 
 
 def thread_order(run: int) -> int:
-    """Return the seed of a run, which decides the order of threads and when asynchronous work completes.
+    """Return the seed of a run, which determines the order of threads and when asynchronous work completes.
 
-    Seed 0 runs threads in turn and completes work as late as possible. $OPBENCH_CPU_ORDER=random:SEED makes the order
-    of every run random.
+    Seed 0 runs threads in turn and completes work as late as possible. $OPBENCH_CPU_ORDER=random:SEED makes the
+    order of every run random.
     """
     wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "").partition(":")
     return run + (int(seed) + 1) * 1_000 if wanted == "random" and seed.isdigit() else run
 
 
 def block_order(grid: Dim3) -> tuple[int, int]:
-    """Return the multiplier and offset that turn a counter into block indices in the order of $OPBENCH_CPU_ORDER.
+    """Return the multiplier and offset that map a counter to block indices, by the order in $OPBENCH_CPU_ORDER.
 
     If another order changes the result, blocks race. Raise UsageError for an unknown order.
     """

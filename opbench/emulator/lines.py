@@ -1,4 +1,4 @@
-"""Find the source file and line of an instruction in a compiled module, from the module's DWARF tables."""
+"""Find the source line of an instruction in a compiled module, from the module's DWARF tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KERNEL_SUFFIX = ".cu"
 
 
 class Place(NamedTuple):
-    """Describe a source position. Lines and columns count from 1; 0 means unknown."""
+    """A source position. Lines and columns count from 1; 0 means unknown."""
 
     file: str
     line: int
@@ -46,7 +46,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class _Inlined:
-    """Describe an inlined call: the callee's address range [start, end), nesting depth and caller."""
+    """An inlined call: the callee's address range [start, end), nesting depth and caller."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class _Inlined:
 
 @dataclass(frozen=True)
 class _Table:
-    """Hold a module's line table: sorted start addresses, and the position of each range of instructions.
+    """A module's line table: sorted start addresses, and the position of each range of instructions.
 
     Positions include lines of the shim. NOWHERE marks the end of a function's last range.
     """
@@ -68,7 +68,7 @@ class _Table:
 
 
 def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
-    """Return for each address the innermost source position outside of the shim; `NOWHERE` if it is not known."""
+    """Return the source position of each address, outside of opbench's own headers; `NOWHERE` if unknown."""
     table = _table(module)
     return {address: _place(table, address) for address in addresses}
 
@@ -178,5 +178,5 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[i
 
 
 def _is_users(file: str) -> bool:
-    """Return whether a file is the user's, that is, neither part of the shim nor the generated wrapper."""
+    """Return whether a file is the user's, and not one of opbench's headers or the generated wrapper."""
     return bool(file) and not file.startswith(str(INCLUDE)) and Path(file).name != WRAPPER

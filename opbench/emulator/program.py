@@ -58,7 +58,7 @@ NOT_THE_KERNELS = ("opb_", "__", "completed.")
 
 @dataclass(frozen=True)
 class Kernel:
-    """Describe one kernel of a module: its address, and a letter (`LETTERS`) per parameter."""
+    """One kernel of a module: its address, and a letter (`LETTERS`) per parameter."""
 
     name: str
     entry: int
@@ -78,7 +78,7 @@ class Kernel:
 
 
 class CpuProgram:
-    """Run the kernels of a loaded module."""
+    """A compiled module that is loaded into this process."""
 
     machine_code_sha256 = ""
     uses_device_heap = False
@@ -200,14 +200,14 @@ class CpuProgram:
         return lambda number: self._runtime.launch(bound.fresh(number))
 
     def _constant(self, index: int) -> tuple[int, int]:
-        """Return the address and the size in bytes of the request's constant number `index`."""
+        """Return the address and the size in bytes of a constant of the request."""
         address = getattr(self._library, constant_symbol(index))
         size = getattr(self._library, f"{constant_symbol(index)}_bytes")
         address.restype, size.restype = ctypes.c_void_p, ctypes.c_uint64
         return int(address()), int(size())
 
     def _filled(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], None]:
-        """Return a callable for a step without a kernel, which fills a buffer or writes a constant."""
+        """Return a callable that fills a buffer or writes a constant, for a step without a kernel."""
         if launch.zero:
             target, value = _buffer(buffers, launch.zero, "zero"), launch.value
             return (lambda: target.fill(value)) if value else target.clear
@@ -251,7 +251,7 @@ class CpuProgram:
 
 
 def own_variables(module: Path) -> dict[str, SharedArray]:
-    """Return the places of a module's `__device__` and `__constant__` variables by name; two of one name differ."""
+    """Return the locations of a module's `__device__` and `__constant__` variables by unique names."""
     found: dict[str, SharedArray] = {}
     for place in module_variables(module):
         if not place.name.startswith(NOT_THE_KERNELS):
@@ -273,7 +273,7 @@ def _sample(native: LaunchArguments, launch: KernelLaunch, skip_blocks: int) -> 
 
 @dataclass
 class BoundLaunch:
-    """Hold a launch's native structure and the memory to which it points (`keep`)."""
+    """A launch in the runtime's structure, with the memory that the structure points to (`keep`)."""
 
     native: LaunchArguments
     grid: Dim3
@@ -281,7 +281,7 @@ class BoundLaunch:
     keep: list[object] = field(default_factory=list)
 
     def fresh(self, number: int) -> LaunchArguments:
-        """Return the native structure for run `number`; each run has its own order of threads."""
+        """Return the launch's structure for run `number`; each run has its own order of threads."""
         self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
         self.native.seed = thread_order(number)
         self.native.workers = self.workers

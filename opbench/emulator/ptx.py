@@ -1,4 +1,4 @@
-"""Rewrite preprocessed text for the host compiler: `#pragma unroll`, `__noinline__`, initialisers, inline PTX."""
+"""Rewrite preprocessed text for the host compiler: pragmas, attributes, initialisers and inline PTX."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PTX_BEFORE_OPCODE = re.compile(r"^(?:\s*(?:[{}]|[$\w]+\s*:(?!:)|@!?[%$\w]+\s))+"
 
 
 class UnsupportedInstruction(Exception):
-    """Report inline PTX for which the cpu backend has no function, with its file and line."""
+    """The cpu backend has no function for an inline PTX instruction, whose file and line are known."""
 
     def __init__(self, instruction: str, file: str, line: int) -> None:
         self.message = f"inline PTX '{instruction}' is not known to the cpu backend"
@@ -53,7 +53,7 @@ class UnsupportedInstruction(Exception):
 
 @dataclass(frozen=True)
 class Statement:
-    """Hold one asm statement: its position [start, end) in the text, its template and its operands' expressions."""
+    """One asm statement: its position [start, end) in the text, its template and its operands' expressions."""
 
     start: int
     end: int
@@ -82,7 +82,7 @@ def relax_initialisation(text: str) -> str:
 
 
 def replace_noinline(text: str) -> str:
-    """Replace CUDA's `__noinline__` by an attribute, unless the word already is inside an attribute."""
+    """Replace CUDA's `__noinline__` by an attribute, except where the word already is in an attribute."""
 
     def replacement(match: re.Match[str]) -> str:
         before = text[max(0, match.start() - 80) : match.start()].rstrip()[-1:]
@@ -200,7 +200,7 @@ def _parse(text: str, match: re.Match[str]) -> Statement:
 
 
 def _closing(text: str, position: int) -> int:
-    """Return the position of the bracket that closes the one just before `position`; the text's length if none does."""
+    """Return the position of the bracket that closes the one before `position`; the text's length if none does."""
     depth = 1
     for found in BRACKET.finditer(text, position):
         if found.group() in OPENING:

@@ -1,4 +1,4 @@
-"""Check limits that nvcc or the CUDA driver enforces, and inspect a module's source for how to run it."""
+"""Check limits that nvcc or the CUDA driver enforces, and properties of the source that affect a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _code(request: BuildRequest) -> str:
 
 
 def waits_in_loops(request: BuildRequest) -> bool:
-    """Return whether threads of the module may wait for each other in a loop, without a barrier."""
+    """Return whether threads of the module may wait for each other in a loop without a barrier."""
     return _spins(_code(request))
 
 
@@ -47,7 +47,7 @@ def _spins(code: str) -> bool:
 
 
 def is_interpreted(request: BuildRequest) -> bool:
-    """Return whether the module has inline PTX, which is emulated lane by lane and takes longer."""
+    """Return whether the module contains inline PTX, which is emulated lane by lane and slow."""
     return bool(re.search(r"\basm\b", _code(request)))
 
 

@@ -1,4 +1,4 @@
-"""Map each kind of runtime report to the rule that it breaks, and write its message."""
+"""Map each kind of runtime report to its rule, and write the message of the finding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ IN_MODULE = b"module"
 
 @dataclass(frozen=True)
 class Spot:
-    """Describe the target of an access: a buffer, variable or shared array, and the offset in it (bytes)."""
+    """The target of an access: a buffer, variable or shared array, and the offset in bytes."""
 
     what: str = ""
     name: str = ""
@@ -53,7 +53,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Event:
-    """Hold a report with resolved addresses: the target of the access, and the source positions of both sides."""
+    """A report with the target of its access and the source positions of both sides."""
 
     report: Report
     spot: Spot
@@ -63,27 +63,27 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The runtime's message."""
+        """Return the message that the runtime wrote."""
         return str(self.report.text.decode(errors="replace"))
 
     @property
     def access(self) -> str:
-        """The access as a phrase such as "read of 4 bytes at byte 12 of buffer 'out'"."""
+        """Return the access as a phrase such as "read of 4 bytes at byte 12 of buffer 'out'"."""
         return f"{self.verb} of {self.size} at {self.spot.phrase()}"
 
     @property
     def verb(self) -> str:
-        """The kind of this access: "read", "write" or "atomic update"."""
+        """Return the kind of this access: "read", "write" or "atomic update"."""
         return NOUNS[self.report.access]
 
     @property
     def other_verb(self) -> str:
-        """The kind of the other access of a race."""
+        """Return the kind of the other access of a race."""
         return NOUNS[self.report.other_access]
 
     @property
     def size(self) -> str:
-        """The size of the access, such as "4 bytes"."""
+        """Return the size of the access, such as "4 bytes"."""
         return f"{self.report.bytes} byte{'s' if self.report.bytes > 1 else ''}"
 
     @property
@@ -93,16 +93,16 @@ class Event:
 
     @property
     def who_else(self) -> str:
-        """The thread of the other access, such as "thread (1,0,0)"."""
+        """Return the thread of the other access, such as "thread (1,0,0)"."""
         return f"thread {triple(dim3(self.report.other_thread))}"
 
     @property
     def other_words(self) -> str:
-        """The line of the second access of a conflict, such as "line 12"."""
+        """Return the line of the other access, such as "line 12"."""
         return words_of(self.other)
 
     def there(self, message: str) -> tuple[Related, ...]:
-        """Return the position of the other access as a related place; () if its line is not known."""
+        """Return the position of the other access as a related location; () if its line is unknown."""
         other = self.other
         if not other.line:
             return ()
@@ -112,7 +112,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Account:
-    """Hold the texts of a finding about a report."""
+    """The texts of a finding about a report."""
 
     message: str
     details: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def words_of(place: Place) -> str:
 
 
 def _text(event: Event) -> Account:
-    """Return the runtime's text: the first line is the message, each further line a detail."""
+    """Return the texts that the runtime wrote: the first line is the message, each further line a detail."""
     message, *details = event.text.split("\n")
     return Account(message, tuple(details))
 
@@ -324,7 +324,7 @@ def _unfinished_copy(event: Event) -> Account:
 
 
 def _of_a_cell(account: Callable[[Event], Account]) -> Callable[[Event], Account]:
-    """Use `account` for a report about a location in shared memory, and the runtime's own text for any other."""
+    """Use `account` for a report about shared memory, and the runtime's own text for any other."""
 
     def text(event: Event) -> Account:
         return account(event) if event.report.text == IN_SHARED else _text(event)
@@ -351,7 +351,7 @@ def _missing_fence(event: Event) -> Account:
 
 @dataclass(frozen=True)
 class Form:
-    """Describe how to convert a kind of report to a finding."""
+    """How to convert a kind of report to a finding: its rule, and the function that writes its texts."""
 
     rule: Rule
     account: Callable[[Event], Account] = _text

@@ -1,4 +1,4 @@
-"""Encode a tensor map for the runtime: its description, in the 128 bytes of a `CUtensorMap`."""
+"""Encode a tensor map for the runtime, in the 128 bytes of a `CUtensorMap`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BYTES, ALIGNMENT = 128, 64
 
 
 def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
-    """Return the 128 bytes that a launch passes by value; raise LaunchError if a GPU would refuse the map.
+    """Return the 128 bytes of a tensor map that a launch passes by value; raise LaunchError for an invalid map.
 
     `address` and `nbytes` describe the buffer's memory.
     """

@@ -1,4 +1,4 @@
-"""Encode a texture or surface for the shim: the object is a pointer to its description."""
+"""Encode a texture or surface for the emulator: the object is a pointer to its description."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from opbench.kernels.texture import CHOICES, TYPES, Texture
 
 
 class TextureArgument(ctypes.c_uint64):
-    """Hold a pointer argument and keep the description to which it points alive."""
+    """A pointer argument that keeps the texture description to which it points alive."""
 
     native: NativeTexture
 
 
 def native_texture(texture: Texture, address: int, nbytes: int) -> TextureArgument:
-    """Return the argument that a launch passes for a buffer's memory; raise LaunchError if a GPU would refuse it."""
+    """Return the texture argument of a launch for a buffer's memory; raise LaunchError for an invalid texture."""
     texture.check(nbytes)
     native = NativeTexture(TEXTURE_MAGIC, texture.is_surface, len(texture.size), list(TYPES).index(texture.type))
     native.channels = texture.channels

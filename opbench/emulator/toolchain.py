@@ -27,7 +27,7 @@ REMEDY = f"install one with: {pip_install('compiler')}, or your distribution's g
 
 @dataclass(frozen=True)
 class CompileMode:
-    """Describe one way to compile a module; a traced build differs from the fast build only in these flags."""
+    """One way to compile a module; the instrumented build differs from the fast build only in these flags."""
 
     name: str
     gcc: tuple[str, ...]
@@ -186,7 +186,7 @@ X86_EXTENSIONS = {"fma": "-mfma", "f16c": "-mf16c", "popcnt": "-mpopcnt", "bmi2"
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Describe a C++ compiler: its command, its family (gcc, clang or zig) and its version line."""
+    """A C++ compiler: its command, its family (gcc, clang or zig) and its version line."""
 
     command: tuple[str, ...]
     family: str
@@ -207,7 +207,10 @@ class Toolchain:
         return int(number.group(1)) if number else 0
 
     def link_flags(self, build: CompileMode) -> tuple[str, ...]:
-        """Return the flags that link a shared object; clang and zig link no library: zig would build its own (66 s)."""
+        """Return the flags to link a shared object.
+
+        With clang and zig no library, because zig would compile its own.
+        """
         # A sanitizer flag would link the sanitizer's runtime; the emulator's runtime takes its place.
         flags = tuple(flag for flag in self.flags(build) if not flag.startswith("-fsanitize"))
         return (*flags, "-shared") if self.family == "gcc" else (*flags, "-shared", "-nostdlib", "-Wl,--no-gc-sections")
@@ -223,7 +226,7 @@ class Toolchain:
 
 @functools.cache
 def machine_flags(family: str) -> tuple[str, ...]:
-    """Return flags for the CPU's extensions; the main one is fused multiply-add, which otherwise is a library call."""
+    """Return flags for the CPU's extensions; without them, fused multiply-add would be a library call."""
     if platform.machine() != "x86_64":
         return ()
     try:
@@ -238,13 +241,13 @@ def machine_flags(family: str) -> tuple[str, ...]:
 
 
 def compiler_environment(folder: Path) -> dict[str, str]:
-    """Return variables for English messages and for zig's cache, which it needs even to print its version."""
+    """Return environment variables for messages in English and for zig's cache folder."""
     kept = str(folder / "zig")
     return {"ZIG_LOCAL_CACHE_DIR": kept, **os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": kept}
 
 
 def find_toolchain() -> Toolchain:
-    """Return the first usable compiler of $OPBENCH_CXX, g++, clang++ and zig; raise EnvironmentFault if none is."""
+    """Return the first usable compiler of $OPBENCH_CXX, g++, clang++ and zig; raise EnvironmentFault without one."""
     chosen = os.environ.get("OPBENCH_CXX")
     if chosen:
         usable = _probe(tuple(shlex.split(chosen)))

@@ -1,7 +1,8 @@
-"""Rules for the text and the object file of a stranger's kernel: device code only, and nothing that runs on the host.
+"""Rules for the text and the object file of an untrusted kernel: only device code, nothing that runs on the host.
 
-A compiled kernel is part of a process, so C++ for the host could do what the process may do. The rules refuse what CUDA
-device code has no use for. The cage holds without them; they protect the findings, which the same process reports.
+A compiled kernel is part of a process, so C++ for the host could do what the process may do. The rules refuse
+what CUDA device code has no use for. The cage holds without them; they protect the findings, which the same
+process reports.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ DEFINED_ELSEWHERE = frozenset(("SHN_ABS", "SHN_COMMON", UNDEFINED))
 
 
 def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
-    """Raise CompileError if a file of a kernel lies outside of its folder or has a directive for the host.
+    """Raise CompileError if a file of a kernel is outside of its folder or contains a directive for the host.
 
     Its folder is that of the `.cu` file; the folders that the request names for headers count, too.
     """
@@ -129,7 +130,7 @@ def require_plain_names(request: BuildRequest) -> None:
 
 
 def require_device_code(text: str, own: Collection[Path]) -> None:
-    """Raise CompileError if the lines of a kernel's own files, in preprocessed text, contain code for the host.
+    """Raise CompileError if the lines of a kernel's own files in preprocessed text contain host code.
 
     `own` are these files, with absolute paths.
     """
@@ -143,7 +144,7 @@ def require_device_code(text: str, own: Collection[Path]) -> None:
 
 
 def require_device_object(object_file: Path, arrays: Collection[str], source: Path) -> None:
-    """Raise CompileError if an object file runs something at loading, calls the host or replaces the emulator's code.
+    """Raise CompileError if an object file runs code when loaded, calls host functions or replaces the emulator's.
 
     `arrays` are the names of the `extern __shared__` arrays, which the link step defines.
     """
@@ -183,7 +184,7 @@ def _refusal(words: str, file: Path, line: int = 0) -> CompileError:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line, where a backslash at the end joins two."""
+    """Yield the number and the text of each line; lines that end with a backslash are joined."""
     number, first, joined = 0, 1, ""
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         bare = line.rstrip(" \t\v\f")
@@ -196,7 +197,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _host_words(line: str) -> str:
-    """Return the part of a line, as it is written, that only host code or a reader of other files needs; "" if none."""
+    """Return the part of a line that only host code, or code that reads other files, needs; "" without one."""
     if found := CONTROL.search(line) or RESERVED.search(line):
         return repr(found[0])[1:-1]
     for test in HEADER_TEST.finditer(line):
@@ -229,7 +230,7 @@ def _parts(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _forbidden(text: str, blank: str) -> Iterator[re.Match[str]]:
-    """Yield what is not allowed in a part of preprocessed text; in `blank` the content of its strings is blanked."""
+    """Yield the forbidden code in a part of preprocessed text; in `blank` the content of its strings is blanked."""
     yield from HOST_WORDS.finditer(blank)
     yield from (pragma for pragma in PRAGMA_LINE.finditer(text) if not PRAGMA.match(pragma[1]))
     yield from (found for found in ASM.finditer(blank) if not EMPTY_ASM.match(text, found.start()))
