@@ -1,1 +1,1 @@
-"""GPUs: their limits, the NVRTC compiler, and the CUDA driver that runs kernels."""
+"""Support for GPUs: limits of GPU models, the NVRTC compiler, and the CUDA driver that runs kernels."""

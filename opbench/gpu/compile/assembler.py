@@ -27,14 +27,14 @@ _PTX_VERSION = re.compile(r"^\.version\s+[\d.]+", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Assembler:
-    """A ptxas and its release, such as (13, 0)."""
+    """A ptxas program and its release, such as (13, 0)."""
 
     path: Path
     version: tuple[int, int]
 
 
 def assembler(arch: str) -> Assembler:
-    """Return the newest ptxas for an architecture such as "sm_90a"; raises EnvironmentFault with the remedy."""
+    """Return the newest ptxas for an architecture such as "sm_90a"; raise EnvironmentFault with the remedy."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
     able = [one for one in assemblers() if number >= OLDEST or one.version < (13, 0)]
     if not able:
@@ -58,7 +58,7 @@ def not_installed() -> MissingExtra:
 
 
 def _asked(path: Path) -> Assembler | None:
-    """Return a ptxas with its release; None if it does not run."""
+    """Return a ptxas program with its release; None if it does not run."""
     if not path.is_file() or not os.access(path, os.X_OK):
         return None
     try:
@@ -70,9 +70,10 @@ def _asked(path: Path) -> Assembler | None:
 
 
 def assemble(ptx: str, arch: str, name: str) -> Path:
-    """Assemble PTX, or take the cubin from the cache; raises CompileError with the assembler's own lines.
+    """Assemble PTX to a cubin, or reuse the cached one; raise CompileError with the assembler's messages.
 
-    An assembler that is older than the PTX gets the PTX as its own version, because only few instructions are new.
+    An assembler that is older than the PTX gets the PTX as its own version, because only few instructions are
+    new.
     """
     tool = assembler(arch)
     digest = hashlib.sha256("\0".join((ptx, arch, str(tool.version))).encode()).hexdigest()[:24]
@@ -88,7 +89,7 @@ def assemble(ptx: str, arch: str, name: str) -> Path:
 
 
 def _assemble(tool: Assembler, ptx: str, arch: str, cubin: Path) -> str:
-    """Write the cubin; return the assembler's first errors, or "" if it had none."""
+    """Run ptxas to write a cubin; return its first errors, or "" if there are none."""
     with tempfile.TemporaryDirectory(prefix="opbench-ptxas-") as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)

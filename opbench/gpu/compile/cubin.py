@@ -31,7 +31,7 @@ WORDS = 0x04
 
 
 class BadCubin(OpbenchError):
-    """The bytes are no cubin that this module can read."""
+    """A file is not a cubin, or it has a format that this module cannot read."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class CubinVariable:
 
 @dataclass(frozen=True)
 class Cubin:
-    """The facts that a cubin states about its kernels and variables."""
+    """The kernels and variables in a cubin, with their resources."""
 
     kernels: Mapping[str, CubinKernel]
     variables: tuple[CubinVariable, ...]
@@ -80,7 +80,7 @@ class Cubin:
 
 
 def read_cubin(data: bytes) -> Cubin:
-    """Read a cubin; raise BadCubin."""
+    """Read a cubin; raise BadCubin if it has another format."""
     # A module for the CPU is asked, too: a program that meets no cubin does not import the reader.
     if int.from_bytes(data[MACHINE_OFFSET : MACHINE_OFFSET + 2], "little") != CUDA_MACHINE:
         raise BadCubin("no cubin that opbench can read: not a CUDA ELF file")
@@ -141,7 +141,10 @@ def _hash_part(digest: hashlib._Hash, part: bytes) -> None:
 
 
 def _kernel(name: str, index: int, code: Section, sections: Mapping[str, Section]) -> CubinKernel:
-    """Collect the facts about the kernel of symbol number `index`, whose instructions are in section `code`."""
+    """Return the resources of one kernel.
+
+    `index` is the number of its symbol; `code` is the section of its instructions.
+    """
     every = _attributes(sections[".nv.info"].data())
     mine = {kind: value[1] for kind, value in every if len(value) == 2 and value[0] == index}
     own = list(_attributes(sections[f".nv.info.{name}"].data())) if f".nv.info.{name}" in sections else []
@@ -164,7 +167,7 @@ def _kernel(name: str, index: int, code: Section, sections: Mapping[str, Section
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield kind and 32-bit words of each attribute of a `.nv.info` section that has words."""
+    """Yield the kind and the 32-bit words of each attribute in a `.nv.info` section."""
     offset = 0
     while offset + 4 <= len(content):
         shape, kind, length = struct.unpack_from("<BBH", content, offset)

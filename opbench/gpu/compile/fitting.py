@@ -20,21 +20,21 @@ from opbench.kernels.launch import KernelLaunch
 
 @dataclass(frozen=True)
 class GpuTarget:
-    """The capability and size of the GPU to compile for."""
+    """The compute capability and the number of multiprocessors of the GPU to compile for."""
 
     capability: tuple[int, int]
     sm_count: int
 
     @property
     def limits(self) -> DeviceLimits | None:
-        """The limits of a multiprocessor; None for a GPU newer than the table, whose driver reports them."""
+        """Return the limits of a multiprocessor; None for a GPU that is newer than the table of models."""
         known = MULTIPROCESSORS.get(self.capability)
         return replace(known, sm_count=self.sm_count) if known else None
 
 
 @dataclass(frozen=True)
 class CompiledCase:
-    """The result of compiling one case."""
+    """The result of compiling one case for a GPU: its resources, or the reason why it cannot run."""
 
     refused: str = ""
     """The compiler's error; empty if the source compiles."""
@@ -52,7 +52,7 @@ class CompiledCase:
 
 
 def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
-    """Compile one case into the cache and check whether it fits; errors of a config become fields of the result."""
+    """Compile one case into the cache and check whether its blocks fit; errors become fields of the result."""
     began = time.perf_counter()
     compiled = _compile_for_target(case, target)
     return replace(compiled, compile_s=round(time.perf_counter() - began, 4))
@@ -86,7 +86,7 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
 
 
 def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> str:
-    """Return why a launch exceeds the GPU's threads or shared memory per block, before compiling; empty for none."""
+    """Return why a block exceeds the GPU's limits of threads or shared memory, before compiling; empty if it fits."""
     for step in launches:
         if not limits or not step.kernel:
             continue
@@ -99,7 +99,7 @@ def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> 
 
 
 def does_not_fit(kernel: str, taken: LaunchResources, limits: DeviceLimits | None) -> str:
-    """Return why a compiled kernel cannot be launched with this block; empty if it can, or if that is not known."""
+    """Return why a compiled kernel cannot run with this block, such as too many registers; empty if it can."""
     threads = math.prod(taken.block or (1,))
     if taken.max_threads and threads > taken.max_threads:
         return f"{kernel}: a block of {threads} threads at {taken.registers} registers; {taken.max_threads} fit"

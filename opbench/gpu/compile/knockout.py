@@ -1,8 +1,9 @@
-"""Remove one class of work from a kernel's PTX, for knock-out experiments: the rest of the kernel stays as it is.
+"""Remove one class of instructions from a kernel's PTX, for knock-out experiments; the rest stays unchanged.
 
-PTX has one instruction a line and names the source line of each, and the assembler does not know where a value comes
-from. So a load becomes a move from bits of its own address, a store becomes an exclusive-or into a register that the
-kernel's end depends on, and addresses and values are still computed. The rewritten kernel computes wrong results.
+PTX has one instruction a line and names the source line of each, and the assembler does not know where a value
+comes from. So a load becomes a move from bits of its own address, a store becomes an exclusive-or into a
+register that the kernel's end depends on, and addresses and values are still computed. The rewritten kernel
+computes wrong results.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 @dataclass(frozen=True)
 class Removal:
-    """The instructions of one class in a module's PTX."""
+    """The instructions of one class in a module's PTX: those that can be removed and those that cannot."""
 
     name: str
     taken: tuple[Statement, ...]
@@ -66,7 +67,7 @@ class Removal:
         return _by_place((one for one in self.taken), own)
 
     def kept_lines(self, own: str) -> tuple[tuple[str, int, str], ...]:
-        """Return source line, number and reason of the instructions that stay."""
+        """Return the source line, number and reason of the instructions that cannot be removed."""
         reasons = dict.fromkeys(reason for _, reason in self.kept)
         return tuple(
             (place, count, reason)
@@ -84,7 +85,7 @@ def _by_place(statements: Iterable[Statement], own: str) -> dict[str, int]:
 
 
 class KnockOut:
-    """The PTX of a module, from which classes of work can be removed."""
+    """The PTX of a module from which classes of instructions can be removed."""
 
     def __init__(
         self,
@@ -121,7 +122,10 @@ class KnockOut:
         self._initialises = any(one.base == "mbarrier" and "init" in one.modifiers for one in every)
 
     def _followed(self, functions: Sequence[Function]) -> list[Flow]:
-        """Return the flow of each function; stores to buffers from which a kernel loads addresses keep their values."""
+        """Return the data flow of each function.
+
+        Stores to buffers from which a kernel loads addresses keep their values.
+        """
         sources = {one.name: parameters(one) for one in functions}
 
         def buffers(function: Function, access: Statement) -> set[str]:
@@ -152,7 +156,7 @@ class KnockOut:
             stored |= found
 
     def removal(self, name: str) -> Removal:
-        """Return the instructions of a class."""
+        """Return the instructions of one class: those that can be removed and those that cannot."""
         taken, kept = [], []
         for flow in self.flows:
             for one in flow.function.statements:
@@ -165,7 +169,7 @@ class KnockOut:
         return Removal(name, tuple(taken), tuple(kept))
 
     def _reason(self, name: str, one: Statement, flow: Flow) -> str:
-        """Return why an instruction of a class stays; empty if it can be removed."""
+        """Return why an instruction of a class cannot be removed; empty if it can."""
         if reason := flow.reason(one):
             return reason
         if one.modifiers & ORDERED and name in (GLOBAL_LOADS, GLOBAL_STORES) and one.base != "cp":
@@ -192,7 +196,7 @@ class KnockOut:
         return "" if _is_understood(name, one, flow.function) else NOT_UNDERSTOOD
 
     def _too_small(self, function: Function, one: Statement) -> bool:
-        """Return whether shared memory has no room for 32 lanes side by side."""
+        """Return whether shared memory is too small to give each of 32 lanes its own place."""
         known = self._shared_bytes.get(function.name, 0)
         return not function.shared or known < 32 * _lane_bytes(one) + 16
 
@@ -218,7 +222,7 @@ class KnockOut:
 
 
 def _buffers_of(launch: KernelLaunch, argument: Argument) -> set[str]:
-    """Return the buffers that an argument of a launch names."""
+    """Return the buffers that an argument of a launch refers to."""
     if isinstance(argument, Struct):
         return set(argument.names())
     maps = {described.name: described.tensor for described in launch.tensor_maps}
@@ -233,7 +237,7 @@ def _is_global_load(one: Statement) -> bool:
 
 
 def _is_bulk(one: Statement) -> bool:
-    """Return whether an instruction is a bulk copy of the copy engine, by TMA or without a tensor map."""
+    """Return whether an instruction is a bulk copy, by TMA or without a tensor map."""
     return (
         one.base == "cp" and "bulk" in one.modifiers and not one.modifiers & {"commit_group", "wait_group", "prefetch"}
     )
@@ -244,7 +248,7 @@ def _is_bulk_load(one: Statement) -> bool:
 
 
 def _is_counted_copy(one: Statement) -> bool:
-    """Return whether an instruction that is no load signals bytes at an mbarrier, such as a copy within a cluster."""
+    """Return whether an instruction other than a load signals bytes at an mbarrier, such as a copy within a cluster."""
     return "complete_tx" in one.modifiers and not _is_bulk_load(one)
 
 
@@ -253,7 +257,7 @@ def _expects_bytes(one: Statement) -> bool:
 
 
 def _belongs(name: str, one: Statement) -> bool:
-    """Return whether an instruction is of a class."""
+    """Return whether an instruction belongs to a class."""
     has, base = one.modifiers, one.base
     if name == GLOBAL_LOADS:
         copies = base == "cp" and {"async", "shared", "global"} <= has and "bulk" not in has
@@ -274,7 +278,7 @@ def _belongs(name: str, one: Statement) -> bool:
 
 
 def _is_understood(name: str, one: Statement, function: Function) -> bool:
-    """Return whether the rewriter knows what to put in the place of an instruction."""
+    """Return whether a replacement for an instruction is known."""
     if name == BARRIERS or one.base == "cp":
         return True
     if name == MATRIX and one.base == "wgmma":
@@ -289,7 +293,7 @@ def _is_understood(name: str, one: Statement, function: Function) -> bool:
 
 
 def _lane_bytes(one: Statement) -> int:
-    """Return the bytes that a lane of an access to shared memory moves."""
+    """Return the bytes that one lane of an access to shared memory transfers."""
     if one.base in ("ldmatrix", "stmatrix"):
         return 16
     vector = next((int(part[1:]) for part in one.opcode.split(".") if part in ("v2", "v4", "v8")), 1)
@@ -357,7 +361,7 @@ def _group(one: Statement) -> str:
 
 @dataclass
 class _Editor:
-    """Collects the edits of one function and declares the registers that they use."""
+    """Collect replacements in one function, and declare the registers that they use."""
 
     function: Function
     shared_bytes: int
@@ -399,7 +403,7 @@ class _Editor:
         self._edits.append((one.start, one.end, text))
 
     def edits(self) -> Iterator[tuple[int, int, str]]:
-        """Yield the edits: start, end and new text."""
+        """Yield the replacements as start, end and new text."""
         yield from self._edits
         if not self._edits:
             return
@@ -418,7 +422,7 @@ class _Editor:
         return
 
     def _prologue(self) -> Iterator[str]:
-        """Yield declarations, and registers whose values the assembler does not know."""
+        """Yield declarations of registers, and code that sets them to values that the assembler cannot compute."""
         lanes = "".join(f", %kolanes{width}" for width in sorted(self._lanes))
         yield f".reg .b32 %kolane, %kozero, %kosink{lanes};\n.reg .pred %kop;\nmov.u32 %kolane, %lanemask_eq;"
         yield "{ .reg .b32 %kox; mov.u32 %kox, %lanemask_lt; and.b32 %kozero, %kolane, %kox; }"  # always 0
@@ -437,10 +441,10 @@ class _Editor:
         yield from self._opaque([*pool, *fragments, *self._accumulators], [*pool, *fragments, *self._constant])
 
     def _opaque(self, registers: Sequence[str], constant: Collection[str]) -> Iterator[str]:
-        """Yield instructions that give each register a value that the assembler does not know.
+        """Yield instructions that give each register a value which the assembler cannot compute.
 
-        Those that no loop changes may also be loaded, as far as the assembler knows: it cannot compute them again where
-        they are used. The condition of these loads never holds.
+        Registers that no loop changes are also loaded from memory under a condition that never holds, so that
+        the assembler cannot compute them again where they are used.
         """
         widths = {name: self.function.width(name) or 32 for name in registers}
         for number, (name, width) in enumerate(widths.items()):
@@ -457,7 +461,7 @@ class _Editor:
     # Values of loads ------------------------------------------------------------------------------------------------
 
     def _load(self, one: Statement, pooled: bool) -> Iterator[str]:
-        """Yield moves of bits of the address into the results of a load."""
+        """Yield the replacement of a load: its results get bits of the address."""
         yield from self._address_word(one)
         hit = _ADDRESS.fullmatch(next(operand for operand in one.operands if operand.startswith("[")))
         assert hit
@@ -478,7 +482,7 @@ class _Editor:
             yield f"{one.predicate}mov.b{width} {register}, {value};"
 
     def _address_word(self, one: Statement) -> Iterator[str]:
-        """Yield the lower half of the address in %kow."""
+        """Yield an instruction that moves the lower half of the address to %kow."""
         hit = _ADDRESS.fullmatch(next(operand for operand in one.operands if operand.startswith("[")))
         assert hit
         width = self.function.width(hit[1])
@@ -490,7 +494,7 @@ class _Editor:
             yield f"{{ .reg .b64 %kol; mov.u64 %kol, {hit[1]}; cvt.u32.u64 %kow, %kol; }}"
 
     def _is_fragment(self, one: Statement) -> bool:
-        """Return whether only matrix instructions use the results, so that equal values save no arithmetic."""
+        """Return whether only matrix instructions use the results of a load; then equal values remove no arithmetic."""
         return all(self._users.get(register, set()) <= {"mma", "mov"} for register in results(one))
 
     @cached_property
@@ -504,8 +508,8 @@ class _Editor:
     def _fragment(self, one: Statement) -> Iterator[str]:
         """Yield values for the results of ldmatrix.
 
-        Matrix instructions need neighbouring registers, so that the results of one load are neighbours here, too:
-        otherwise each would be copied before each use.
+        Matrix instructions need neighbouring registers, so that the results of one load are neighbours here,
+        too: otherwise each would be copied before each use.
         """
         self._sinks = True
         yield from self._address_word(one)
@@ -519,7 +523,7 @@ class _Editor:
     # Uses of values -------------------------------------------------------------------------------------------------
 
     def _sink(self, one: Statement) -> Iterator[str]:
-        """Yield uses of every register of an instruction, and values for its results."""
+        """Yield instructions that use every register of an instruction, and values for its results."""
         self._sinks = True
         produced = results(one)
         for operand in one.operands:
@@ -531,7 +535,7 @@ class _Editor:
             yield from self._load(one, pooled=False)
 
     def _sink_descriptors(self, one: Statement) -> Iterator[str]:
-        """Yield uses of a wgmma's operands; its accumulators keep values that the assembler does not know."""
+        """Yield uses of a wgmma's operands; its accumulators get values that the assembler cannot compute."""
         self._sinks = True
         self._accumulators |= dict.fromkeys(registers_of(one.operands[0]))
         self._constant |= dict.fromkeys(registers_of(one.operands[0]))
@@ -540,7 +544,7 @@ class _Editor:
                 yield from self._use(one, register, low_only=True)
 
     def _use(self, one: Statement, register: str, low_only: bool) -> Iterator[str]:
-        """Yield an exclusive-or of a register's bits into the register that the kernel's end depends on."""
+        """Yield an exclusive-or of a register into the register on which the kernel's end depends."""
         width = self.function.width(register)
         use = f"{one.predicate}xor.b32 %kosink, %kosink,"
         if width == 64:
@@ -553,8 +557,8 @@ class _Editor:
     def _sink_operands(self, one: Statement) -> Iterator[str]:
         """Yield uses of a matrix instruction's operands, each loaded value once, and one multiply-add.
 
-        Its other results are its accumulators. The next instruction on the same accumulators changes the next one, so
-        that a loop changes all of them.
+        Its other results are its accumulators. The next instruction on the same accumulators changes the next
+        one, so that a loop changes all of them.
         """
         self._sinks = True
         first, second, before = (registers_of(operand) for operand in one.operands[1:4])
@@ -575,12 +579,12 @@ class _Editor:
                 yield f"mov.b{self.function.width(new)} {new}, {old};"
 
     def _written_before(self, register: str, start: int) -> int:
-        """Return the place of the instruction that last writes a register before a place in the text."""
+        """Return the position of the last instruction before `start` that writes a register."""
         places = self._writes.get(register, [])
         return max((place for place in places if place < start), default=max(places, default=-1))
 
     def _is_constant(self, operand: str) -> bool:
-        """Return whether an operand is a number, or a register that only numbers are moved to."""
+        """Return whether an operand is a number, or a register that only receives numbers."""
         if re.match(r"[-\d]", operand):
             return True
         writers = [one for one in self.function.statements if operand in results(one)]
@@ -597,7 +601,7 @@ class _Editor:
     # Addresses ------------------------------------------------------------------------------------------------------
 
     def _without_conflicts(self, one: Statement) -> Iterator[str]:
-        """Yield the access at the address of its lane in consecutive shared memory; its own address stays in use."""
+        """Yield the access with conflict-free addresses, one place per lane; its original address is still computed."""
         width = _lane_bytes(one)
         # Another place for each access: at one place, later stores would replace earlier ones.
         offset = self._moved % ((self.shared_bytes - 16 - 32 * width) // 16 + 1) * 16

@@ -1,4 +1,4 @@
-"""Compile a `.cu` to a cubin with NVRTC; this needs no GPU and no driver, and is thread-safe."""
+"""Compile a `.cu` file to a cubin with NVRTC; this needs no GPU and no driver, and is thread-safe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-op
 
 @dataclass(frozen=True)
 class Compiled:
-    """A cubin in the cache, with the resources and warnings from the compiler's log."""
+    """A compiled cubin in the cache, with resources and warnings from the compiler's log."""
 
     cubin: Path
     arch: str
@@ -42,12 +42,12 @@ class Compiled:
 
     @property
     def ptx(self) -> Path:
-        """Return the file with the PTX of the same compilation, next to the cubin."""
+        """Return the path of the PTX from the same compilation."""
         return self.cubin.with_suffix(".ptx")
 
 
 class Nvrtc:
-    """One loaded NVRTC library."""
+    """A loaded NVRTC library."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -77,7 +77,7 @@ class Nvrtc:
             raise EnvironmentFault(f"NVRTC at {self.path.name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
     def architectures(self) -> list[int]:
-        """Return the compute capabilities, times ten, that this NVRTC compiles for."""
+        """Return the architectures that this NVRTC supports, as compute capability times ten."""
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
         numbers = (ctypes.c_int * count.value)()
@@ -146,7 +146,7 @@ def toolkits() -> list[Path]:
 
 
 def _candidate_libraries() -> list[str]:
-    """List the libraries to try, the best first: wheels of CUDA 13, of CUDA 12, named toolkits, the system's."""
+    """Return the libraries to try, best first: wheels of CUDA 13 and 12, configured toolkits, the system's."""
     candidates: list[str] = []
     for root in wheel_roots():
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
@@ -158,7 +158,7 @@ def _candidate_libraries() -> list[str]:
 
 @functools.cache
 def libraries() -> tuple[Nvrtc, ...]:
-    """Load one NVRTC of each major version that is installed, the newest first.
+    """Load the NVRTC of each installed major version, the newest first.
 
     Raises EnvironmentFault with the remedy when there is none.
     """
@@ -178,12 +178,12 @@ def libraries() -> tuple[Nvrtc, ...]:
 
 
 def not_installed(tried: str = "") -> MissingExtra:
-    """Return the error for a machine without NVRTC; `tried` says what was searched."""
+    """Return the error for a machine without NVRTC; `tried` lists the places that were searched."""
     return MissingExtra("NVRTC is not installed", "cuda13", tried)
 
 
 def library(arch: str = "") -> Nvrtc:
-    """Return the newest NVRTC that compiles for `arch` ("sm_61"), or the newest of all where none is named.
+    """Return the newest NVRTC that compiles for `arch`, such as "sm_61"; without `arch`, the newest one.
 
     CUDA 13 compiles for sm_75 and later, CUDA 12 for sm_50 and later. Raises EnvironmentFault when none does.
     """
@@ -198,7 +198,7 @@ def library(arch: str = "") -> Nvrtc:
 
 
 def _unsupported_architecture(wanted: str) -> str:
-    """Say which architectures the installed compilers support."""
+    """Return a message with the architectures that the installed compilers support."""
     ranges = (
         "NVRTC {}.{} compiles for sm_{} to sm_{}".format(*one.version, *_oldest_and_newest(one)) for one in libraries()
     )
@@ -233,7 +233,7 @@ def _folders(arch: str) -> list[Path]:
 
 
 def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
-    """Return the architecture to compile for: the device's own, with the suffix 'a' if the variant needs it.
+    """Return the architecture to compile for: the device's own, with suffix 'a' if the variant needs that.
 
     A device newer than NVRTC runs the code of the nearest older member of its family.
     """
@@ -249,7 +249,7 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
 
 
 def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, int]) -> str:
-    """Hash everything that decides the cubin; file names count because line information records them."""
+    """Return a hash of everything that affects the cubin, including file names, which line information contains."""
     digest = hashlib.sha256()
     texts = (part for source in sources for part in (source.content, str(source.path).encode()))
     for part in (*texts, repr(version).encode(), *(option.encode() for option in options)):
@@ -258,7 +258,7 @@ def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, 
 
 
 def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
-    """Compile, or take from the cache; raise CompileError with the compiler's own lines.
+    """Compile a request to a cubin, or reuse the cached one; raise CompileError with the compiler's messages.
 
     A file that has host code, or that does not compile as a whole, is reduced to what its kernels need.
     """
@@ -328,7 +328,7 @@ def kernel_names(cubin: bytes) -> set[str]:
 
 
 def _from_cache(cubin: Path, notes: Path, arch: str) -> Compiled | None:
-    """Return what an earlier run compiled, or None if it is missing or damaged."""
+    """Return the cubin of an earlier compilation; None if it is missing or damaged."""
     try:
         record = json.loads(notes.read_text())
         if cubin.stat().st_size == 0 or not cubin.with_suffix(".ptx").exists():
@@ -354,7 +354,7 @@ _SERIALISED = re.compile(r"\((C7508|C751[4-9])\)")
 
 
 def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tuple[str, ...]]:
-    """Return resources and spill bytes per kernel, and warnings, from the log of `ptxas -v`."""
+    """Return registers, memory and spills of each kernel, and warnings, from the log of `ptxas -v`."""
     resources: dict[str, KernelResources] = {}
     spills: dict[str, int] = {}
     warnings: list[str] = []
@@ -377,19 +377,22 @@ def parse_log(log: str) -> tuple[dict[str, KernelResources], dict[str, int], tup
 
 
 def max_threads(registers: int) -> int:
-    """Return the largest block size for a register file of 64 K, allocated in units of 256 registers per warp."""
+    """Return the largest block size for a number of registers per thread.
+
+    A register file has 64 K registers, allocated in units of 256 per warp.
+    """
     per_warp = max(256, -(-registers * 32 // 256) * 256)
     return min(1024, 65536 // per_warp * 32)
 
 
 def _errors(log: str) -> str:
-    """Return the log without ptxas's information about kernels that compiled."""
+    """Return the log without the lines about kernels that compiled."""
     lines = [line for line in log.splitlines() if not line.startswith("ptxas info")]
     return "\n".join(lines).strip() or log or "NVRTC gave no reason"
 
 
 def _compile_error(log: str) -> CompileError:
-    """Return the compiler's errors; the first one's location is a field, further ones are written `file:line`."""
+    """Return the compiler's errors as one CompileError, located at the first one."""
     text = _errors(log)
     first = _DIAGNOSTIC.match(text)
     location = Location(Path(first["file"]), int(first["line"])) if first else None

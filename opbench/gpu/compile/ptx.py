@@ -1,4 +1,4 @@
-"""Read PTX as NVRTC prints it: instructions with their source lines, and pointers to module variables."""
+"""Read PTX from NVRTC: instructions with their source lines, and pointers to module variables."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class PtxInstruction:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the registers and names among the operands, the target first."""
+        """Return the registers and names in the operands, the target first."""
         return tuple(_WORD.findall(self.operands))
 
     @property
     def text(self) -> str:
-        """Return the instruction as printed."""
+        """Return the instruction as text."""
         return f"{self.opcode} {self.operands}".strip()
 
 
 @dataclass(frozen=True)
 class Ptx:
-    """A module's PTX."""
+    """The instructions and variables in a module's PTX."""
 
     instructions: tuple[PtxInstruction, ...]
     variables: frozenset[str]
@@ -66,7 +66,7 @@ class Ptx:
 
 
 def parse_ptx(text: str) -> Ptx:
-    """Return the instructions and variables of a module's PTX."""
+    """Read the instructions and variables of a module's PTX."""
     files = {match[1]: match[2] for line in text.splitlines() if (match := _FILE.match(line))}
     instructions: list[PtxInstruction] = []
     variables: set[str] = set()
@@ -90,13 +90,13 @@ def parse_ptx(text: str) -> Ptx:
 
 
 def _statements(text: str) -> list[str]:
-    """Return the statements of a text, which end with semicolons, without labels; the last one may be incomplete."""
+    """Split a text at semicolons into statements without labels; the last one may be incomplete."""
     *complete, rest = _SCOPE.sub(" ", text).split(";")
     return [*(one.strip() for one in complete), rest]
 
 
 def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[str, dict[str, frozenset[str]]]:
-    """Follow the addresses of module variables through arithmetic on registers, until nothing changes.
+    """Find all registers that hold addresses of module variables, also after arithmetic on them.
 
     A value that is loaded from memory is not followed.
     """

@@ -1,4 +1,4 @@
-"""Which values of a kernel decide addresses and branches: loads of such values cannot be replaced by other values."""
+"""Find values that determine addresses and branches: a knock-out must not replace them by other values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORED_ADDRESS = "stored-address"
 
 @dataclass
 class Flow:
-    """The reasons why values of one function must stay as they are."""
+    """Values of one function that must not change, each with the reason."""
 
     function: Function
     fixed: dict[str, str] = field(default_factory=dict)
@@ -39,16 +39,16 @@ class Flow:
     """Places of the stores to global memory whose values must stay, because a kernel uses them as addresses."""
 
     def reason(self, statement: Statement) -> str:
-        """Return why the result of an instruction must stay; empty for none."""
+        """Return why the result of an instruction must not change; empty if it may change."""
         return next((self.fixed[name] for name in results(statement) if name in self.fixed), "")
 
     def shared_reason(self, statement: Statement) -> str:
-        """Return why the memory that an access to shared memory touches must keep its content; empty if it need not."""
+        """Return why shared memory that an instruction accesses must keep its content; empty if it need not."""
         own = self._variables_of(statement)
         return next((reason for name, reason in self.shared.items() if "*" in (name, *own) or name in own), "")
 
     def fix_shared(self, statement: Statement, reason: str) -> None:
-        """Note that the variables that a load from shared memory reads must keep their content."""
+        """Record that shared variables which a load reads must keep their content."""
         for name in self._variables_of(statement):
             self.shared.setdefault(name, reason)
 
@@ -85,12 +85,12 @@ def operands(statement: Statement) -> tuple[str, ...]:
 
 
 def addresses(statement: Statement) -> tuple[str, ...]:
-    """Return the registers in the brackets of an instruction that accesses memory."""
+    """Return the registers in an instruction's memory address."""
     return tuple(name for one in statement.operands if one.startswith("[") for name in registers_of(one))
 
 
 def follow(function: Function, stored: Collection[int] = ()) -> Flow:
-    """Return what decides the addresses and branches of a function.
+    """Find the values that determine the addresses and branches of a function.
 
     `stored` are the places of stores to global memory that a kernel of the case reads as addresses.
     """
@@ -117,7 +117,7 @@ def _fix(flow: Flow, names: tuple[str, ...], reason: str) -> None:
 
 
 def _follow_one(flow: Flow, one: Statement) -> None:
-    """Fix the operands of an instruction with a fixed result, and what reaches memory that must stay."""
+    """For an instruction whose result must not change, mark its operands and the stores that it reads from."""
     if is_store(one, "shared") and (why := flow.shared_reason(one)):
         _fix(flow, operands(one), why)
     if one.start in flow.stored:
@@ -133,19 +133,22 @@ def _follow_one(flow: Flow, one: Statement) -> None:
 
 
 def is_store(statement: Statement, space: str) -> bool:
-    """Return whether an instruction writes memory of a space from registers; atomics count."""
+    """Return whether an instruction writes registers to memory of a space; atomics count."""
     return statement.base in ("st", "red", "atom", "stmatrix") and space in statement.modifiers
 
 
 def parameters(function: Function) -> dict[str, frozenset[str]]:
-    """Return the kernel parameters from which each register is computed, without loads from memory, by number."""
+    """Return the parameters, by number, from which each register is computed without loads from memory."""
     prefix = f"{function.name}_param_"
     words = {word for one in function.statements for word in operands(one) if word.startswith(prefix)}
     return sources(function, {word: word.removeprefix(prefix) for word in words})
 
 
 def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return the origins from which each register is computed, without loads from memory; `origins` are by name."""
+    """Return the origins from which each register is computed without loads from memory.
+
+    `origins` are registers by name.
+    """
     found: dict[str, frozenset[str]] = {}
     before = -1
     while before != (before := sum(map(len, found.values()))):

@@ -1,4 +1,4 @@
-"""Read PTX into statements with their place in the text, so that single instructions can be replaced."""
+"""Split PTX into statements with their positions in the text, so that single instructions can be replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHARED = re.compile(r"\.shared\s+(?:\.align\s+\d+\s+)?\.[a-z]+\d+\s+([A-Za-z_$]
 
 @dataclass(frozen=True)
 class Statement:
-    """One instruction, its place in the PTX and its source line."""
+    """One instruction with its position in the PTX and its source line."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Statement:
 
     @cached_property
     def modifiers(self) -> frozenset[str]:
-        """Return the parts of the opcode."""
+        """Return the parts of the opcode, split at dots."""
         return frozenset(re.split(r"\.|::", self.opcode))
 
     @property
@@ -49,13 +49,13 @@ class Statement:
 
     @property
     def predicate(self) -> str:
-        """Return the guard as printed before the opcode, with a space; empty for none."""
+        """Return the guard predicate as text before the opcode, with a space; empty without one."""
         return f"@{'!' if self.negated else ''}{self.guard} " if self.guard else ""
 
 
 @dataclass(frozen=True)
 class Function:
-    """One kernel or device function."""
+    """One kernel or device function in PTX."""
 
     name: str
     is_kernel: bool
@@ -69,7 +69,7 @@ class Function:
     """Names of its variables in shared memory, or of those of the module."""
 
     def width(self, register: str) -> int:
-        """Return the bits of a register; 0 if the word is no register."""
+        """Return the width of a register in bits; 0 if the word is no register."""
         return self.widths.get(register) or self.widths.get(register.rstrip("0123456789"), 0)
 
 
@@ -87,7 +87,7 @@ def registers_of(operand: str) -> tuple[str, ...]:
 
 
 def scan(text: str) -> Module:
-    """Return the functions of a module and their statements."""
+    """Read the functions of a module and their statements."""
     files = {hit[1]: hit[2] for hit in _FILE.finditer(text)}
     plain = _COMMENT.sub(lambda hit: re.sub(r"[^\n]", " ", hit[0]), text)
     # A declaration ends with a semicolon and has no body.
@@ -112,7 +112,7 @@ def scan(text: str) -> Module:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the place of the brace that closes a function."""
+    """Return the position of the brace that closes a function."""
     depth = 0
     for hit in re.compile(r"[{}]").finditer(text, opening):
         depth += 1 if hit[0] == "{" else -1

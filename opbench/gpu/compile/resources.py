@@ -1,4 +1,4 @@
-"""Resources and occupancy of kernels on a named GPU, from NVRTC's cubin; needs no GPU and no driver."""
+"""Resources and occupancy of kernels on a GPU model, from NVRTC's cubin; needs no GPU and no driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from opbench.source.sources import closure
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of one case, in the form of `Result.resources`, or the reason why they are not known."""
+    """The resources of one case, as in `Result.resources`, or the reason why they are unknown."""
 
     kernels: dict[str, LaunchResources] = field(default_factory=dict)
     missing: str = ""
@@ -40,7 +40,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class CompiledKernels:
-    """Resources and machine code of a cubin's kernels."""
+    """The resources and machine code of a cubin's kernels."""
 
     arch: str
     kernels: Mapping[str, KernelResources]
@@ -53,7 +53,7 @@ class CompiledKernels:
 
 
 def describe(gpu: str) -> str:
-    """Return one line for a run's environment: where its resources come from, or why it has none."""
+    """Return a line for a run's environment that names the source of its resources, or why it has none."""
     known = product(gpu)
     if known is None:
         return f"missing: {_unknown_gpu_message(gpu)}"
@@ -77,9 +77,10 @@ def _unknown_gpu_message(gpu: str) -> str:
 def resources_of(
     cases: Iterable[Case], gpu: str, machine_code: bool = True, blocks: bool = False
 ) -> Iterator[tuple[int, Resources]]:
-    """Yield each case's number with its resources; compile in parallel; an error becomes `Resources.missing`.
+    """Compile cases in parallel; yield each case's number with its resources.
 
-    Without `machine_code` nothing is disassembled, which takes 0.4 s for each module; `blocks` adds the basic blocks.
+    An error becomes `Resources.missing`. Without `machine_code` nothing is disassembled, which takes 0.4 s for
+    each module; `blocks` adds the basic blocks.
     """
     known = product(gpu)
     wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
@@ -104,7 +105,7 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 
 
 def _try_compile(request: BuildRequest, wanted: GpuProduct, machine_code: bool) -> CompiledKernels | Resources:
-    """Return the compiled kernels, or the reason why there are none."""
+    """Return the compiled kernels, or the reason why compiling failed."""
     reason = missing_capability(wanted.capability, request.compute_capability)
     if reason:
         have = "{}.{}".format(*wanted.capability)
@@ -146,7 +147,7 @@ def compile_for(request: BuildRequest, wanted: GpuProduct, machine_code: bool = 
 
 
 def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, KernelResources]:
-    """Return the resources of each kernel by its name in the request."""
+    """Return the resources of each kernel, by its name in the request."""
     asked = {lowered: name for name, lowered in compiled.names.items()}
     return {
         asked.get(name, name): KernelResources(
@@ -160,7 +161,7 @@ def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, Kernel
 
 
 def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources, blocks: bool = False) -> Resources:
-    """Return the kernels of a case with the occupancy of its launches on the GPU."""
+    """Return the resources of a case's kernels, with the occupancy of its launches on the GPU."""
     if isinstance(outcome, Resources):
         return outcome
     try:
@@ -185,7 +186,7 @@ def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resour
 def launch_resources(
     kernels: Mapping[str, KernelResources], launches: Sequence[KernelLaunch], limits: DeviceLimits | None
 ) -> dict[str, LaunchResources]:
-    """Return registers, shared and local bytes of each kernel, with the occupancy of its launch."""
+    """Return the registers and memory of each launched kernel, with the occupancy of its launch."""
     resources: dict[str, LaunchResources] = {}
     for step in launches:
         if step.zero or step.kernel not in kernels:

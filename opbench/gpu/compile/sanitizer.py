@@ -1,4 +1,4 @@
-"""Finds NVIDIA's compute-sanitizer: on PATH, in its wheel, or in a CUDA toolkit."""
+"""Find NVIDIA's compute-sanitizer: on PATH, in its wheel, or in a CUDA toolkit."""
 
 from __future__ import annotations
 

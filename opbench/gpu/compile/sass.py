@@ -64,7 +64,7 @@ CLASS = {name: family for family, names in FAMILIES.items() for name in names.sp
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction as nvdisasm prints it."""
+    """One machine instruction, as nvdisasm prints it."""
 
     predicate: str
     """Such as "@!P0"; empty for none."""
@@ -79,22 +79,22 @@ class Instruction:
 
     @property
     def place(self) -> str:
-        """Such as "14" or, in a header, "tile.cuh:20"; empty if no line is known."""
+        """Return the source line, such as "14" or, in a header, "tile.cuh:20"; empty if unknown."""
         return f"{self.file}:{self.line}" if self.file else str(self.line or "")
 
     @property
     def base(self) -> str:
-        """The opcode without modifiers."""
+        """Return the opcode without modifiers."""
         return self.opcode.partition(".")[0]
 
     @property
     def idle(self) -> bool:
-        """Return whether the instruction does nothing: the compiler's spacing between dependent instructions."""
+        """Return whether the instruction does nothing and only delays dependent instructions."""
         return self.base == "NOP" or self.predicate in ("@!PT", "@!UPT")
 
     @property
     def kind(self) -> str:
-        """The class in which the instruction is counted."""
+        """Return the class in which the instruction is counted."""
         base = self.base
         if self.opcode.startswith("IMAD.MOV") or (base == "HFMA2" and "-RZ, RZ" in self.operands):
             return "move"  # the compiler chooses a pipe with room
@@ -102,7 +102,7 @@ class Instruction:
 
     @property
     def bits_per_thread(self) -> int:
-        """Bits that one thread moves, for an instruction that touches memory, else 0."""
+        """Return the bits that one thread transfers; 0 if the instruction does not access memory."""
         if self.kind not in MEMORY.values():
             return 0
         modifiers = self.opcode.split(".")[1:]
@@ -113,7 +113,7 @@ class Instruction:
 
     @property
     def product_flops(self) -> tuple[str, int]:
-        """Precision and FLOPs of a matrix instruction of one warp; an empty precision if its rate is not known."""
+        """Return precision and FLOPs of a warp's matrix instruction; an empty precision if its rate is unknown."""
         if self.base not in ("HMMA", "HGMMA"):
             return "", 0
         text = f"{self.opcode}{self.operands}"  # the small letters of a shape may count as operands
@@ -125,13 +125,13 @@ class Instruction:
 
     @property
     def access(self) -> str:
-        """Such as "LDG.128" for an instruction that touches memory, else empty."""
+        """Return the access with its width, such as "LDG.128"; empty if the instruction does not access memory."""
         return f"{self.kind}.{self.bits_per_thread}" if self.bits_per_thread else ""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Static counts of instructions in the code; loops do not multiply them."""
+    """Numbers of instructions in the code of a kernel; a loop's body counts once."""
 
     total: int
     classes: Mapping[str, int]
@@ -140,13 +140,13 @@ class Mix:
 
     @property
     def spills(self) -> int:
-        """Loads and stores of local memory: spilled registers, or an array indexed at run time."""
+        """Return the number of loads and stores of local memory: spilled registers, or indexed arrays."""
         return self.classes.get("LDL", 0) + self.classes.get("STL", 0)
 
 
 @dataclass(frozen=True)
 class KernelCode:
-    """One kernel's machine code, without the padding after it."""
+    """The machine code of one kernel, without the padding at its end."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -160,7 +160,7 @@ class KernelCode:
 
     @property
     def mix(self) -> Mix:
-        """The counts of the kernel's instructions."""
+        """Return the numbers of the kernel's instructions."""
         real = [one for one in self.instructions if not one.idle]
         return Mix(len(real), _count_texts(one.kind for one in real), _count_texts(one.access for one in real))
 
@@ -173,7 +173,7 @@ class KernelCode:
         }
 
     def summary(self, blocks: bool = False) -> MachineCode:
-        """Return mix, lines and hash in the form that results store; with `blocks` also the basic blocks."""
+        """Return the counts, lines and hash as stored in results; with `blocks`, also the basic blocks."""
         mix = self.mix
         return MachineCode(
             mix.total,
@@ -187,7 +187,7 @@ class KernelCode:
 
 
 def _count_texts(texts: Iterable[str]) -> dict[str, int]:
-    """Count each text; the most frequent comes first."""
+    """Return how often each text occurs, the most frequent first."""
     return dict(sorted(Counter(filter(None, texts)).items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -196,7 +196,7 @@ def _count_texts(texts: Iterable[str]) -> dict[str, int]:
 
 @functools.cache
 def nvdisasm() -> Path:
-    """Return the path of nvdisasm from NVIDIA's wheel, PATH or a toolkit; raises EnvironmentFault with the remedy."""
+    """Return the path of nvdisasm from NVIDIA's wheel, PATH or a toolkit; raise EnvironmentFault with the remedy."""
     wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob("*/bin/nvdisasm"), reverse=True)]
     on_path = shutil.which("nvdisasm")
     named = [Path(on_path)] if on_path else []
@@ -212,7 +212,7 @@ def not_installed() -> MissingExtra:
 
 
 def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:
-    """Return the machine code of a cubin's kernels by name, cached by its bytes; raises EnvironmentFault, BadCubin.
+    """Return the machine code of a cubin's kernels by name, cached; raise EnvironmentFault or BadCubin.
 
     `sources` are the kernel's file and its headers, for the source lines of the instructions.
     """
@@ -264,12 +264,12 @@ _WARPGROUP_TILE = re.compile(r"\.64x(\d+)x(\d+)")
 
 
 def _is_conditional(one: Instruction) -> bool:
-    """Return whether a jump may fall through: a predicate, or a condition among the operands."""
+    """Return whether a jump is conditional: it has a predicate, or a condition among its operands."""
     return bool(one.predicate) or re.match(r"!?U?P\d|UP\d", one.operands) is not None
 
 
 def _reaches(after: list[set[int]], start: int, wanted: int) -> bool:
-    """Return whether a block can execute again after itself."""
+    """Return whether execution can return to a basic block after it has left the block."""
     seen: set[int] = set()
     stack = list(after[start])
     while stack:
@@ -305,7 +305,7 @@ def _code_block(code: list[Instruction], before: set[int], after: set[int], in_l
 
 
 class _Listing:
-    """State while the lines of one kernel are read."""
+    """The state of reading the listing of one kernel."""
 
     def __init__(self, name: str, sources: frozenset[str]) -> None:
         self.name = name
@@ -318,20 +318,20 @@ class _Listing:
         self._file = ""
 
     def frame(self, file: str, line: int) -> None:
-        """Add one line of a call chain, the innermost first."""
+        """Add one source position of a call chain, the innermost first."""
         if not self._chain_open:
             self._chain = []
         self._chain.append((file, line))
         self._chain_open = True
 
     def label(self, name: str) -> None:
-        """Add a label; a function of the compiler's own starts without a source line."""
+        """Add a label; the code of a compiler's function starts without a source line."""
         self.labels[name] = len(self.instructions)
         if not name.startswith("."):
             self._chain = []
 
     def instruction(self, predicate: str, opcode: str, operands: str) -> None:
-        """Add one instruction; the kernel's first instruction names the kernel's own file."""
+        """Add one instruction; the first one determines which file is the kernel's own."""
         self._chain_open = False
         if self._chain and not self._file:
             self._file = self._chain[-1][0]
@@ -341,7 +341,7 @@ class _Listing:
         self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line, header))
 
     def finish(self, constants: bytes) -> KernelCode:
-        """Return the kernel without the endless loop and the NOPs that pad its last cache line."""
+        """Return the kernel without the endless loop and NOPs that pad its last cache line."""
         code = self.instructions
         while code and code[-1].base in _PADDING and (code[-1].base == "NOP" or self._is_loop(len(code) - 1)):
             code.pop()
@@ -351,7 +351,7 @@ class _Listing:
         return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk_loads(code), self._blocks(code))
 
     def _blocks(self, code: list[Instruction]) -> tuple[CodeBlock, ...]:
-        """Return the basic blocks; a call is followed to its target and returns behind it."""
+        """Return the basic blocks of the code; a call continues at its target and returns behind the call."""
         jumps = {index: self._target(one) for index, one in enumerate(code) if one.base in _JUMPS}
         starts = {0, *(target for target in jumps.values() if target is not None), *(index + 1 for index in jumps)}
         first = sorted(start for start in starts if start < len(code))
@@ -378,14 +378,20 @@ class _Listing:
         )
 
     def _target(self, one: Instruction) -> int | None:
-        """Return the index of a jump's target; None if it is not known: a RET names the start of its kernel."""
+        """Return the index of a jump's target; None if unknown.
+
+        The target of a RET is unknown: it names the start of its kernel.
+        """
         if one.base not in ("BRA", "JMP", "CALL"):
             return None
         names = [hit[1] or hit[0] for hit in _TARGET.finditer(one.operands)]
         return next((self.labels[name] for name in names if name in self.labels), None)
 
     def _sunk_loads(self, code: list[Instruction]) -> dict[str, int]:
-        """Map lines of loads to the line whose branch alone leads there; omit loads after a join of paths."""
+        """Return the branch line for each line of loads that only one branch leads to.
+
+        Omit loads after a join of paths.
+        """
         joins = set(self.labels.values())
         under: dict[str, set[int]] = {}
         guard, file = 0, ""
@@ -403,7 +409,7 @@ class _Listing:
         return any(self.labels.get(name) == index for name in _LOCAL_LABEL.findall(self.instructions[index].operands))
 
     def _without_labels(self, code: list[Instruction]) -> Iterable[str]:
-        """Yield the instructions with jump targets as distances, so that no label names remain."""
+        """Yield the instructions with jump targets as distances instead of label names."""
         for index, one in enumerate(code):
             yield f"{one.predicate} {one.opcode} {self._by_distance(one.operands, index)}"
 
@@ -418,7 +424,7 @@ class _Listing:
 def parse(
     listing: str, constants: Mapping[str, bytes] | None = None, sources: Iterable[Path] = ()
 ) -> dict[str, KernelCode]:
-    """Return kernels by name from the text of `nvdisasm -c -gi` (or `-g`, or without lines)."""
+    """Read kernels by name from the output of `nvdisasm -c -gi` (or `-g`, or without lines)."""
     kernels: dict[str, KernelCode] = {}
     current: _Listing | None = None
     files = frozenset(map(str, sources))

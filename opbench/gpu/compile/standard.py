@@ -1,7 +1,7 @@
-"""Provide standard headers to NVRTC, which has none: C's numbers and types, and C++ headers through libcu++.
+"""Standard headers for NVRTC, which has none: C's numbers and types, and C++ headers through libcu++.
 
-A host-only header, such as <iostream>, is empty, because a kernel can use nothing of it. C++ headers that a kernel can
-use refer to `cuda::std` of the wheel nvidia-cuda-cccl.
+A host-only header, such as <iostream>, is empty, because a kernel can use nothing of it. C++ headers that a
+kernel can use refer to `cuda::std` of the wheel nvidia-cuda-cccl.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _CUB = words(
 
 
 def common() -> str:
-    """Return the header of integer types and limits; each limit is defined only if it is not yet defined."""
+    """Return the text of a header with integer types and limits; it redefines no limit."""
     lines = ["#pragma once"]
     for bits, name in _INTEGERS.items():
         signed = "signed char" if bits == "8" else name
@@ -86,7 +86,7 @@ def common() -> str:
 
 
 def headers(names: Iterable[str]) -> dict[str, str]:
-    """Return the text of each standard header among these names, and of the headers that they include."""
+    """Return the texts of the standard headers among these names, and of the headers that they include."""
     texts: dict[str, str] = {}
     wanted = dict.fromkeys(names)
     for name in [*wanted, *(_OF_CUDA_H if "cuda.h" in wanted else ())]:

@@ -1,4 +1,4 @@
-"""Prepare NVRTC's input: a whole file, or only the part that its kernels need."""
+"""Prepare the source text for NVRTC: a whole file, or only the code that its kernels need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opbench.source.sources import Source, includes
 
 @dataclass(frozen=True)
 class Unit:
-    """A source text for NVRTC with the headers that it may include."""
+    """A source text for NVRTC, and the headers that it includes."""
 
     text: bytes
     headers: Mapping[str, str]
@@ -29,14 +29,14 @@ class Unit:
 
 
 def whole_unit(sources: Sequence[Source]) -> Unit:
-    """Return a whole file with the standard headers that it includes."""
+    """Return a whole file, with the standard headers that it includes."""
     names = {name[1:-1] for source in sources for _, name in includes(source.text)}
     texts = standard.headers(names)
     return Unit(sources[0].content, texts, repr(sorted(texts.items())) if texts else "", False)
 
 
 def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequence[Path]) -> Unit:
-    """Return what the kernels of a request need; a header that no folder has is empty."""
+    """Return the code that a request's kernels need; headers that no folder contains are empty."""
     part = device_part.device_part(sources, request.roots)
     names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
     missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
@@ -55,7 +55,7 @@ def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequ
 
 
 def name_expressions(request: BuildRequest, sources: Sequence[Source]) -> list[str]:
-    """Return the requested names whose mangled names NVRTC must report: templates and C++ linkage."""
+    """Return the names whose mangled forms NVRTC must report: templates and functions with C++ linkage."""
     plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.marks}
     # If no kernel is visible, macros define all of them, and their linkage is not known.
     known = any(_kernels(source) for source in sources)
@@ -69,7 +69,7 @@ def _kernels(source: Source) -> tuple[Declaration, ...]:
 
 
 def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -> CompileError | None:
-    """Return an error for a name expression that names no kernel; None where the log is about something else."""
+    """Return an error for a name that matches no kernel; None if the compiler's log has another error."""
     known = sorted({kernel.qualified for source in sources for kernel in _kernels(source)})
     for kernel in request.kernels:
         plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")

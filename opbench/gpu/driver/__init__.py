@@ -1,4 +1,4 @@
-"""The `cuda` backend: NVRTC compiles, the driver launches, events measure; only library variants use CuPy."""
+"""The `cuda` backend: NVRTC compiles, the CUDA driver launches, events measure; library variants also use CuPy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["CudaBackend", "device_key", "why_missing"]
 
 
 class CudaBackend:
-    """One GPU. Opening raises EnvironmentFault with a remedy if there is no GPU."""
+    """The backend for one GPU; the constructor raises EnvironmentFault with a remedy if there is no GPU."""
 
     name = "cuda"
 
@@ -53,27 +53,30 @@ class CudaBackend:
 
     @property
     def limits(self) -> DeviceLimits:
-        """The limits of this device's occupancy."""
+        """Return the device's limits of occupancy."""
         return self._device.limits
 
     @property
     def stream_handle(self) -> int:
-        """The driver's handle of this backend's stream."""
+        """Return the CUDA driver's handle of this backend's stream."""
         return self._device.stream.value or 0
 
     @property
     def l2_bytes(self) -> int:
-        """Size of the L2 cache."""
+        """Return the size of the L2 cache in bytes."""
         return self._device.l2_bytes
 
     def clock(self, mode: str = "cold") -> CudaClock:
-        """Return the clock of a timing mode; it is opened at first use because it allocates four times the L2 size."""
+        """Return the clock of a timing mode.
+
+        The clock is created at first use, because it allocates four times the L2 size.
+        """
         if mode not in self._clocks:
             self._clocks[mode] = CudaClock(self._device, self._nvml, mode)
         return self._clocks[mode]
 
     def environment(self) -> Environment:
-        """Return device, driver, compiler and versions; None for what is not known."""
+        """Return device, driver, compiler and versions; None for unknown ones."""
         device, state = self._device, self._nvml.state()
         known = self._nvml.settings(
             Environment(
@@ -108,7 +111,7 @@ class CudaBackend:
         return nvrtc.compile_cubin(request, self._device.architecture(request)).cubin
 
     def load(self, request: BuildRequest) -> CudaProgram:
-        """Compile if necessary, and load."""
+        """Load a module on the device; compile it first if necessary."""
         compiled = nvrtc.compile_cubin(request, self._device.architecture(request))
         cubin = compiled.cubin
         program = self._programs.get(cubin)
@@ -117,7 +120,7 @@ class CudaBackend:
         return program
 
     def load_cubin(self, cubin: Path, request: BuildRequest) -> CudaProgram:
-        """Load a cubin with the kernels of a module, whose mangled names are those of the module's own cubin."""
+        """Load a cubin instead of the module's own code; its kernels have the same mangled names."""
         names = nvrtc.compile_cubin(request, self._device.architecture(request)).names
         return CudaProgram(self._device, cubin, request.kernels, names)
 
@@ -126,19 +129,19 @@ class CudaBackend:
         return CudaBuffer(self._device, name, shape, DTYPES[dtype])
 
     def arena(self, nbytes: int) -> CudaBuffer:
-        """Allocate memory for many tensors, between guard bands; raise EnvironmentFault if it is insufficient."""
+        """Allocate one piece of memory for many tensors, with guard bands at both ends; raise EnvironmentFault."""
         return CudaBuffer(self._device, "activations", (nbytes,), np.dtype(np.uint8))
 
     def view(self, arena: Buffer, tensor: Tensor, offset: int) -> DeviceArray:
-        """Return a tensor in an arena, at an offset in bytes."""
+        """Return a tensor that uses part of an arena's memory, from `offset` bytes on."""
         pointer = cast(CudaBuffer, arena).pointer + offset
         return DeviceArray(self._device, tensor.name, tensor.shape, DTYPES[tensor.dtype], pointer)
 
     def movable(self, case: Case, addresses: Mapping[str, int]) -> MovableLaunch:
-        """Return launches that take the addresses of inputs, outputs and workspaces, in this order, on each call.
+        """Return launches that take the addresses of inputs, outputs and workspaces, in this order, in each call.
 
-        `addresses` are the first addresses. Earlier work in the stream may write any input, so the first launch waits
-        for that work to end.
+        `addresses` are the first addresses. Earlier work in the stream may write any input, so the first launch
+        waits for that work to end.
         """
         problem = case.problem
         tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(self.sm_count)]
@@ -147,32 +150,32 @@ class CudaBackend:
         return MovableLaunch(self._device, self.load(case.request()), launches, tensors, addresses)
 
     def graph(self, steps: Sequence[GraphStep]) -> CudaGraph:
-        """Record steps as one CUDA graph."""
+        """Record launches as one CUDA graph."""
         return CudaGraph(self._device, steps)
 
     def enter_thread(self) -> None:
-        """Let the calling thread use the device, like the thread that opened the backend."""
+        """Let the calling thread use the device, as the thread that opened the backend does."""
         self._device.driver.call("cuCtxSetCurrent", self._device.context)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
-        """Free the memory, after all launches."""
+        """Free the memory of buffers after all launches have ended."""
         self._device.driver.raw("cuStreamSynchronize")(self._device.stream)
         for buffer in buffers.values():
             cast(CudaBuffer, buffer).release()
 
     def synchronize(self) -> list[Finding]:
-        """Wait for all launches; raise LaunchError, naming the kernels launched last, if one of them failed."""
+        """Wait for all launches; if one failed, raise LaunchError with the names of the last launched kernels."""
         self._device.wait()
         return []
 
     # Several GPUs -------------------------------------------------------------------------------------------------
 
     def new_identity(self) -> bytes:
-        """Return the NCCL identifier that the first rank sends to the others."""
+        """Return a new NCCL identifier, which the first rank sends to the others."""
         return find_nccl().get_unique_id()
 
     def communicator(self, ranks: int, identity: bytes, rank: int) -> NcclGroup:
-        """Join the communicator; return when all ranks have joined."""
+        """Open a rank of an NCCL communicator; return when all ranks have done so."""
         _cupy().cuda.Device(self._device.ordinal).use()
         return NcclGroup(ranks, identity, rank, self.stream_handle)
 
@@ -180,7 +183,7 @@ class CudaBackend:
 
     @functools.cached_property
     def stream(self) -> cupy.cuda.Stream:
-        """This backend's stream as CuPy's."""
+        """Return this backend's stream as a CuPy stream."""
         cupy = _cupy()
         cupy.cuda.Device(self._device.ordinal).use()
         stream, ordinal = self.stream_handle, self._device.ordinal
@@ -194,7 +197,7 @@ class CudaBackend:
         return context
 
     def arrays(self, buffers: Mapping[str, Buffer]) -> dict[str, cupy.ndarray]:
-        """Return the buffers as CuPy arrays on the same memory, and make this backend's stream CuPy's current one."""
+        """Return CuPy arrays that share the buffers' memory, and make this backend's stream CuPy's current one."""
         cupy = _cupy()
         self.stream.use()
         views = {}
@@ -205,13 +208,13 @@ class CudaBackend:
         return views
 
     def memory_of(self, array: object) -> DeviceArray:
-        """Return a CuPy array as a buffer on the same memory, which the array continues to own."""
+        """Return a buffer that shares a CuPy array's memory; the array still owns the memory."""
         cupy_array = cast("cupy.ndarray", array)
         return DeviceArray(self._device, "reference", cupy_array.shape, cupy_array.dtype, cupy_array.data.ptr)
 
 
 class _External:
-    """A stream handle in the CUDA stream protocol."""
+    """An object that passes a stream handle to libraries by the CUDA stream protocol."""
 
     def __init__(self, pointer: int) -> None:
         self._pointer = pointer

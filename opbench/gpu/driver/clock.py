@@ -1,4 +1,4 @@
-"""Time launches with events on a stream that is blocked until all work is queued: cold, hot, or in a graph."""
+"""Time launches by events on a stream that waits until all work is queued: with cold or hot L2, or in a graph."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CudaClock:
 
     @property
     def timer(self) -> str:
-        """The name of the timing method."""
+        """Return the name of the timing method."""
         suffixes = {"dirty": ", L2 dirty", "hot": ", caches hot", "graph": " around a graph"}
         return f"events{suffixes.get(self.mode, '')}"
 
@@ -80,13 +80,13 @@ class CudaClock:
         return self._replay(self._graphs[launch], hold_stream)
 
     def _replay(self, graph: tuple[c_void_p, int], hold_stream: bool) -> Sample:
-        """Return the mean time of one launch in a graph."""
+        """Return the mean time of a launch in a graph, in seconds."""
         ready, count = graph
         sample = self._timed_launch(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold_stream)
         return Sample(sample.seconds / count, sample.stream_held, sample.sm_clock_hz)
 
     def _timed_launch(self, launch: Callable[[], None], hold_stream: bool) -> Sample:
-        """Prepare the caches, block the stream, queue the launch between two events, release, and read the time."""
+        """Prepare the caches, block the stream, queue the launch between two events, unblock, and read the time."""
         call, stream = self._driver.call, self._device.stream
         timed = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
         if self.mode in ("cold", "dirty"):
@@ -138,7 +138,7 @@ class CudaClock:
         return self._nvml.state()
 
     def empty_kernel_s(self) -> float:
-        """Return the median time of an empty kernel, launched alone."""
+        """Return the median time of an empty kernel, launched alone, in seconds."""
         return self._empty_kernel_span
 
     @functools.cached_property
@@ -146,10 +146,10 @@ class CudaClock:
         return self._median_span(self.nothing)
 
     def timing_offset_s(self) -> float:
-        """Return the seconds by which a sample exceeds the kernel's own time in a profiler.
+        """Return the seconds by which a sample exceeds the kernel's own time.
 
-        The offset is the time of a single launch minus its time as one of many in a graph. On an H200 it is 2.4 µs;
-        samples exceed CUPTI's kernel times by 2.3 to 2.6 µs.
+        The offset is the time of a single launch minus its time as one of many in a graph. On an H200 it is 2.4
+        µs; samples exceed CUPTI's kernel times by 2.3 to 2.6 µs.
         """
         return self._calibrated_offset
 
@@ -158,7 +158,7 @@ class CudaClock:
         return statistics.median(self.calibrate(count)[0] for count in CALIBRATION_CYCLES) + GRAPH_GAP_S
 
     def calibrate(self, cycles: int) -> tuple[float, float]:
-        """Return the offset for a kernel of so many cycles, and its time in a graph, in seconds."""
+        """Return the timing offset for a kernel of so many cycles, and the kernel's time in a graph, in seconds."""
         launch = self.cycles(cycles)
         alone = self._median_span(launch)
         graph = self._capture(launch, GRAPH_LAUNCHES)
@@ -167,7 +167,10 @@ class CudaClock:
         return alone - in_graph, in_graph
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
-        """Time a kernel of known length; return the time, its own nanosecond clock in seconds, and its cycles."""
+        """Time a kernel of known length.
+
+        Return the sample, the kernel's own measured time in seconds, and its cycles.
+        """
         span = self._timed_launch(self.cycles(cycles, on_host=True), hold_stream=True).seconds
         return span, self._words.values[4] / 1e9, int(self._words.values[5])
 
@@ -175,7 +178,7 @@ class CudaClock:
         return statistics.median(self._timed_launch(launch, hold_stream=True).seconds for _ in range(25))
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
-        """Run launches one after the other, once; return the time between the events around each, in seconds.
+        """Run launches one after the other, once; return the time between two events around each, in seconds.
 
         Each time includes the cost of an event: see `between`.
         """
@@ -197,7 +200,7 @@ class CudaClock:
 
     @functools.cached_property
     def between(self) -> float:
-        """Return the seconds by which a time of `chain` exceeds the kernel's own time, from kernels of known length."""
+        """Return the seconds of overhead that `chain` adds to a kernel's own time, from kernels of known length."""
         cycles = CALIBRATION_CYCLES[-1]
         launch = self.cycles(cycles)
         spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]
@@ -210,7 +213,7 @@ class CudaClock:
         self._device.launch("opbench_nothing", grid=1, block=32)
 
     def spin(self, seconds: float) -> Callable[[], None]:
-        """Return a launch that keeps the device busy for a known time, as a test of this clock."""
+        """Return a launch that keeps the device busy for `seconds`; it tests this clock."""
         length = c_uint64(int(seconds * 1e9))
         return lambda: self._device.launch("opbench_spin", grid=1, block=1, args=(length,))
 
@@ -226,14 +229,17 @@ class CudaClock:
         return lambda: self._device.launch("opbench_cycles", grid=1, block=1, args=arguments)
 
     def chase(self, nbytes: int, steps: int = 1000, stride_bytes: int = 4224) -> Callable[[], None]:
-        """Return a launch of dependent loads through so much memory: its time shows which level holds it."""
+        """Return a launch of dependent loads through `nbytes` of memory.
+
+        Its time shows which cache level holds them.
+        """
         elements = min(nbytes, self._half) // 4
         sizes = (c_uint(elements), c_uint(stride_bytes // 4 % elements), c_uint(steps))
         arguments = (c_uint64(self._flush_buffer + self._half), *sizes, c_uint64(self._device.scratch + 16))
         return lambda: self._device.launch("opbench_chase", grid=1, block=1, args=arguments)
 
     def read(self, nbytes: int) -> Callable[[], None]:
-        """Return a launch that reads so much memory once, on the whole device."""
+        """Return a launch in which the whole device reads `nbytes` of memory once."""
         count = min(nbytes, self._half) // VECTOR
         drained = c_uint64(self._flush_buffer + self._half)
         arguments = (drained, c_uint64(count), c_uint64(self._device.scratch + 16))
@@ -242,7 +248,7 @@ class CudaClock:
     # What a sample needs --------------------------------------------------------------------------------------------
 
     def _flush_l2(self) -> None:
-        """Fill the L2 with our own lines: dirty ones in mode "dirty", else clean ones; see kernels.cu."""
+        """Fill the L2 cache with other lines, modified ones in mode "dirty", else unmodified ones; see kernels.cu."""
         device, count = self._device, c_uint64(self._half // VECTOR)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
         grid = 8 * device.sm_count
@@ -253,17 +259,20 @@ class CudaClock:
         device.launch("opbench_drain", grid, 256, (drained, count, c_uint64(device.scratch + 16)))
 
     def _record_clock(self, number: int) -> None:
-        """Record clock and time: before the stream blocks and after the sample, far enough apart for a frequency."""
+        """Record the clock counter and the time, before and after a sample, to compute the clock frequency."""
         at = c_uint64(self._words.device_pointer + 16 * number)
         self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (at,))
 
     def _sm_clock_hz(self) -> float | None:
-        """Return the frequency between the two stamps, to a kilohertz; None if they are not usable."""
+        """Return the clock frequency between the two records, rounded to 1 kHz; None if they are not usable."""
         first_ns, first, last_ns, last = self._words.values[:4]
         return round((last - first) / (last_ns - first_ns) * 1e9, -3) if last_ns > first_ns and last > first else None
 
     def _block_stream(self) -> None:
-        """Block the stream until the host releases it; a new ticket each time avoids a race with a late reader."""
+        """Block the stream until the host releases it.
+
+        Each block has its own ticket, so that late readers do no harm.
+        """
         self._ticket += 1
         flag, expired = self._flags.device_pointer, self._flags.device_pointer + 4
         arguments = (c_uint64(flag), c_uint64(expired), c_int(self._ticket), c_uint64(self._hold_limit_ns))
@@ -273,13 +282,13 @@ class CudaClock:
         self._flags.values[0] = ticket
 
     def forget(self, launch: Callable[[], None]) -> None:
-        """Free the graph of a launch before its buffers are freed."""
+        """Free the CUDA graph of a launch before its buffers are freed."""
         graph, _ = self._graphs.pop(launch, (None, 0))
         if graph is not None:
             self._driver.raw("cuGraphExecDestroy")(graph)
 
     def close(self) -> None:
-        """Free the memory; harmless after the context was lost."""
+        """Free the memory; this is safe after the context was lost."""
         for launch in list(self._graphs):
             self.forget(launch)
         self._driver.raw("cuMemFree_v2")(self._flush_buffer)

@@ -1,4 +1,4 @@
-"""Sum buffers over several GPUs with NCCL through CuPy: one process per GPU."""
+"""Sum buffers over several GPUs with NCCL, called through CuPy, with one process per GPU."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ leaves these multiprocessors free: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 an
 
 
 class _Joined(Protocol):
-    """The part of CuPy's communicator that opbench uses."""
+    """The methods of CuPy's communicator that opbench uses."""
 
     def allReduce(self, source: int, target: int, count: int, kind: int, operation: int, stream: int) -> None:
-        """Enqueue a sum."""
+        """Enqueue a sum over all ranks."""
 
     def destroy(self) -> None:
-        """Leave the communicator."""
+        """Close the communicator."""
 
 
 class Nccl(Protocol):
-    """The part of `cupy.cuda.nccl` that opbench uses."""
+    """The functions of `cupy.cuda.nccl` that opbench uses."""
 
     NCCL_FLOAT: int
     NCCL_SUM: int
 
     def get_unique_id(self) -> bytes:
-        """Return the identifier that the first rank sends to the others."""
+        """Return a new identifier, which the first rank sends to the others."""
 
     def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> _Joined:
-        """Join the communicator."""
+        """Open a rank of the communicator."""
 
 
 def find_nccl() -> Nccl:
@@ -62,7 +62,7 @@ def find_nccl() -> Nccl:
 
 
 class NcclGroup:
-    """One rank of a communicator; its sums go to the stream of its GPU, where a graph may capture them.
+    """One rank of an NCCL communicator; its sums run on its GPU's stream, where a graph can capture them.
 
     With two ranks a sum does not depend on the order; with more, NCCL chooses the order, the same on all ranks.
     """
@@ -90,20 +90,21 @@ class NcclGroup:
 
     @property
     def sm_count(self) -> int:
-        """Multiprocessors that a sum may take from kernels that run at the same time."""
+        """Return the number of multiprocessors that a sum may occupy while other kernels run."""
         return int(os.environ.get(BLOCKS, MOST_BLOCKS))
 
     def close(self) -> None:
-        """Leave the communicator; harmless twice."""
+        """Close the communicator; a second call does nothing."""
         joined, self._joined = self._joined, None
         if joined is not None:
             joined.destroy()
 
 
 def rank_environments(ranks: int) -> list[dict[str, str]]:
-    """Return the environment of each rank, with one GPU each; raise EnvironmentFault for too few GPUs or no NCCL.
+    """Return the environment variables of each rank, with one GPU each.
 
-    Set it before a rank's process starts, so that its libraries also see only that GPU.
+    Set them before a rank's process starts, so that its libraries also see only that GPU. Raises
+    EnvironmentFault for too few GPUs or without NCCL.
     """
     driver = Driver()
     driver.call("cuInit", 0)

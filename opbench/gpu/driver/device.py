@@ -1,4 +1,4 @@
-"""One GPU opened: its context, the stream that everything runs on, and the harness's own kernels."""
+"""One open GPU: its context, its stream, and the kernels that opbench itself needs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BLOCKS_PER_SM, RESERVED_SHARED_PER_BLOCK = 106, 111
 
 
 class Device:
-    """The primary context of one device, which CuPy and PyTorch share, with one stream of its own."""
+    """The primary context of one GPU, which CuPy and PyTorch share, with a stream of opbench's own."""
 
     def __init__(self, ordinal: int = 0) -> None:
         _require_gpu()
@@ -78,7 +78,7 @@ class Device:
         self._functions = {kernel: self.function(self._module, kernel) for kernel in KERNELS.kernels}
 
     def _check_versions(self) -> None:
-        """Check that the driver's major version is at least the compiler's, so that it loads the cubins."""
+        """Raise EnvironmentFault if the driver is older than the compiler: it could not load the cubins."""
         supported, compiler = self.cuda_version(), self.compiler().version
         if compiler[0] > supported[0]:
             raise EnvironmentFault(
@@ -89,7 +89,7 @@ class Device:
     # Properties --------------------------------------------------------------------------------------------------
 
     def attribute(self, number: int) -> int:
-        """Return one CUdevice_attribute."""
+        """Return the value of a CUdevice_attribute."""
         return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.handle))
 
     def reserve(self, nbytes: int, what: str) -> int:
@@ -117,29 +117,29 @@ class Device:
 
     @functools.cached_property
     def name(self) -> str:
-        """The device's name from the driver."""
+        """Return the device's name from the driver."""
         text = ctypes.create_string_buffer(256)
         self.driver.call("cuDeviceGetName", text, 256, self.handle)
         return text.value.decode(errors="replace")
 
     @functools.cached_property
     def uuid(self) -> str:
-        """The device's UUID, which does not depend on the order of devices."""
+        """Return the device's UUID, which does not depend on the order of devices."""
         return device_uuid(self.driver, self.handle)
 
     @functools.cached_property
     def memory_bytes(self) -> int:
-        """Memory of the device."""
+        """Return the size of the device's memory in bytes."""
         return int(self.driver.get("cuDeviceTotalMem_v2", c_size_t, self.handle))
 
     @functools.cached_property
     def l2_bytes(self) -> int:
-        """Size of the L2 cache."""
+        """Return the size of the L2 cache in bytes."""
         return self.attribute(L2_BYTES)
 
     @functools.cached_property
     def limits(self) -> DeviceLimits:
-        """The limits of occupancy and of a launch."""
+        """Return the limits of occupancy and of a launch."""
         return DeviceLimits(
             name=self.name,
             sm_count=self.sm_count,
@@ -154,17 +154,17 @@ class Device:
 
     @functools.cached_property
     def block_limit(self) -> tuple[int, ...]:
-        """The largest x, y and z of a block."""
+        """Return the largest x, y and z of a block."""
         return tuple(self.attribute(MAX_BLOCK_X + axis) for axis in range(3))
 
     @functools.cached_property
     def grid_limit(self) -> tuple[int, ...]:
-        """The largest x, y and z of a grid."""
+        """Return the largest x, y and z of a grid."""
         return tuple(self.attribute(MAX_GRID_X + axis) for axis in range(3))
 
     @functools.cached_property
     def shared_without_opt_in(self) -> int:
-        """Shared memory of a block without opt-in (48 KiB)."""
+        """Return the bytes of shared memory that a block may use without opt-in (48 KiB)."""
         return self.attribute(SHARED_PER_BLOCK)
 
     def architecture(self, request: BuildRequest) -> str:
@@ -178,7 +178,7 @@ class Device:
     # Launches ------------------------------------------------------------------------------------------------------
 
     def load_module(self, cubin: Path) -> c_void_p:
-        """Load a cubin."""
+        """Load a cubin and return its module."""
         return c_void_p(self.driver.get("cuModuleLoadData", c_void_p, cubin.read_bytes(), where=cubin.name))
 
     def function(self, module: c_void_p, kernel: str) -> c_void_p:
@@ -187,19 +187,19 @@ class Device:
         return c_void_p(self.driver.get("cuModuleGetFunction", c_void_p, module, name, where=kernel))
 
     def launch(self, kernel: str, grid: int, block: int, args: tuple[ctypes._SimpleCData[int], ...] = ()) -> None:
-        """Launch one of the harness's own kernels; `args` are ctypes values of the kernel's own types."""
+        """Launch one of opbench's own kernels; `args` are ctypes values of the kernel's parameter types."""
         pointers = (c_void_p * max(1, len(args)))(*(ctypes.addressof(value) for value in args))
         function = self._functions[kernel]
         geometry = (grid, 1, 1, block, 1, 1, 0)
         self.driver.call("cuLaunchKernel", function, *geometry, self.stream, pointers, None, where=kernel)
 
     def wait(self) -> None:
-        """Wait for all launches; raise DriverError, a LaunchError, which names the kernels launched last."""
+        """Wait for all launches; raise DriverError with the names of the last launched kernels if one failed."""
         self.driver.call("cuStreamSynchronize", self.stream, where=self.last)
 
 
 def device_uuid(driver: Driver, device: int) -> str:
-    """Return a device's UUID as nvidia-smi prints it; this needs no context."""
+    """Return a device's UUID as nvidia-smi prints it, without creating a context."""
     raw = ctypes.create_string_buffer(16)
     driver.call("cuDeviceGetUuid_v2", raw, device)
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
@@ -209,7 +209,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def gpus() -> list[Gpu]:
-    """List the visible GPUs, each with the environment that makes it the only visible one; open no context."""
+    """Return the visible GPUs, each with the environment that makes it the only visible one; create no context."""
     _require_gpu()
     driver = Driver()
     driver.call("cuInit", 0)
@@ -232,7 +232,7 @@ def _require_gpu() -> None:
 
 
 def device_key(ordinal: int = 0) -> str:
-    """Return a name for this GPU and driver, for files of measurements; open no context."""
+    """Return a name for a GPU and its driver, for files of measurements; create no context."""
     _require_gpu()
     driver = Driver()
     identity = device_uuid(driver, int(driver.get("cuDeviceGet", c_int, ordinal)))
@@ -241,7 +241,7 @@ def device_key(ordinal: int = 0) -> str:
 
 
 class MappedWords:
-    """A few integers of pinned host memory that kernels read and write over the bus."""
+    """A few integers in pinned host memory that kernels can read and write."""
 
     def __init__(self, device: Device, kind: type[c_int] | type[c_uint64], count: int) -> None:
         size = ctypes.sizeof(kind) * count

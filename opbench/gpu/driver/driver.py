@@ -1,7 +1,7 @@
-"""The CUDA driver's C interface through ctypes: prototypes and error names, without any policy.
+"""Call the CUDA driver's C functions through ctypes, with prototypes and error names.
 
-A benchmark needs about forty driver calls. Calling them directly costs about a microsecond a launch, needs no compiled
-dependency, and gives every error code to opbench directly.
+A benchmark needs about forty driver calls. Calling them directly costs about a microsecond a launch, needs no
+compiled dependency, and gives every error code to opbench directly.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ OPTIONAL = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", *TENSOR_MAPS, *T
 
 
 class DriverError(LaunchError):
-    """A driver call that failed, with the driver's own number."""
+    """A failed call of the CUDA driver, with its error code."""
 
     def __init__(self, code: int, name: str, call: str, where: str = "") -> None:
         self.code = code
@@ -140,7 +140,7 @@ class DriverError(LaunchError):
 
 
 class Driver:
-    """The driver library with its prototypes declared; `driver.call(name, …)` checks the result."""
+    """The driver library with declared prototypes; `driver.call(name, …)` checks the result."""
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         self._library = ctypes.CDLL(library)
@@ -154,17 +154,17 @@ class Driver:
             function.restype = c_int
 
     def raw(self, name: str) -> Callable[..., int]:
-        """Return the function without a check of its result, for calls whose cost matters."""
+        """Return a driver function that does not check its result, for calls whose cost matters."""
         function: Callable[..., int] = getattr(self._library, name)
         return function
 
     def bare(self, name: str) -> Callable[..., int]:
-        """Return the function without argument conversion, for ctypes arguments: a third cheaper."""
+        """Return a driver function without argument conversion: a third cheaper, but only for ctypes arguments."""
         function: Callable[..., int] = self._library[name]
         return function
 
     def has(self, name: str) -> bool:
-        """Return whether this driver has an optional call."""
+        """Return whether this driver has an optional function."""
         return hasattr(self._library, name)
 
     def call(self, name: str, *arguments: object, where: str = "") -> None:
@@ -174,7 +174,7 @@ class Driver:
             raise self.error(code, name, where)
 
     def error(self, code: int, call: str, where: str = "") -> DriverError:
-        """Return the error for a result, with the driver's name for it."""
+        """Return the error for a result code, with the driver's name for it."""
         text = c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(text))
         return DriverError(code, (text.value or b"unknown error").decode(), call, where)
@@ -188,7 +188,7 @@ class Driver:
 
 @functools.cache
 def why_missing() -> str | None:
-    """Say why CUDA cannot be used here, or None; creates no context.
+    """Return why CUDA cannot be used here; None if it can. This creates no context.
 
     It calls cuInit. After that, a forked child cannot use CUDA, so workers must be spawned.
     """

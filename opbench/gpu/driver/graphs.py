@@ -17,7 +17,7 @@ GraphStep = tuple[Callable[[], None], Sequence[int]]
 
 
 def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
-    """Capture the work that a callable enqueues on the device's stream as a graph."""
+    """Capture as a graph the work that a function enqueues on the device's stream."""
     driver, graph = device.driver, c_void_p()
     driver.call("cuStreamBeginCapture_v2", device.stream, CAPTURE_RELAXED)
     try:
@@ -28,7 +28,7 @@ def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
 
 
 def instantiate(device: Device, graph: c_void_p) -> c_void_p:
-    """Instantiate a graph for launches, and destroy the graph itself."""
+    """Return an executable instance of a graph, and destroy the graph itself."""
     ready = c_void_p(device.driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
     device.driver.call("cuGraphDestroy", graph)
     return ready
@@ -57,10 +57,10 @@ def _enqueue(launches: Sequence[Callable[[], None]]) -> None:
 
 
 class CudaGraph:
-    """Steps that are recorded once and launched with one call; each must have run before, so that its code is loaded.
+    """Launches that are recorded once and replayed with one call; each must have run before, to load its code.
 
-    Independent steps may run at the same time, without streams or events. A chain of steps is captured in one piece,
-    because programmatic dependent launch between kernels survives only within one capture.
+    Independent steps may run at the same time, without streams or events. A chain of steps is captured in one
+    piece, because programmatic dependent launch between kernels survives only within one capture.
     """
 
     def __init__(self, device: Device, steps: Sequence[GraphStep]) -> None:
@@ -83,12 +83,12 @@ class CudaGraph:
         self._device.driver.call("cuGraphLaunch", self._ready, self._device.stream)
 
     def run(self) -> None:
-        """Run all steps on this graph's own stream and wait; several threads can do this at the same time."""
+        """Run all steps on a stream of their own and wait; several threads may do so at the same time."""
         self._device.driver.call("cuGraphLaunch", self._ready, self._own)
         self._device.driver.call("cuStreamSynchronize", self._own, where="a graph")
 
     def close(self) -> None:
-        """Destroy the graph; harmless twice."""
+        """Destroy the graph; a second call does nothing."""
         if self._ready is not None:
             self._device.driver.raw("cuGraphExecDestroy")(self._ready)
             self._device.driver.raw("cuStreamDestroy_v2")(self._own)

@@ -26,7 +26,7 @@ EncodedMap = ctypes.Array[c_char]
 
 
 def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> EncodedMap:
-    """Encode a tensor map of a buffer.
+    """Encode a tensor map for a buffer.
 
     Raise LaunchError, with the reason, for a map that the hardware does not support.
     """

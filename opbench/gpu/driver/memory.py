@@ -1,4 +1,4 @@
-"""Device memory with guard bands, which reveal writes outside of a tensor."""
+"""Device memory between guard bands, which reveal writes outside of a tensor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DeviceArray:
 
     @property
     def pointer(self) -> int:
-        """Address of the first element on the device."""
+        """Return the address of the first element on the device."""
         return self._pointer
 
     def argument(self) -> c_uint64:
@@ -48,7 +48,7 @@ class DeviceArray:
         return encode(self._device.driver, tensor, self.pointer, self.nbytes)
 
     def write(self, array: np.ndarray) -> None:
-        """Copy a C-contiguous host array of the same shape and dtype in."""
+        """Copy a C-contiguous host array of the same shape and dtype to the device."""
         if array.shape != self.shape or array.dtype != self.dtype or not array.flags.c_contiguous:
             raise UsageError(
                 f"buffer '{self.name}' takes a C-contiguous array {self.shape} of {self.dtype}, "
@@ -64,7 +64,7 @@ class DeviceArray:
         self._device.wait()
 
     def read(self) -> np.ndarray:
-        """Copy the content out, after all launches before it."""
+        """Wait for all earlier launches and return a copy of the content."""
         array = np.empty(self.shape, self.dtype)
         self._device.driver.call(
             "cuMemcpyDtoHAsync_v2", c_void_p(array.ctypes.data), self.pointer, self.nbytes, self._device.stream
@@ -88,7 +88,7 @@ class DeviceArray:
             call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + rest, shift, stream)
 
     def fingerprint(self) -> int:
-        """Return a 64-bit hash of the content, after all earlier launches; see kernels.cu."""
+        """Return a 64-bit hash of the content after all earlier launches; see kernels.cu."""
         device = self._device
         device.driver.call("cuMemsetD8Async", device.scratch, 0, 8, device.stream)
         arguments = (c_uint64(self.pointer), c_uint64(self.nbytes), c_uint64(SECRET), c_uint64(device.scratch))
@@ -104,13 +104,13 @@ class DeviceArray:
 
 
 class MovableArray(DeviceArray):
-    """A tensor whose address changes from launch to launch; its arguments and tensor maps follow.
+    """A tensor whose address may change between launches; arguments and tensor maps change with it.
 
     The alignment must not change, because maps are checked only when they are created.
     """
 
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, address: c_uint64) -> None:
-        """Create the tensor.
+        """Create the tensor at a first address.
 
         `address` is the argument of every kernel. After setting it, call `move_maps` if there are maps.
         """
@@ -122,11 +122,11 @@ class MovableArray(DeviceArray):
 
     @property
     def pointer(self) -> int:
-        """Address of the first element on the device."""
+        """Return the address of the first element on the device."""
         return self.address.value
 
     def argument(self) -> c_uint64:
-        """Return the argument that all launches share."""
+        """Return the kernel argument that all launches share."""
         return self.address
 
     def encoded(self, tensor: TensorMap) -> EncodedMap:
@@ -135,7 +135,7 @@ class MovableArray(DeviceArray):
         return tensor_map
 
     def move_maps(self) -> None:
-        """Set the current address in all tensor maps."""
+        """Write the current address into all tensor maps."""
         if (pointer := self.address.value) != self._encoded_for:
             for tensor_map, offset in self.maps:
                 self._device.driver.call("cuTensorMapReplaceAddress", tensor_map, pointer + offset, where=self.name)
@@ -147,7 +147,7 @@ SMALL_VARIABLE_BYTES = 1 << 14
 
 
 class ModuleVariable(DeviceArray):
-    """A variable of a loaded module, as bytes at any address."""
+    """A `__device__` or `__constant__` variable of a loaded module, as bytes."""
 
     def fingerprint(self) -> int:
         """Return a 64-bit hash of the content, after all earlier launches."""
@@ -157,10 +157,10 @@ class ModuleVariable(DeviceArray):
 
 
 class CudaBuffer(DeviceArray):
-    """Device memory for one tensor.
+    """Device memory for one tensor between guard bands.
 
-    Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the result;
-    each buffer has its own word, so that even a copy from one guard band into another is detected.
+    Guard bands hold 16-bit words 0xFFF1 to 0xFFFE: NaN in f64, f32, f16 and bf16, so a stray read poisons the
+    result; each buffer has its own word, so that even a copy from one guard band into another is detected.
     """
 
     _tags = itertools.count()
@@ -175,7 +175,7 @@ class CudaBuffer(DeviceArray):
 
     @property
     def pointer(self) -> int:
-        """Address of the first element on the device."""
+        """Return the address of the first element on the device."""
         if not self._base:
             raise UsageError(f"buffer '{self.name}' was freed", kind="buffer-freed", subject=self.name)
         return self._base + GUARD_BYTES
@@ -196,7 +196,7 @@ class CudaBuffer(DeviceArray):
         return -1 - before if before < behind else self.nbytes + behind
 
     def release(self) -> None:
-        """Free the memory; harmless twice, and after the context was lost."""
+        """Free the memory; this is safe after the context was lost, and a second call does nothing."""
         base, self._base = self._base, 0
         if base:
             self._device.driver.raw("cuMemFree_v2")(base)

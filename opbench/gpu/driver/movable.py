@@ -1,8 +1,8 @@
-"""Launches that take buffers and stream on each call, for memory that another library allocates.
+"""Launches that take buffers and a stream in each call, for memory that another library allocates.
 
-Binding a launch takes microseconds and fixes its addresses. Here all kernels share one address argument per tensor, so
-that one bound launch works on any memory. Setting an address takes a tenth of a microsecond; in addition, tensor maps
-of Hopper kernels are updated if their tensor moved.
+Binding a launch takes microseconds and fixes its addresses. Here all kernels share one address argument per
+tensor, so that one bound launch works on any memory. Setting an address takes a tenth of a microsecond; in
+addition, tensor maps of Hopper kernels are updated if their tensor moved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MovableLaunch:
-    """A case's launches, which take the addresses of `tensors`, in this order, on each call."""
+    """A case's launches; each call passes the addresses of `tensors`, in this order."""
 
     def __init__(
         self,
@@ -64,7 +64,10 @@ class MovableLaunch:
         self._mapped = [array for array in arrays if array.maps]
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
-        """Enqueue on a stream, given by the driver's handle; call it from a thread with the same current device."""
+        """Enqueue the launches on a stream, given by its driver handle.
+
+        The thread's current device must be the same.
+        """
         self._acquire()  # the driver copies arguments as it is called, and not before
         try:  # half the cost of `with`
             self._write(self._room, 0, *addresses)
@@ -82,7 +85,7 @@ class MovableLaunch:
             self._release()
 
     def _retry_with_context(self, code: int, arguments: tuple[object, ...]) -> None:
-        """Set the context and try again if the thread had none; else raise the error."""
+        """Set the CUDA context and call again if the thread had none; otherwise raise the error."""
         driver = self._device.driver
         step = next(step for step in self._steps if step.arguments is arguments)
         if code == INVALID_CONTEXT:

@@ -1,4 +1,4 @@
-"""Clocks, power, temperature and settings of one GPU from NVML; None for what is missing."""
+"""Clocks, power, temperature and settings of one GPU from NVML; None for a missing value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THROTTLE_REASONS = {
 
 
 class Nvml:
-    """A handle on one GPU; every value is None if nvidia-ml-py or the permission is missing."""
+    """One GPU in NVML; every value is None without nvidia-ml-py or without permission."""
 
     def __init__(self, uuid: str) -> None:
         self._library: ModuleType | None = None
@@ -68,7 +68,7 @@ class Nvml:
         )
 
     def settings(self, environment: Environment) -> Environment:
-        """Return the environment with the GPU's settings, which a comparison of two runs needs."""
+        """Return the environment completed with the GPU's settings, which comparisons of runs need."""
         return replace(
             environment,
             driver=self.driver(),
@@ -99,7 +99,7 @@ def _scale_known(value: float | None, factor: float) -> float | None:
 
 
 def _current_value(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T | None:
-    """Return the current value of a (current, pending) pair."""
+    """Return the current one of a pair of current and pending values."""
     return None if not pair else convert(pair[0])
 
 

@@ -41,7 +41,7 @@ CValue = c_uint64 | c_float | c_int | EncodedMap | ctypes.Array[ctypes.c_char]
 
 
 class BoundStep(NamedTuple):
-    """One prepared call of the driver."""
+    """One driver call with prepared arguments."""
 
     call: Callable[..., int]
     arguments: tuple[object, ...]
@@ -96,7 +96,7 @@ class CudaProgram:
         return KernelResources(registers, shared, local, threads)
 
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
-        """Return a callable that enqueues all launches in order; raises LaunchError for what cannot be launched."""
+        """Return a function that enqueues all launches in order; raise LaunchError for a launch that cannot run."""
         steps = self.steps(launches, buffers, self._device.stream)
         device = self._device
         names = ", ".join(dict.fromkeys(step.kernel for step in steps if step.kernel))
@@ -117,7 +117,7 @@ class CudaProgram:
         *,
         extended: bool = False,
     ) -> list[BoundStep]:
-        """Return the driver calls of all launches in order, on a stream; raise LaunchError likewise.
+        """Return the driver calls of all launches in order, on a stream; raise LaunchError for one that cannot run.
 
         With `extended`, use cuLaunchKernelEx if the driver has it: it takes 4 arguments instead of 11, and each
         argument takes about 40 ns from Python.
@@ -150,7 +150,7 @@ class CudaProgram:
         return [*before, kernel, *after]
 
     def _constant_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
-        """Return a copy into a `__constant__` variable."""
+        """Return a driver call that copies data into a `__constant__` variable."""
         address, size = c_uint64(), c_size_t()
         name = self._names.get(f"&{launch.constant}", launch.constant)
         self._device.driver.call(
@@ -223,19 +223,19 @@ class CudaProgram:
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _encode_tensor_map(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
-        """Return a tensor map of these buffers; it contains an address, so each set of buffers needs its own."""
+        """Return a tensor map for these buffers; it contains an address, so each set of buffers needs its own."""
         buffer = cast("CudaBuffer", _find_buffer(tensor.tensor, buffers))
         with _naming_kernel(launch):
             return buffer.encoded(tensor)
 
     def _texture_object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
-        """Return a texture or surface of these buffers."""
+        """Return a texture or surface object for these buffers."""
         buffer = cast("CudaBuffer", _find_buffer(texture.tensor, buffers))
         with _naming_kernel(launch):
             return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
 
     def _check_geometry(self, launch: KernelLaunch) -> None:
-        """Raise LaunchError with the reason for what the driver would only call 'invalid value'."""
+        """Raise LaunchError with the reason for a geometry that the driver rejects as 'invalid value'."""
         name, device, resources = launch.kernel, self._device, self.resources[launch.kernel]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         if threads > device.limits.threads_per_block:
@@ -291,7 +291,10 @@ class CudaProgram:
         return sizes
 
     def _check_parameters(self, launch: KernelLaunch, sizes: list[int] | None, values: Sequence[CValue]) -> None:
-        """Compare the sizes with the kernel's: with one argument too few, the driver would read past our array."""
+        """Raise LaunchError if arguments and parameters differ in number or size.
+
+        The driver would read past our array.
+        """
         given = [ctypes.sizeof(value) for value in values]
         if sizes is not None and given != sizes:
             raise LaunchError(
@@ -305,7 +308,7 @@ class CudaProgram:
             )
 
     def _allow_shared(self, launch: KernelLaunch, function: c_void_p) -> None:
-        """Opt in to more dynamic shared memory than the default; never lower the limit of an earlier bind."""
+        """Allow the kernel more dynamic shared memory than the default; never lower an earlier limit."""
         total = launch.shared_bytes + self.resources[launch.kernel].shared_bytes
         if total <= self._device.shared_without_opt_in or launch.shared_bytes <= self._dynamic_shared[launch.kernel]:
             return
@@ -321,7 +324,7 @@ def _list_sizes(sizes: Sequence[int]) -> str:
 
 @contextlib.contextmanager
 def _naming_kernel(launch: KernelLaunch) -> Iterator[None]:
-    """Add the kernel's name to a LaunchError."""
+    """Add the kernel's name to a LaunchError raised inside the `with` block."""
     try:
         yield
     except LaunchError as error:
@@ -358,7 +361,7 @@ WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
 
 
 def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
-    """Return the C value of one argument; `width` is the parameter's size in bytes, 0 if not known."""
+    """Return the C value of one argument; `width` is the parameter's size in bytes, 0 if unknown."""
     if isinstance(arg, Struct):
         return _bind_structure(arg, launch, buffers)
     if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):

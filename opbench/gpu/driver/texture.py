@@ -1,7 +1,7 @@
-"""Textures and surfaces of tensors: a CUDA array, filled before a kernel and copied back after it.
+"""Textures and surfaces of tensors: a CUDA array that is filled before a kernel and copied back afterwards.
 
-Only arrays support filtering, and only surfaces of arrays can be written. The copies are part of the measured time, as
-they would be in a program that keeps its data in linear memory.
+Only arrays support filtering, and only surfaces of arrays can be written. The copies are part of the measured
+time, as they would be in a program that keeps its data in linear memory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SIDE = (
 
 
 class Copy(Structure):
-    """CUDA_MEMCPY2D."""
+    """The driver's structure CUDA_MEMCPY2D, which describes a copy."""
 
     _fields_ = (
         *((f"from_{name}", kind) for name, kind in _SIDE),
@@ -79,7 +79,7 @@ class Copy(Structure):
 
 
 class TextureObject(c_uint64):
-    """The argument of a launch, and the copies before and after it."""
+    """The texture argument of a launch, and the copies before and after the kernel."""
 
     before: Sequence[Copy] = ()
     after: Sequence[Copy] = ()
@@ -87,7 +87,7 @@ class TextureObject(c_uint64):
 
 
 class _DriverObjects:
-    """Driver objects of one argument; they are destroyed with it."""
+    """Driver objects that belong to one argument and are destroyed with it."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -99,7 +99,7 @@ class _DriverObjects:
 
 
 def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> TextureObject:
-    """Return a texture or surface object of a buffer; raise LaunchError for what the hardware does not support."""
+    """Create a texture or surface object of a buffer; raise LaunchError if the hardware does not support it."""
     texture.check(nbytes)
     if not driver.has("cuTexObjectCreate"):
         raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update it")

@@ -1,1 +1,1 @@
-"""The limits of a GPU: models, measured peaks, occupancy, and the lower bound of a time."""
+"""The limits of GPUs: models, measured peaks, occupancy, and lower bounds of times."""

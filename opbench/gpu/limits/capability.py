@@ -13,7 +13,7 @@ OLDEST = (6, 1)
 def capability_of(gpu: str) -> tuple[int, int]:
     """Return the compute capability of a GPU given by name ("h100") or number ("8.6", "sm_86").
 
-    Raises UsageError for a GPU that is not known.
+    Raises UsageError for an unknown GPU.
     """
     known = product(gpu)
     capability = known.capability if known else parse_capability(gpu)

@@ -1,4 +1,4 @@
-"""Check whether stored peaks still hold: two of their probes are measured again at the start of a run."""
+"""Check whether stored peaks are still valid: measure two of their probes again at the start of a run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 
 
 def probes(ceilings: Peaks) -> dict[str, str]:
-    """Return the case that reached each checked limit; only of measured ceilings."""
+    """Return the probe case of each checked limit; none unless the peaks were measured."""
     return {n: ceilings.cases[n] for n in CHECKED_LIMITS if getattr(ceilings, n) and n in ceilings.cases}
 
 
 def judge(ceilings: Peaks, seen: Mapping[str, float]) -> CeilingCheck:
-    """Compare the measured rates with the stored ones, for the run's file."""
+    """Compare rates that were measured now with the stored peaks."""
     checked = tuple(
         CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)
         for name, rate in seen.items()

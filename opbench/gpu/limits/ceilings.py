@@ -1,4 +1,4 @@
-"""Peak rates of a GPU, measured by probes or quoted from a datasheet, and the lower bounds that they set."""
+"""Peak rates of a GPU, measured by probes or from a datasheet, and the lower bounds that follow from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CheckedLimit:
 
 @dataclass(frozen=True)
 class CeilingCheck:
-    """Whether stored peaks still hold."""
+    """The outcome of checking stored peaks at the start of a run."""
 
     checked: tuple[CheckedLimit, ...] = ()
     text: str = ""
@@ -44,7 +44,7 @@ LEVELS = {
 
 @dataclass(frozen=True)
 class Peaks:
-    """Peak rates of one GPU; None for a peak that is not known."""
+    """Peak rates of one GPU; None for an unknown peak."""
 
     gpu: str = ""
     source: Literal["measured", "datasheet"] = "measured"
@@ -73,16 +73,16 @@ class Peaks:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Peaks:
-        """Return ceilings from their JSON, in which a limit that is not known may be null; raises ValueError."""
+        """Read peaks from JSON data, in which an unknown limit may be null; raise ValueError."""
         own = {key: of for key, of in value.items() if of is not None}
         return from_json(cls, own | ({"canary": with_new_keys(own["canary"], text="said")} if "canary" in own else {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return every limit that is known."""
+        """Return all known limits as JSON data."""
         return {key: of for key, of in to_json(self).items() if of not in (None, "", {})}
 
     def at_level(self, level: str) -> Peaks:
-        """Return the same limits with another bandwidth in place of DRAM's copy bandwidth.
+        """Return the peaks with another bandwidth in place of DRAM's copy bandwidth.
 
         `level` is "dram", "dram_read", "dram_write", "l2" or "l1"; if a one-way bandwidth is not known, as in a
         datasheet, the copy's bandwidth is used.
@@ -93,7 +93,10 @@ class Peaks:
         return replace(self, dram_bytes_per_s=rate)
 
     def flops_per_s(self, unit: str) -> float | None:
-        """Return the arithmetic rate of a unit, such as "f32", "bf16" or "tf32/3" for three products instead of one."""
+        """Return the peak FLOP/s of an arithmetic unit, such as "f32", "bf16" or "tf32/3".
+
+        "tf32/3" stands for three TF32 products in place of one product.
+        """
         name, _, products = unit.partition("/")
         rates = {"f32": self.fp32_flops_per_s, "f16": self.matrix_flops_per_s.get("bf16"), **self.matrix_flops_per_s}
         rate = rates.get(name)  # both types of 16 bits have one rate
@@ -108,7 +111,7 @@ memory sets the lower bound."""
 def best_time(
     ceilings: Peaks, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, BoundBy] | None:
-    """Return the lower bound from a cold cache and what sets it; None if a peak that it needs is not known."""
+    """Return the lower bound of a time with cold caches, and its limit; None if a required peak is unknown."""
     bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or not (flops or compulsory_bytes):
         return None
@@ -121,7 +124,7 @@ def best_time(
 
 
 def datasheet(gpu: str) -> Peaks | None:
-    """Return the datasheet's figures of a device by any name that `product` knows, else None."""
+    """Return the datasheet's peaks of a GPU by any name that `product` accepts, else None."""
     known = product(gpu)
     if known is None:
         return None
@@ -139,7 +142,7 @@ def datasheet(gpu: str) -> Peaks | None:
 
 
 def committed_ceilings(name: str) -> Peaks:
-    """Return the ceilings of a named GPU measured under reports/, else its datasheet's (see `source`).
+    """Return the peaks of a GPU model that were measured in reports/, else those of its datasheet.
 
     Raise UsageError if neither has the name.
     """
@@ -153,7 +156,7 @@ def committed_ceilings(name: str) -> Peaks:
 
 
 def read_ceilings(path: Path, remedy: str) -> Peaks:
-    """Return the ceilings of a JSON file; raise UsageError, ending with `remedy`, if the file has none."""
+    """Read peaks from a JSON file; raise UsageError, which ends with `remedy`, if the file has none."""
     value = read_json(path, remedy)
     try:
         return Peaks.from_json(value)
@@ -162,6 +165,6 @@ def read_ceilings(path: Path, remedy: str) -> Peaks:
 
 
 def known_gpus() -> list[str]:
-    """Return the names that `committed` accepts."""
+    """Return the names that `committed_ceilings` accepts."""
     measured = {path.parent.parent.name for path in shipped("reports").glob("*/ceilings/ceilings.json")}
     return sorted(measured | set(PRODUCTS))

@@ -1,4 +1,4 @@
-"""The physical lower bound of a time: no kernel can be faster than the measured peaks allow."""
+"""The lower bound of a case's time: no kernel can be faster than the measured peaks allow."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ stay in the L2 cache, up to its size, and reach DRAM after the timed interval.""
 
 
 def bytes_left_in_l2(written: int, gpu: str, l2_bytes: int | None) -> int:
-    """Return how many written bytes may still be in the L2 cache when a launch on a flushed cache ends."""
+    """Return how many written bytes may still be in L2, not yet in DRAM, when a launch with a cold L2 ends."""
     return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
 
 
 def lower_bound_s(case: Case, limits: Peaks | None, mode: str = "cold") -> tuple[float, str]:
-    """Return the lower bound of a case's time, and the peak that sets it; 0 if no peak is known.
+    """Return the lower bound of a case's time, and the peak that sets it; 0 without known peaks.
 
-    After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except `bytes_left_in_l2`. In
-    other modes, bytes that fit in the L2 cache may not reach DRAM within the timed interval, so only bytes beyond its
-    size count. All bytes pass the L2 cache, because the L1 caches keep nothing from the launch before.
+    After an L2 flush every compulsory read comes from DRAM, and every write goes to DRAM except
+    `bytes_left_in_l2`. In other modes, bytes that fit in the L2 cache may not reach DRAM within the timed
+    interval, so only bytes beyond its size count. All bytes pass the L2 cache, because the L1 caches keep
+    nothing from the launch before.
     """
     if not limits:
         return 0.0, ""
@@ -93,10 +94,10 @@ def why_above_peak(
     mode: str,
     written: int | None,
 ) -> AbovePeak | None:
-    """Return why the `share` of peak of `bound` ("memory" or "compute") passes 100 %; None if it does not.
+    """Return why a `share` of a peak exceeds 100 %; None if it does not.
 
-    `level` names the bandwidth whose peak is used; `nbytes` are compulsory, of which `written` are outputs (None in
-    older runs); `mode` is how the time was taken.
+    `bound` is "memory" or "compute"; `level` names the bandwidth whose peak is used; `nbytes` are compulsory,
+    of which `written` are outputs (None in older runs); `mode` is how the time was taken.
     """
     if share < ABOVE:
         return None

@@ -17,7 +17,7 @@ SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """The resources of one multiprocessor and the limits of one block."""
+    """The resources of one multiprocessor and the limits for one block."""
 
     name: str
     sm_count: int
@@ -35,11 +35,11 @@ class DeviceLimits:
     """0 if not known."""
 
     def resident_blocks(self, shared_bytes: int, threads: int) -> int:
-        """Return how many blocks fit on a multiprocessor at the same time if registers do not limit them."""
+        """Return how many blocks fit on a multiprocessor if registers do not limit them."""
         return occupancy(self, 1, shared_bytes, threads, 1).blocks_per_sm
 
     def l1_size(self, shared_bytes: int, resident: int) -> int:
-        """Return the L1 cache size of a multiprocessor with `resident` blocks and their shared memory."""
+        """Return the bytes of L1 cache that `resident` blocks with this shared memory leave on a multiprocessor."""
         wanted = resident * (shared_bytes + self.reserved_shared_per_block) if shared_bytes else 0
         sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= self.shared_per_sm]
         return self.l1_bytes - next((size for size in sizes if size >= wanted), self.shared_per_sm)
@@ -91,13 +91,13 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
 
 def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
-    """Return the blocks that the register file holds: whole warps within each partition."""
+    """Return how many blocks fit into the register file: each partition holds whole warps."""
     per_warp = _round_up(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
     return limits.registers_per_sm // PARTITIONS // per_warp * PARTITIONS // warps
 
 
 def _by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
-    """Return the blocks that shared memory holds, each with the driver's reserved part."""
+    """Return how many blocks fit into shared memory, including the driver's reserved part of each."""
     if shared_bytes > limits.shared_per_block:
         return 0
     per_block = _round_up(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT

@@ -1,4 +1,4 @@
-"""A table of GPU models, and the parser of their names."""
+"""A table of GPU models, and functions that find a model by its name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ L1_BYTES_PER_CYCLE = 128
 
 @dataclass(frozen=True)
 class GpuProduct:
-    """One GPU by its datasheet: the vendor's dense rates at boost clock, which no kernel reaches."""
+    """One GPU model by its datasheet: dense rates at boost clock, which no kernel reaches."""
 
     name: str
     capability: tuple[int, int]
@@ -44,18 +44,18 @@ class GpuProduct:
 
     @property
     def arch(self) -> str:
-        """Such as "sm_90"."""
+        """Return the architecture, such as "sm_90"."""
         return "sm_{}{}".format(*self.capability)
 
     @property
     def limits(self) -> DeviceLimits:
-        """The limits of its multiprocessors, and their number."""
+        """Return the limits of the model's multiprocessors, and their number."""
         limits = MULTIPROCESSORS[self.capability]
         return replace(limits, name=self.name, sm_count=self.sm_count, l2_bytes=self.l2_bytes)
 
     @property
     def l1_bytes_per_s(self) -> float:
-        """L1 caches and shared memory of all multiprocessors together."""
+        """Return the bytes per second of the L1 caches and shared memory of all multiprocessors together."""
         return L1_BYTES_PER_CYCLE * self.sm_count * self.boost_hz
 
 
@@ -82,7 +82,7 @@ _OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile
 
 
 def product_key(gpu: str) -> str:
-    """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if it is not known."""
+    """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if unknown."""
     words = re.findall(r"[a-z0-9]+", gpu.lower())
     groups = [words[first:last] for first, last in itertools.combinations(range(len(words) + 1), 2)]
     for key in PRODUCTS:
@@ -93,5 +93,5 @@ def product_key(gpu: str) -> str:
 
 
 def product(gpu: str) -> GpuProduct | None:
-    """Return a GPU by the driver's name ("NVIDIA H200") or by key ("h200"); None if it is not known."""
+    """Return a GPU model by the driver's name ("NVIDIA H200") or by key ("h200"); None if unknown."""
     return PRODUCTS.get(product_key(gpu))

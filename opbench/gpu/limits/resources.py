@@ -11,7 +11,7 @@ OUTSIDE = -1
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A basic block: instructions that a warp executes one after the other, without a jump between them."""
+    """A basic block: instructions that a warp executes one after the other without a jump between them."""
 
     classes: dict[str, int] = field(default_factory=dict)
     """Instructions by class, such as "FFMA"; a predicate does not save the issue slot."""
@@ -30,7 +30,7 @@ class CodeBlock:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Static counts of one kernel's instructions in the code; loops do not multiply them."""
+    """Numbers of instructions in the code of one kernel; a loop's body counts once."""
 
     total: int
     classes: dict[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class MachineCode:
 
 @dataclass(frozen=True)
 class LaunchResources:
-    """Resources and occupancy of one launched kernel; None or empty for what is not known."""
+    """Resources and occupancy of one launched kernel; None or empty for unknown values."""
 
     registers: int
     shared_bytes: int

@@ -1,4 +1,4 @@
-"""Instructions of warps that the units of one multiprocessor take per cycle."""
+"""How many warp instructions the units of one multiprocessor can start per cycle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True)
 class UnitRates:
-    """Warp instructions per cycle of one multiprocessor; None where a unit's rate is not known."""
+    """Warp instructions per cycle and multiprocessor, for each unit; None for an unknown rate."""
 
     issue: float = 4.0
     """Issue slots: one for each of four schedulers."""
@@ -40,5 +40,5 @@ capability 6.1 issues up to two instructions per cycle."""
 
 
 def cycles_per_s(product: GpuProduct) -> float:
-    """Return the cycles of all multiprocessors together at the highest clock."""
+    """Return the cycles per second of all multiprocessors together at the highest clock."""
     return product.sm_count * product.boost_hz
