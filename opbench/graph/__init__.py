@@ -1,1 +1,1 @@
-"""Networks as data: the graph, the ways to build one, passes over it, layouts, and its forms on disk."""
+"""Networks as graphs of problems: build, import, transform, save and load them."""

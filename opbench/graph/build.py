@@ -1,4 +1,4 @@
-"""Build a network in Python: one call per node; shapes are inferred and checked, weights are drawn from a seed."""
+"""Build a network in Python with one call per node; shapes are inferred and checked, weights are random."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from opbench.kernels.operator import Operator
 
 
 class Builder:
-    """Builds a graph; every method adds a node and returns the value that the node computes.
+    """Build a graph; every method adds a node and returns the value that the node computes.
 
-    All values but whole numbers are float32 in nchw: passes choose other layouts and dtypes. Weights equal those of
-    PyTorch's layers, bit for bit, if created in the same order after `torch.manual_seed(seed)`: uniform within
-    1/sqrt(fan-in) (He et al. 2015 with a = sqrt(5)).
+    All values but whole numbers are float32 in nchw: passes choose other layouts and dtypes. Weights equal
+    those of PyTorch's layers, bit for bit, if created in the same order after `torch.manual_seed(seed)`:
+    uniform within 1/sqrt(fan-in) (He et al. 2015 with a = sqrt(5)).
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -34,12 +34,12 @@ class Builder:
     # Inputs and outputs -------------------------------------------------------------------------------------------
 
     def input(self, name: str, *shape: int, dtype: str = "f32") -> Value:
-        """Add an input, such as ("image", 1, 3, 224, 224), or whole numbers, such as tokens, with dtype "i32"."""
+        """Add an input and return it, such as "image" with shape (1, 3, 224, 224), or integers with dtype "i32"."""
         self._inputs.append(name)
         return self._value(name, shape, dtype=dtype)
 
     def graph(self, *outputs: Value) -> Graph:
-        """Return the network that these outputs need, without other nodes."""
+        """Return the network that computes these outputs; nodes that they do not need are omitted."""
         if not outputs:
             raise UsageError(f"{self.name}: a network needs at least one output", kind="no-output", subject=self.name)
         names = tuple(value.name for value in outputs)
@@ -99,7 +99,7 @@ class Builder:
     def depthwise_conv2d(
         self, x: Value, r: int, *, stride: int = 1, padding: int = 0, bias: bool = True, name: str = ""
     ) -> Value:
-        """Add a convolution of each channel with a filter of r x r of its own."""
+        """Add a depthwise convolution: each channel has its own filter of r x r."""
         name = self._name("depthwise", name)
         n, c, h, w = self._require_image(name, x)
         axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "r": r, "s": r}
@@ -122,13 +122,13 @@ class Builder:
         return self.node(name, "linear", axes, {"x": x, "weight": weight, "bias": bias})
 
     def embedding(self, table: Value, indices: Value, *, name: str = "") -> Value:
-        """Add the rows of a table [items, features] that int32 indices select, one after the other."""
+        """Add an embedding: the rows of a table [items, features] that int32 indices select."""
         (items, features), rows = table.shape, indices.elements
         axes = {"items": items, "features": features, "rows": rows, "total": rows, "batches": "one"}
         return self.node(self._name("embedding", name), "gather", axes, {"data": table, "order": indices})
 
     def layernorm(self, x: Value, *, name: str = "") -> Value:
-        """Add a normalisation of each row by its mean and variance, scaled and shifted per column."""
+        """Add a layer norm: each row is normalised by its mean and variance, then scaled and shifted per column."""
         name = self._name("layernorm", name)
         rows, cols = self._require_rows(name, "layernorm", x)
         weight = self.weight(f"{name}.weight", (cols,), 0.5, centre=1.0)
@@ -137,10 +137,10 @@ class Builder:
         return self._add(name, "layernorm", {"rows": rows, "cols": cols}, inputs)["out"]
 
     def attention(self, qkv: Value, heads: int, batch: int = 1, mask: str = "causal", *, name: str = "") -> Value:
-        """Add the attention of each token to those of its sequence that it sees.
+        """Add attention between the tokens of each sequence.
 
-        The rows of `qkv` are the tokens of `batch` sequences, one after the other: its queries of all heads, then keys,
-        then values. The result has one row per token.
+        The rows of `qkv` are the tokens of `batch` sequences, one after the other: its queries of all heads,
+        then keys, then values. The result has one row per token.
         """
         name = self._name("attention", name)
         rows, width = self._require_rows(name, "attention", qkv)
@@ -190,15 +190,15 @@ class Builder:
         return self.node(name, "elementwise", axes, inputs, shape=x.shape)
 
     def maxpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
-        """Add the maximum of each window."""
+        """Add a max pooling: the maximum of each window."""
         return self._add_pool("maxpool2d", x, window, stride, padding, self._name("maxpool", name))
 
     def avgpool2d(self, x: Value, window: int = 2, stride: int = 2, padding: int = 0, *, name: str = "") -> Value:
-        """Add the mean of each window."""
+        """Add an average pooling: the mean of each window."""
         return self._add_pool("avgpool2d", x, window, stride, padding, self._name("avgpool", name))
 
     def batchnorm2d(self, x: Value, *, name: str = "") -> Value:
-        """Add a normalisation by running mean and variance, scaled and shifted."""
+        """Add a batch norm with running mean and variance, scale and shift."""
         name = self._name("batchnorm", name)
         n, c, h, w = self._require_image(name, x)
         parts = {
@@ -210,7 +210,7 @@ class Builder:
         return self.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": x, **parts})
 
     def groupnorm(self, x: Value, groups: int = 32, activation: str = "none", *, name: str = "") -> Value:
-        """Add a normalisation of groups of channels of each image, scaled and shifted per channel; then maybe SiLU."""
+        """Add a group norm: groups of channels of each image are normalised, scaled and shifted; then maybe SiLU."""
         name = self._name("groupnorm", name)
         n, c, h, w = self._require_image(name, x)
         weight = self.weight(f"{name}.weight", (c,), 0.5, centre=1.0)
@@ -219,7 +219,7 @@ class Builder:
         return self._add(name, "groupnorm", axes, {"x": x, "weight": weight, "bias": bias}, x.shape)["out"]
 
     def split(self, x: Value, first: int, *, name: str = "") -> tuple[Value, Value]:
-        """Split an image into its first channels and its other ones."""
+        """Return two images: the first channels of an image, and the other ones."""
         name = self._name("split", name)
         n, c, h, w = self._require_image(name, x)
         axes = {"n": n, "c1": first, "c2": c - first, "h": h, "w": w}
@@ -227,7 +227,7 @@ class Builder:
         return one, other
 
     def pixels(self, x: Value, *, name: str = "") -> Value:
-        """Return the rows of an image, one for each pixel, with a column for each channel.
+        """Return an image as rows: one row for each pixel, one column for each channel.
 
         The rows are in the order of nhwc: a network that computes the image in nhwc needs no conversion.
         """
@@ -237,7 +237,7 @@ class Builder:
         return self.view(self._values[name], (n * h * w, c), name=f"{name}.rows")
 
     def image(self, rows: Value, like: Value, *, name: str = "") -> Value:
-        """Return the image whose pixels are rows of channels, with as many images and pixels as `like`."""
+        """Return rows of channels as an image, with as many images and pixels as `like`."""
         name = self._name("image", name)
         count, c = self._require_rows(name, "layout2d", rows)
         n, _, h, w = self._require_image(name, like)
@@ -338,7 +338,7 @@ class Builder:
         inputs: dict[str, Value],
         shape: tuple[int, ...] | None = None,
     ) -> Value:
-        """Add any operator with one output; pass `shape` if the operator treats its tensors as flat."""
+        """Add a node of any operator with one output; `shape` is needed if the operator treats its tensors as flat."""
         (out,) = self._add(name, operator, axes, inputs, shape).values()
         return out
 
@@ -352,7 +352,10 @@ class Builder:
         inputs: dict[str, Value],
         shape: tuple[int, ...] | None = None,
     ) -> dict[str, Value]:
-        """Add any operator; return its outputs by tensor: the first has the node's name, others also the tensor's."""
+        """Add a node of any operator and return its outputs by tensor.
+
+        The first output has the node's name, others also the tensor's.
+        """
         problem = self._problem(name, operator, axes)
         outputs = {}
         for number, tensor in enumerate(problem.output_tensors()):
@@ -363,7 +366,7 @@ class Builder:
         return outputs
 
     def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
-        """Draw a weight uniformly from centre - bound to centre + bound, as PyTorch's uniform_ draws it.
+        """Create a weight with random numbers within `bound` of `centre`, as PyTorch's uniform_ draws them.
 
         It uses 24 bits of the generator, scaled and shifted with one rounding.
         """
@@ -372,7 +375,7 @@ class Builder:
         return self.constant(name, bits * 2.0**-24 * float(high - low) + float(low))
 
     def constant(self, name: str, array: np.ndarray) -> Value:
-        """Add a weight with the given content."""
+        """Add a weight with the given numbers."""
         self._weights[name] = np.ascontiguousarray(array, np.float32)
         return self._value(name, array.shape)
 

@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: append the nodes that compute the gradients of a network's parameters."""
+"""Reverse-mode differentiation: add the nodes that compute the gradients of a network's parameters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from opbench.kernels.gradient import GRADIENT, Gradient
 
 
 def append_backward(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
-    """Return the network with appended backward nodes, and the gradient's value for each wanted value.
+    """Return the network with backward nodes, and the gradient's value for each wanted value.
 
-    `seeds` maps values to the values that hold the loss's gradient with respect to them. The backward nodes of a node
-    follow its operator's rule. The gradients from several readers of a value are added in the order of the backward
-    pass, which is the reverse node order. Raises UsageError, naming the node, for an operator without a rule, and for a
-    wanted value that the seeds do not depend on.
+    `seeds` maps values to the values that hold the loss's gradient with respect to them. The backward nodes of
+    a node follow its operator's rule. The gradients from several readers of a value are added in the order of
+    the backward pass, which is the reverse node order. Raises UsageError, naming the node, for an operator
+    without a rule, and for a wanted value that the seeds do not depend on.
     """
     draft = _Backward(graph, seeds, wanted)
     for node in reversed(graph.nodes):
@@ -57,7 +57,7 @@ class _Backward:
             self._add_part(name, gradient)
 
     def _depending_on_wanted(self) -> set[str]:
-        """Return the values with their own memory that depend on a wanted value."""
+        """Return the values that depend on a wanted value; views are represented by their origin."""
         carried = {self._viewed_value(name) for name in self.wanted}
         for node in self.graph.nodes:
             if any(self._viewed_value(name) in carried for name in node.inputs.values()):
@@ -65,7 +65,7 @@ class _Backward:
         return carried
 
     def _reaching_seeds(self) -> set[str]:
-        """Return the values with their own memory on which a seed depends."""
+        """Return the values on which a seed depends; views are represented by their origin."""
         reaching = {self._viewed_value(name) for name in self.seeds}
         for node in reversed(self.graph.nodes):
             if any(self._viewed_value(name) in reaching for name in node.outputs.values()):
@@ -73,13 +73,13 @@ class _Backward:
         return reaching
 
     def _viewed_value(self, name: str) -> str:
-        """Return the value that a whole view shows; a partial view, such as a parameter, is its own origin."""
+        """Return the value that a view shows completely; a partial view, such as a parameter, is returned itself."""
         value = self.graph.values[name]
         whole = value.of and self.graph.values[value.of].elements == value.elements
         return self._viewed_value(value.of) if whole else name
 
     def pass_back(self, node: Node) -> None:
-        """Append the nodes that propagate a node's gradients from its results to its inputs."""
+        """Add the nodes that compute the gradients of a node's inputs from those of its results."""
         wanted = [tensor for tensor, name in node.inputs.items() if self._viewed_value(name) in self.carried]
         given = {tensor: self.gradient(name) for tensor, name in node.outputs.items()}
         if not wanted or not any(given.values()):
@@ -123,7 +123,7 @@ class _Backward:
         self.nodes.append(Node(name, entry.operator, problem, inputs, outputs))
 
     def _gradient_name(self, forward: str, node: Node, tied: str) -> str:
-        """Return d.VALUE for the only gradient of a value, else a name with the node and tensor of this gradient."""
+        """Return the name of a gradient: d.VALUE if it is the only one of a value, else with node and tensor."""
         if not tied.startswith(GRADIENT):
             return f"{GRADIENT}{node.name}.{tied}"
         readers = [
@@ -153,7 +153,7 @@ class _Backward:
         self.parts.setdefault(origin, []).append(self._reshaped_gradient(gradient, origin))
 
     def gradient(self, name: str) -> str | None:
-        """Return the value that holds a value's gradient, in its shape; None if no loss depends on it."""
+        """Return the value that holds the complete gradient of a value; None if no loss depends on the value."""
         origin = self._viewed_value(name)
         if origin not in self.summed:
             if not (parts := self.parts.get(origin)):

@@ -1,4 +1,4 @@
-"""A network as data: values, and nodes that are problems; checked at construction."""
+"""A network as data: values, and nodes that are problems; the constructor checks it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LEFT = 'style="text-align:left;overflow-wrap:anywhere"'
 class Graph:
     """A directed acyclic graph of problems; its nodes are in topological order.
 
-    State outlives a run: a node may overwrite it (`Value.updates`) after all its readers, or write parts of it, which
-    all other nodes then read. Construction raises UsageError, naming the node, for a cycle, an unknown value, a value
-    that two nodes produce, and shapes, dtypes or layouts that do not fit.
+    State outlives a run: a node may overwrite it (`Value.updates`) after all its readers, or write parts of it,
+    which all other nodes then read. Construction raises UsageError, naming the node, for a cycle, an unknown
+    value, a value that two nodes produce, and shapes, dtypes or layouts that do not fit.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Graph:
         return f"<Graph {self.title()}>"
 
     def make_inputs(self, seed: int) -> Arrays:
-        """Return seeded normal values for each input, and valid whole numbers for those that hold indices."""
+        """Return seeded normals for each input, and valid integers for inputs that hold indices."""
         rng = np.random.default_rng(seed)
         found = {}
         for name in self.inputs:
@@ -64,14 +64,14 @@ class Graph:
         return self.to_html(self.title(), {})
 
     def title(self) -> str:
-        """Return such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
+        """Return a summary such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
         weights = sum(math.prod(array.shape) for array in (*self.weights.values(), *self.state.values()))
         flops = sum(node.problem.flops() for node in self.nodes)
         many = len(self.nodes)
         return f"{self.name}: {many} node{'s' if many != 1 else ''}, {weights:,} weights, {units.si(flops, 'FLOP')}"
 
     def to_html(self, about: str, variants: Mapping[str, str]) -> str:
-        """Return a table of the nodes for a notebook: problem, outputs and, where known, variant.
+        """Return an HTML table of the nodes: problem, outputs and, if known, variant.
 
         All text is escaped.
         """
@@ -107,7 +107,7 @@ class Graph:
         object.__setattr__(self, "_waits", {name: tuple(before) for name, before in needs.items()})
 
     def _check_outputs(self) -> None:
-        """Check that each value is produced once: by a node or from outside, and state as the operator allows."""
+        """Check that one node at most produces each value, and that state is written as its operator allows."""
         producers: dict[str, str] = {}
         parts: dict[str, list[tuple[int, int, str]]] = {}
         for node in self.nodes:
@@ -143,7 +143,7 @@ class Graph:
                 )
 
     def _check_update(self, node: Node, tensor: str, value: Value) -> None:
-        """Check that a node overwrites a state that it does not read, or that its operator may update in place."""
+        """Check that a node either does not read the state that it overwrites, or may update it in place."""
         old = self._require_value(node.name, value.updates)
         if old.name not in self.state or (old.shape, old.dtype) != (value.shape, value.dtype):
             raise UsageError(
@@ -165,7 +165,7 @@ class Graph:
         return self.values[name]
 
     def _check_ends(self) -> None:
-        """Check that inputs, outputs and weights are values; a weight has its value's shape, in float32."""
+        """Check that inputs, outputs and weights are values, and that weights are float32 of the right shape."""
         ends = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
         for where, names in ends.items():
             for name in names:
@@ -210,7 +210,7 @@ class Graph:
                 )
 
     def _check_view(self, value: Value) -> None:
-        """Check that a view is based on a value with memory, has its size and dtype, or is a part of it."""
+        """Check that a view refers to a value with memory, and that its size, offset and dtype fit."""
         seen = [value.name]
         while of := self.values[seen[-1]].of:
             base = self._require_value(value.name, of)
@@ -236,7 +236,7 @@ class Graph:
             value = replace(value, offset=value.offset + base.offset) if base.of else value
 
     def _check_tensors(self, node: Node) -> None:
-        """Check that every tensor is connected to a value that fits in shape, dtype and layout."""
+        """Check that every tensor is connected to a value of the same shape, dtype and layout."""
         tied = {**node.inputs, **node.outputs}
         tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
         if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
@@ -292,7 +292,7 @@ class Graph:
             )
 
     def _predecessors(self) -> dict[str, list[str]]:
-        """Return for each node its predecessors: producers of its inputs, readers of state that it overwrites."""
+        """Return the nodes that must run before each node: producers of its inputs, readers of state it overwrites."""
         produced: dict[str, list[tuple[int, int, str]]] = {}
         read: dict[str, list[str]] = {}
         for node in self.nodes:
@@ -322,7 +322,7 @@ class Graph:
         return needs
 
     def _topological_order(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
-        """Return the nodes sorted so that each follows its predecessors, otherwise in the given order."""
+        """Return the nodes in topological order, with as few changes of the given order as possible."""
         nodes = {node.name: node for node in self.nodes}
         sorter = graphlib.TopologicalSorter(needs)
         try:
@@ -344,14 +344,12 @@ class Graph:
         return tuple(done)
 
     def base(self, name: str) -> str:
-        """Return the value in whose memory a value is stored."""
+        """Return the value whose memory a value uses: itself, or the origin of a view."""
         value = self._require_value(self.name, name)
         return self.base(value.of) if value.of else name
 
     def place(self, name: str) -> tuple[str, int, int]:
-        """Return where a value is stored: the value that owns the memory, its first element there and the one after its
-        last.
-        """
+        """Return the value that owns a value's memory, and the first and last element plus one within that memory."""
         value, start = self._require_value(self.name, name), 0
         elements = value.elements
         while value.of:
@@ -359,36 +357,37 @@ class Graph:
         return value.name, start, start + elements
 
     def memory(self, name: str) -> tuple[str, int]:
-        """Return the value that owns the memory, which may be an updated state, and the first element in it."""
+        """Return the value that owns the memory, maybe an updated state, and the first element in it."""
         base, start, _ = self.place(name)
         return self.values[base].updates or base, start
 
     def waits_for(self, node: str) -> tuple[str, ...]:
-        """Return the nodes that must end before one starts: producers of its inputs, readers of the state that it
-        updates.
+        """Return the nodes that must end before one starts.
+
+        These are the producers of its inputs and the readers of state that it updates.
         """
         waits: Mapping[str, tuple[str, ...]] = vars(self)["_waits"]
         return waits[node]
 
     def producer(self, value: str) -> Node | None:
-        """Return the node that computes a value; None for inputs and weights."""
+        """Return the node that computes a value; None for an input or a weight."""
         base = self.base(value)
         return next((node for node in self.nodes if base in node.outputs.values()), None)
 
     def consumers(self, value: str) -> list[Node]:
-        """Return the nodes that read a value, or a view of it, in order."""
+        """Return the nodes that read a value or a view of the value, in order."""
         base = self.base(value)
         return [node for node in self.nodes if any(self.base(name) == base for name in node.inputs.values())]
 
     def node(self, name: str) -> Node:
-        """Return a node by name; raises UsageError for an unknown one."""
+        """Return a node by name; raise UsageError for an unknown name."""
         nodes = {node.name: node for node in self.nodes}
         if name not in nodes:
             raise UsageError(unknown("node", name, nodes, where=self.name))
         return nodes[name]
 
     def with_weights(self, weights: Mapping[str, np.ndarray]) -> Graph:
-        """Return the same network with other weights; all must be given, in the right shapes."""
+        """Return the same network with other weights; all are required, with the right shapes."""
         for name in weights:
             if name not in self.weights:
                 raise UsageError(unknown("weight", name, self.weights, where=self.name))
@@ -403,7 +402,7 @@ class Graph:
         return replace(self, weights={name: np.asarray(weights[name], np.float32) for name in self.weights})
 
     def check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Raise UsageError, before anything runs, for missing or unknown inputs and wrong shapes or kinds of dtype."""
+        """Raise UsageError for missing or unknown inputs, and for wrong shapes or dtypes."""
         for name in self.inputs:
             if name not in inputs:
                 raise UsageError(
@@ -436,14 +435,17 @@ class Graph:
                 )
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Return every value in float64, each node computed by its operator's reference from exact inputs.
+        """Compute every value in float64 by the operators' references.
 
         Network inputs and weights are first rounded to their stored dtype.
         """
         return self._compute_values(self._float64_values(inputs), lambda problem, given: problem.evaluated(given))
 
     def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Return only the outputs, in float64; for a large network on the GPU, if there is one with enough memory."""
+        """Compute the outputs in float64 by the operators' references.
+
+        A large network is computed on the GPU, if there is one with enough memory.
+        """
 
         def outputs(**given: np.ndarray) -> Arrays:
             values = self._compute_values(given, lambda problem, tensors: problem.computed(**tensors))

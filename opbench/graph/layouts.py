@@ -1,4 +1,4 @@
-"""Layouts: rewrite a network to nchw or nhwc node by node, with conversions in between."""
+"""Choose nchw or nhwc for each node of a network, and add the conversions in between."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
 
 
 def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
-    """Return an nchw network with each node in the layout that `layouts` gives for it.
+    """Return a network in which each node has the layout in `layouts`, with conversions in between.
 
-    Other nodes stay in nchw, and element-by-element ones in the layout of their input. Weights are permuted, and so are
-    the columns of a linear layer that reads a flattened nhwc image; both are free at run time. A value that is read in
-    another layout is converted once for all its readers. Inputs and outputs stay in nchw. The nhwc form of a value has
-    the name of the value plus ".nhwc".
+    Other nodes stay in nchw, and element-by-element ones in the layout of their input. Weights are permuted,
+    and so are the columns of a linear layer that reads a flattened nhwc image; both are free at run time. A
+    value that is read in another layout is converted once for all its readers. Inputs and outputs stay in nchw.
+    The nhwc form of a value has the name of the value plus ".nhwc".
     """
     check_layouts(graph, layouts)
     draft = _Draft(graph)
@@ -44,7 +44,7 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
 
 
 def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray]) -> tuple[str, np.ndarray]:
-    """Return the name of the original weight that a weight of `with_layouts` permutes, and its elements in that order.
+    """Return the original weight that a weight of `with_layouts` permutes, and the permuted order of its elements.
 
     `weights` are those of the network as it was built.
     """
@@ -64,14 +64,14 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
 
 
 def root(graph: Graph, name: str) -> str:
-    """Return the value of which this is another name with the same shape."""
+    """Return the original of a value that is only another name with the same shape."""
     value = graph.values[name]
     same = value.of and graph.values[value.of].shape == value.shape
     return root(graph, value.of) if same else name
 
 
 def image_under(graph: Graph, name: str) -> str | None:
-    """Return the image that a value is or flattens; None if there is none, or for a weight."""
+    """Return the image that a value is, or is a flattened form of; None for other values and weights."""
     value = graph.values[name]
     if len(value.shape) == 4 and graph.base(name) not in graph.weights:
         return root(graph, name)
@@ -79,7 +79,7 @@ def image_under(graph: Graph, name: str) -> str | None:
 
 
 def is_image(graph: Graph, name: str) -> bool:
-    """Return whether a value is an image: four axes, and not a weight."""
+    """Return whether a value is an image: it has four axes and is not a weight."""
     return len(graph.values[name].shape) == 4 and graph.base(name) not in graph.weights
 
 
@@ -94,12 +94,12 @@ def works_on_images(graph: Graph, node: Node) -> bool:
 
 
 def has_image_layouts(problem: Operator) -> bool:
-    """Return whether a problem's mode `layout` orders images; attention's orders heads and tokens."""
+    """Return whether a problem's mode `layout` orders the axes of images; attention's mode orders heads and tokens."""
     return set(LAYOUTS) <= set(problem.choices.get("layout", ()))
 
 
 def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Return both layouts for operators with a layout mode and for element-by-element ones; else only nchw.
+    """Return the layouts that a node supports: nchw, and nhwc if its operator has both or works on single elements.
 
     A conversion of a network as built reads, or is, an image in nhwc: then it moves nothing.
     """
@@ -137,12 +137,12 @@ def problem_in(graph: Graph, node: Node, layout: str) -> Operator:
 
 
 def is_depthwise_filter(node: Node, tensor: str) -> bool:
-    """Return whether a tensor of a node is a depthwise filter, which has three axes."""
+    """Return whether a tensor of a node is the filter of a depthwise convolution, which has three axes."""
     return (node.operator, tensor) == ("depthwise_conv2d", "weight")
 
 
 def same_memory(value: Value) -> bool:
-    """Return whether both layouts of an image are the same memory: one channel or one pixel."""
+    """Return whether an image has the same memory in both layouts, because it has one channel or one pixel."""
     _, c, h, w = value.image
     return c == 1 or h * w == 1
 
@@ -155,7 +155,7 @@ def conversion_problem(value: Value, to: str) -> Operator:
 
 
 def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
-    """Return whether a node reads a flattened image so that its weight's columns can be permuted instead."""
+    """Return whether a node reads a flattened image such that its weight's columns can be permuted instead."""
     image = image_under(graph, node.inputs[tensor])
     if image is None or (node.operator, tensor) != ("linear", "x") or node.inputs["weight"] not in graph.weights:
         return False
@@ -164,7 +164,7 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def pixel_rows(graph: Graph) -> set[str]:
-    """Return the nhwc images of a network as built: those that are read as rows of pixels or made of them."""
+    """Return the images that are read as rows of pixels, or made of rows of pixels; they are in nhwc."""
     made = {node.outputs["out"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nhwc")}
     read = {node.inputs["x"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nchw")}
     direct = {name for node in graph.nodes for name in node.inputs.values()}
@@ -176,7 +176,7 @@ def _converts_to(node: Node, layout: str) -> bool:
 
 
 def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
-    """Raise UsageError for a network that is not in nchw, unknown nodes, and layouts that a node does not support."""
+    """Raise UsageError for a network not in nchw, unknown nodes, and layouts that a node does not support."""
     built = pixel_rows(graph)
     if other := next((v.name for v in graph.values.values() if v.layout != "nchw" and v.name not in built), None):
         raise UsageError(
@@ -202,7 +202,7 @@ def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
 
 
 class _Draft:
-    """The network under construction."""
+    """The network under construction, with chosen layouts."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -214,7 +214,7 @@ class _Draft:
         """Images that exist in both layouts."""
 
     def add(self, node: Node, layout: str) -> None:
-        """Add one node in a layout, after the conversions of its inputs."""
+        """Add a node in a layout, after the conversions of its inputs."""
         if node.operator == CONVERSION:
             self.add_conversion(node)
             return
@@ -247,7 +247,7 @@ class _Draft:
             self.values[image] = replace(self.values[image], of=x)
 
     def read(self, name: str, layout: str) -> str:
-        """Return the value for a node in this layout; anything but an image or a view of one must be nchw."""
+        """Return the form of a value that a node in this layout reads; only images can be in nhwc."""
         if len(self.graph.values[name].shape) != 4:
             return self.nchw(name)
         if self.graph.base(name) in self.weights:
@@ -255,13 +255,13 @@ class _Draft:
         return self.available(root(self.graph, name), layout)
 
     def nchw(self, name: str) -> str:
-        """Return the value in nchw, under its original name."""
+        """Return a value in nchw, under its original name."""
         if image := image_under(self.graph, name):
             self.available(image, "nchw")
         return name
 
     def available(self, image: str, layout: str) -> str:
-        """Return the name of an image in this layout; the first call adds the node that converts it."""
+        """Return an image in this layout; the first call adds the conversion."""
         if of := self.graph.values[image].of:
             self.nchw(of)
         place, name = self.placed.get(image, "nchw"), self.named(image, layout)
@@ -286,7 +286,7 @@ class _Draft:
         return self.new(replace(value, name=f"{image}.nhwc", shape=shape, layout=layout, of=""))
 
     def new(self, value: Value) -> str:
-        """Add a value to the network unless it is there; return its name."""
+        """Add a value to the network unless it exists; return its name."""
         if value.name in self.graph.values:
             raise UsageError(
                 f"{self.graph.name}: '{value.name}' exists already; give that value another name",
@@ -299,7 +299,7 @@ class _Draft:
     # Where flattening meets a linear layer ----------------------------------------------------------------------------
 
     def in_nhwc(self, name: str) -> bool:
-        """Return whether a flattened image is computed in nhwc, and so in another order than the network was built."""
+        """Return whether a flattened image is in nhwc order, which differs from the original network."""
         image = image_under(self.graph, name)
         if image is None or len(self.graph.values[name].shape) == 4 or same_memory(self.graph.values[image]):
             return False
@@ -311,7 +311,7 @@ class _Draft:
         return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
 
     def permuted_columns(self, weight: str, rows: str) -> str:
-        """Return a linear layer's weight with its columns in the order of nhwc rows."""
+        """Return the weight of a linear layer with its columns in the order of nhwc rows."""
         _, c, h, w = self.graph.values[str(image_under(self.graph, rows))].image
         name = self.new(replace(self.graph.values[weight], name=f"{weight}.nhwc_{c}x{h}x{w}"))
         columns = self.graph.weights[weight].reshape(-1, c, h, w).transpose(0, 2, 3, 1)
@@ -319,14 +319,14 @@ class _Draft:
         return name
 
     def permuted_depthwise(self, name: str) -> str:
-        """Return a depthwise filter in the order of nhwc."""
+        """Return a depthwise filter for the nhwc layout."""
         value = self.graph.values[name]
         permuted = self.new(replace(value, name=f"{name}.nhwc", shape=tuple(value.shape[axis] for axis in DEPTHWISE)))
         self.weights[permuted] = np.ascontiguousarray(self.graph.weights[name].transpose(DEPTHWISE))
         return permuted
 
     def permuted_weight(self, name: str) -> str:
-        """Return a filter, or an image that is a constant, in the order of nhwc."""
+        """Return a filter, or a constant image, for the nhwc layout."""
         array = self.graph.weights[self.graph.base(name)].reshape(self.graph.values[name].shape)
         permuted = self.named(name, "nhwc")
         self.weights[permuted] = np.ascontiguousarray(array.transpose(PERMUTATION))

@@ -1,4 +1,4 @@
-"""A step of several micro-batches: each writes its gradients; the optimiser reads their sum."""
+"""Split a training step into micro-batches: each writes its gradients, and the optimiser reads their sum."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ ONCE = ("tick", "statistics", "record", CLIP, "optimizer")
 
 
 def with_micro_batches(training: Training) -> Training:
-    """Return a step for a recipe with several micro-batches, on this rank or on all.
+    """Return the training step for a recipe with several micro-batches, on one rank or on several.
 
-    A micro-batch reads the state that the step before left, and writes gradients, new running statistics and its loss
-    into one flat arena. The arenas are added in the order of the micro-batches, each sum rounded once: within a rank by
-    the node `accumulate`, between ranks by their exchange, with the same bits. Then the nodes that run once per step
-    count the step, record the loss, take the mean of the running statistics and update the parameters.
+    A micro-batch reads the state that the step before left, and writes gradients, new running statistics and
+    its loss into one flat arena. The arenas are added in the order of the micro-batches, each sum rounded once:
+    within a rank by the node `accumulate`, between ranks by their exchange, with the same bits. Then the nodes
+    that run once per step count the step, record the loss, take the mean of the running statistics and update
+    the parameters.
     """
     draft = _Split(training)
     graph = draft.graph()
@@ -63,7 +64,7 @@ class _Split:
         """Number of gradient elements; statistics and loss follow them."""
 
     def graph(self) -> Graph:
-        """Return the whole graph, in the order of one micro-batch and its update."""
+        """Return the whole graph: the nodes of one micro-batch, then those of the update."""
         counted = self._counter_node()
         averaged = self._average_statistics()
         self._place_loss()
@@ -92,7 +93,7 @@ class _Split:
         return Node("advance", "advance", problem, {"count": MICRO}, {"new_count": MICRO_NEXT})
 
     def _average_statistics(self) -> Node | None:
-        """Put the running statistics of all micro-batches into one buffer; return the node that averages them."""
+        """Store the running statistics of all micro-batches in one buffer; return the node that averages them."""
         names = [name for name, _ in self.training.statistics.values()]
         if not names:
             return None
@@ -123,7 +124,7 @@ class _Split:
         )
 
     def _place_loss(self) -> None:
-        """Place the loss after everything else, and record the sum."""
+        """Place the loss at the end of the arena, and record the sum of losses."""
         place = self.learned + (self.state[RUNNING].size if RUNNING in self.state else 0)
         self.values["loss"] = replace(self.values["loss"], of=WRITTEN, offset=place)
         self.values["loss.sum"] = Value("loss.sum", (1,), of=self.added, offset=place)
@@ -142,8 +143,9 @@ class _Split:
         return [Node("accumulate", "accumulate", problem, {"total": TOTAL, "part": WRITTEN}, {"new_total": self.added})]
 
     def _node_for_micro_batch(self, node: Node) -> Node:
-        """Return a node that reads the micro-batch's number instead of the step's, or the sums if it runs once per
-        step.
+        """Return a node changed for micro-batches.
+
+        It reads the micro-batch's number instead of the step's or, if it runs once per step, the sums.
         """
         if node.name not in ONCE:
             return replace(node, inputs={t: MICRO_NEXT if name == NEXT else name for t, name in node.inputs.items()})

@@ -1,4 +1,4 @@
-"""Passes before planning: each is a pure function that rewrites a network and reports its changes."""
+"""Graph passes: each is a pure function that rewrites a network and reports its changes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
-    """Scale the weights of a convolution, or a depthwise one, and shift its bias by the batch norm that is its only
-    reader.
+    """Fold a batch norm into the weights and bias of the convolution before it.
 
-    The new weights are computed in float64 and stored in float32.
+    The convolution, maybe a depthwise one, must have no other reader. The new weights are computed in float64
+    and stored in float32.
     """
     done: list[str] = []
     for norm in graph.nodes:
@@ -74,7 +74,7 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a ReLU into the convolution, linear layer, batch norm or sum of which it is the only reader."""
+    """Fuse a ReLU into the node before it: a convolution, linear layer, batch norm or sum without other readers."""
     done: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu":
@@ -106,7 +106,7 @@ def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse a GELU by tanh into the linear layer of which it is the only reader."""
+    """Fuse a GELU (tanh form) into the linear layer before it, which must have no other reader."""
     done: list[str] = []
     for gelu in graph.nodes:
         if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh":
@@ -122,7 +122,7 @@ def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse the clipped sum at the end of a residual block into a convolution of which it is the only reader."""
+    """Fuse the sum and ReLU at the end of a residual block into a convolution without other readers."""
     done: list[str] = []
     for total in graph.nodes:
         axes = total.problem.axes
@@ -145,9 +145,10 @@ def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph, list[str]]:
-    """Fuse a sum into the layer norm that reads it, which then writes the sum for its other readers.
+    """Fuse a sum into the layer norm that reads it, which then also writes the sum for other readers.
 
-    With `read_again`, only a sum that has other readers: in training, the gradient of the fused node needs theirs.
+    With `read_again`, only a sum that has other readers: in training, the gradient of the fused node needs
+    theirs.
     """
     done: list[str] = []
     for norm in graph.nodes:
@@ -170,7 +171,7 @@ def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph
 
 
 def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
-    """Write an upsampled image directly after the channels of the skip connection, without storing it in between."""
+    """Fuse an upsampling into the concatenation that reads it, so that the upsampled image is not stored."""
     done: list[str] = []
     for concat in graph.nodes:
         if concat.operator != "concat":
@@ -191,9 +192,10 @@ def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse an upsampling and concatenation into the convolution that is its only reader, without storing the image.
+    """Fuse an upsampling and concatenation into the convolution that reads it, so that the image is not stored.
 
-    The stride must be 1 and the padding must keep the size. The concatenated image is often a network's largest tensor.
+    The stride must be 1 and the padding must keep the size. The concatenated image is often a network's largest
+    tensor.
     """
     done: list[str] = []
     for conv in graph.nodes:
@@ -227,7 +229,7 @@ PASSES: dict[str, Pass] = {
 
 
 def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
-    """Return the network after some passes, always in the order of `PASSES`, and what they changed."""
+    """Apply some passes to a network, always in the order of `PASSES`; return the network and the changes."""
     chosen, done = list(names), []
     for name in chosen:
         if name not in PASSES:
@@ -240,10 +242,10 @@ def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Gr
 
 
 def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
-    """Return the network with every node in `dtype` except those in `keep`, and each value in the dtype of its nodes.
+    """Return the network with every node in `dtype`, except those in `keep`; values get the dtype of their nodes.
 
-    Weights stay float32 here and are rounded when they are stored. Raises UsageError for a node whose operator does not
-    support the dtype, and for a value that two nodes use in different dtypes.
+    Weights stay float32 here and are rounded when they are stored. Raises UsageError for a node whose operator
+    does not support the dtype, and for a value that two nodes use in different dtypes.
     """
     nodes = []
     dtypes: dict[str, str] = {}
@@ -281,13 +283,16 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
 
 
 def with_modes(problem: Operator, **modes: object) -> Operator:
-    """Return the problem with some modes changed; modes that it does not have are ignored."""
+    """Return the problem with some modes changed; modes that the problem lacks are ignored."""
     fields = {field.name for field in dataclasses.fields(problem)}
     return replace(problem, **{name: value for name, value in modes.items() if name in fields})
 
 
 def sole_producer(graph: Graph, node: Node, tensor: str, operators: tuple[str, ...]) -> Node | None:
-    """Return the node of one of these operators whose result only `node` reads, as `tensor`, and no view; else None."""
+    """Return the node, of one of these operators, whose result only `node` reads as `tensor`; None without one.
+
+    A result with a view does not count.
+    """
     value = node.inputs.get(tensor, "")
     producer = next((n for n in graph.nodes if value in n.outputs.values() and n.operator in operators), None)
     seen_by_others = any(graph.base(name) == value for name in graph.outputs) or len(graph.consumers(value)) != 1
@@ -302,11 +307,10 @@ def edit_graph(
     weights: Mapping[str, np.ndarray] | None = None,
     views: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return the network without some nodes, with others replaced by name, and with values and weights added or
-    replaced.
+    """Return the network with some nodes removed or replaced, and with changed values and weights.
 
-    `views` maps values that no node produces any longer to the value that replaces them; everything but a network
-    output gets the new name everywhere. Values and weights without a use are removed.
+    `views` maps values that no node produces any longer to the value that replaces them; everything but a
+    network output gets the new name everywhere. Values and weights without a use are removed.
     """
     changed = nodes or {}
     everything = dict(graph.values) | {value.name: value for value in values}
@@ -333,9 +337,7 @@ def edit_graph(
 def rebuild_graph(
     graph: Graph, values: Mapping[str, Value], nodes: Iterable[Node], weights: Mapping[str, np.ndarray]
 ) -> Graph:
-    """Return the network with other nodes and values and the same inputs and outputs, without unused values and
-    weights.
-    """
+    """Return the network with other nodes and values, the same inputs and outputs, and nothing unused."""
     nodes = tuple(nodes)
     used: set[str] = set()
     todo = [*graph.inputs, *graph.outputs]

@@ -1,4 +1,4 @@
-"""List the distinct problems of a shipped network, for its suite."""
+"""Return the distinct problems in a network, for its suite."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32
 def network_problems(
     name: str, sizes: Mapping[str, object], precision: str, layout: str, training: bool = False
 ) -> list[Operator]:
-    """Return each distinct problem of a network after all passes, in node order; `layout` may be "both".
+    """Return the distinct problems of a network after all passes, in node order; `layout` may be "both".
 
     With `training`, return the problems of a training step, with the loss that fits the network's output.
-
     Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
     """
     require_sizes(name, sizes)
@@ -60,7 +59,7 @@ def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -
 
 
 def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
-    """Raise UsageError for an unknown network or size, or a size that is no whole number >= 1."""
+    """Raise UsageError for an unknown network or size, or for a size that is not a positive integer."""
     if name not in NETWORKS:
         raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
     known = inspect.signature(NETWORKS[name]).parameters
@@ -79,7 +78,7 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
 
 @functools.cache
 def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...], training: bool) -> Graph:
-    """Return a network with zero weights that use no memory: only shapes matter, and drawing weights is slow."""
+    """Return a network with weights of zeros that use no memory, because only shapes matter."""
     graph, zero = (FOR_TRAINING if training else NETWORKS)[name](**dict(sizes)), np.float32(0)
     return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
 

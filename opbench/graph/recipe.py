@@ -1,4 +1,4 @@
-"""How a network is trained, without the data: loss, optimiser, schedule, passes."""
+"""A recipe: how a network is trained, without the data. It has loss, optimiser, schedule and passes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STORED = ("f32", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserOptions:
-    """Options of the parameter update, which a recipe takes from the user unchanged."""
+    """The user's options for the parameter update."""
 
     accumulate: int = option(1, "Number of micro-batches of --batch pictures before each update.", metavar="K", least=1)
     optimizer: str = option("adam", "Optimizer: adam, adamw or sgd.", metavar="NAME")
@@ -47,7 +47,7 @@ class OptimiserOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(OptimiserOptions):
-    """How a network is trained, without the data."""
+    """How a network is trained: loss, optimiser, schedule and precision, without the data."""
 
     loss: str = "cross_entropy"
     schedule: str = "constant"
@@ -116,7 +116,7 @@ class Recipe(OptimiserOptions):
         return self.accumulate * self.ranks
 
     def learning_rates(self) -> np.ndarray:
-        """Return the learning rate of each step in float32: a linear rise, then constant or half a cosine down to 0."""
+        """Return the learning rate of each step in float32: a linear rise, then constant or half a cosine to 0."""
         t = np.arange(self.steps, dtype=np.float64)
         rate = np.full(self.steps, self.learning_rate)
         if self.schedule == "cosine":
@@ -126,6 +126,6 @@ class Recipe(OptimiserOptions):
         return (rate * rising).astype(np.float32)
 
     def hyper(self) -> np.ndarray:
-        """Return the optimiser's constants in the form of its operator."""
+        """Return the optimiser's constants as the mode of its operator."""
         first = (self.momentum, 0.0, 0.0) if self.optimizer == "sgd" else (*self.betas, self.epsilon)
         return np.array([*first, self.decay], np.float32)

@@ -1,4 +1,4 @@
-"""Save and load a network as two files: its structure as JSON, its weights as safetensors.
+"""Save and load a network as two files: the structure as JSON, the weights as safetensors.
 
 Format history (the key "format"): 1, the first.
 """
@@ -89,7 +89,7 @@ def save(graph: Graph, path: str | Path) -> None:
 
 
 def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
-    """Load the network at `path`; raise UsageError with the file and the wrong key."""
+    """Load the network at `path`; raise UsageError that names the file and the wrong key."""
     path, catalog = Path(path), catalog or Catalog()
     saved = read_record(_SavedNetwork, path, FORMAT, "`save` writes one")
     if Path(saved.weights.file).name != saved.weights.file:

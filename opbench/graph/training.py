@@ -1,4 +1,4 @@
-"""Convert a network to one training step: data, forward, loss, backward and optimiser in one graph of problems."""
+"""Convert a network to a training step: data, forward, loss, backward and optimiser in one graph."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ STATISTICS = ("mean", "variance")
 def training_graph(
     network: Graph, recipe: Recipe, items: int, target_shape: Sequence[int] = (), *, rows: int | None = None
 ) -> Training:
-    """Return a training step of a network with one input and one output.
+    """Return the graph of a training step for a network with one input and one output.
 
     The batch size is the network's own. `items` is the size of the data set: the state `data` has shape (items,
-    features), and `targets` has int32 classes for cross entropy, else arrays of the output's shape. The state `order`
-    has the items' numbers, batch after batch. All are zeros here and are written before the first step. Raises
-    UsageError, naming the node, for a network that cannot be trained.
+    features), and `targets` has int32 classes for cross entropy, else arrays of the output's shape. The state
+    `order` has the items' numbers, batch after batch. All are zeros here and are written before the first step.
+    Raises UsageError, naming the node, for a network that cannot be trained.
     """
     if len(network.inputs) != 1 or len(network.outputs) != 1:
         raise UsageError(
@@ -93,7 +93,7 @@ class _Draft:
         return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.pass_notes))
 
     def _trainable_weights(self) -> list[str]:
-        """Return the network's weights without running statistics."""
+        """Return the network's weights without the running statistics."""
         measured = {
             node.inputs[part] for node in self.network.nodes if node.operator == "batchnorm2d" for part in STATISTICS
         }
@@ -103,7 +103,7 @@ class _Draft:
         return learned
 
     def _original_name(self, name: str) -> str:
-        """Return the weight's name in the network as built; for a weight that passes added, its own name."""
+        """Return the name that a weight had before passes; a weight that passes added keeps its name."""
         plain = name.rpartition(".nhwc")[0]
         return plain if plain in self.network.weights else name
 
@@ -116,7 +116,7 @@ class _Draft:
         return graph
 
     def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
-        """Return the graph with batch norms that use the batch's statistics and active dropout, and their state."""
+        """Return the graph for training: batch norms use the batch's statistics, and dropout is active."""
         values, state = dict(graph.values), dict(graph.state)
         statistics: dict[str, tuple[str, int]] = {}
         nodes: list[Node] = []
@@ -159,7 +159,7 @@ class _Draft:
         return replace(graph, values=values, nodes=(tick, *nodes), state=state, weights=weights), statistics
 
     def _biases_left_out(self, graph: Graph) -> dict[str, np.ndarray]:
-        """Return by batch norm the bias that a pass removed before it, which its running mean must not include."""
+        """Return, by batch norm, the bias that a pass removed before it; its running mean must not include the bias."""
         found = {}
         for norm in self.network.nodes:
             conv = self.network.producer(norm.inputs["x"]) if norm.operator == "batchnorm2d" else None
@@ -205,7 +205,7 @@ class _Draft:
     # Data and loss ------------------------------------------------------------------------------------------------
 
     def _with_data(self, graph: Graph) -> Graph:
-        """Return the graph with its input gathered from the data on the device, together with the targets."""
+        """Return the graph with its input and targets gathered from the data set on the device."""
         (name,), (out,) = graph.inputs, graph.outputs
         image, scores = graph.values[name], graph.values[out]
         rows = image.shape[0]
@@ -278,7 +278,7 @@ class _Draft:
     def _with_arenas(
         self, graph: Graph, gradients: Mapping[str, str]
     ) -> tuple[Graph, dict[str, tuple[int, tuple[int, ...]]]]:
-        """Return the graph with parameters and gradients as parts of flat arenas, in the order of the gradients."""
+        """Return the graph with all parameters in one array and all gradients in another, in the same order."""
         made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
             if gradient not in made:
@@ -305,9 +305,10 @@ class _Draft:
         return replace(graph, values=values, state=state, weights=weights), places
 
     def _in_f32(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
-        """Return the graph with bf16 gradients, such as those of an element-by-element product, converted to f32.
+        """Return the graph with bf16 gradients converted to f32.
 
-        A gradient that is a view, or that another parameter has too, such as that of both terms of a sum, is copied.
+        A gradient that is a view, or that another parameter has too, such as that of both terms of a sum, is
+        copied.
         """
         values, nodes, found = dict(graph.values), list(graph.nodes), dict(gradients)
         made = {name for node in graph.nodes for name in node.outputs.values()}
@@ -327,8 +328,9 @@ class _Draft:
         return replace(graph, values=values, nodes=tuple(nodes)), found
 
     def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
-        """Return the graph with one node that updates all parameters, after one that clips their gradients if
-        requested.
+        """Return the graph with one node that updates all parameters.
+
+        Before it, one that clips gradients if required.
         """
         operator = OPTIMIZERS[self.recipe.optimizer]
         decays = {"adam": "coupled" if self.recipe.decay else "none", "adamw": "decoupled"}

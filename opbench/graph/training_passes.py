@@ -1,4 +1,4 @@
-"""Passes for training: each is a pure function, can be disabled, and reports its changes."""
+"""Graph passes for training: each is a pure function, can be disabled, and reports its changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.graph.values import Node
 
 
 def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
-    """Remove the bias of a convolution if only a batch norm follows, which subtracts the bias with the mean.
+    """Remove the bias of a convolution before a batch norm, which subtracts the bias with the mean.
 
     The bias's gradient is only rounding error, from which Adam would make steps of full size.
     """
@@ -33,7 +33,7 @@ def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse the mask of a ReLU's backward into the node that computes the gradient."""
+    """Fuse the gradient of a ReLU, a mask, into the node that computes the gradient of its output."""
     done: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu_backward":
@@ -53,7 +53,7 @@ def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_gelu_backward(graph: Graph) -> tuple[Graph, list[str]]:
-    """Fuse the slope of a GELU by tanh into the node that computes the gradient of its output."""
+    """Fuse the derivative of a GELU (tanh form) into the node that computes the gradient of its output."""
     done: list[str] = []
     for gelu in graph.nodes:
         if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh_backward":
@@ -68,7 +68,7 @@ def fuse_gelu_backward(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def fuse_gradient_add(graph: Graph, forward: Collection[str] = ()) -> tuple[Graph, list[str]]:
-    """Fuse the sum of several gradients of one value into the last node that computes one, as in UNet's encoder.
+    """Fuse the sum of a value's gradients into the last node that computes one, as in UNet's encoder.
 
     `forward` are the nodes that compute no gradient.
     """
@@ -90,7 +90,7 @@ def fuse_gradient_add(graph: Graph, forward: Collection[str] = ()) -> tuple[Grap
 
 
 def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let max pooling store the position of each maximum, one byte each, if its gradient then reads fewer bytes.
+    """Let max pooling store the position of each maximum in one byte, if its gradient then reads fewer bytes.
 
     The gradient reads the positions instead of the image, and a ReLU's mask from the maxima.
     """
@@ -127,7 +127,7 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
 
 
 def _forward_pooling(graph: Graph, backward: Node) -> Node | None:
-    """Return the max pooling whose gradient a node computes."""
+    """Return the max pooling to which a gradient node belongs."""
     axes = {name: value for name, value in backward.problem.axes.items() if name not in ("epilogue", "search")}
     matches = (
         node
@@ -144,7 +144,7 @@ def _total_bytes(*nodes: Node) -> int:
 
 
 def _sole_producer(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
-    """Return the backward node with that epilogue available whose result only `node` reads; else None."""
+    """Return the backward node, with this epilogue available, whose result only `node` reads; None without one."""
     able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
     before = sole_producer(graph, node, tensor, able)
     if before is None or before.problem.axes.get("epilogue") != "none":

@@ -1,4 +1,4 @@
-"""One training step as a graph, with the positions of its parameters and statistics and the groups of its nodes."""
+"""A training step as a graph, with the positions of its parameters and statistics, and groups of nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORED = "parameters.bf16"
 
 @dataclass(frozen=True)
 class Exchange:
-    """The exchange of gradients between the micro-batches of a step."""
+    """How the micro-batches of a step add up their gradients."""
 
     written: str
     """The state that each micro-batch writes: gradients, then its batch statistics and its loss."""
@@ -38,7 +38,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Training:
-    """One training step as a graph, with the positions of its parameters and statistics."""
+    """The graph of a training step, with the positions of its parameters and statistics."""
 
     graph: Graph
     forward: Graph
@@ -56,12 +56,12 @@ class Training:
     """The exchange between micro-batches; None for a step of one micro-batch."""
 
     def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the state for the network's weights: their arena, and its bf16 copy if nodes read one."""
+        """Return the state that holds the network's weights: one array, and its bf16 copy if nodes read one."""
         arena = self.arena(weights)
         return with_copy(arena) if STORED in self.graph.state else {"parameters": arena}
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the arena `parameters` with the network's weights."""
+        """Return the array `parameters` with the network's weights."""
         given = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
         arena = self.graph.state["parameters"].copy()
         for name, (start, shape) in self.parameters.items():
@@ -69,14 +69,14 @@ class Training:
         return arena
 
     def running(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the state for the network's running statistics."""
+        """Return the state that holds the network's running statistics."""
         states = {name: self.graph.state[name].copy() for name, _ in self.statistics.values()}
         for weight, (name, start) in self.statistics.items():
             states[name][start : start + weights[weight].size] = weights[weight]
         return states
 
     def weights(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the network's weights from a state."""
+        """Return the network's weights from the state of a training."""
         arena = state["parameters"].reshape(-1)
         trained = dict(
             permuted_from(name, arena[start : start + math.prod(shape)].reshape(shape), self.forward.weights)
@@ -96,10 +96,10 @@ def with_layouts_of(graph: Graph, layout: str) -> Graph:
 
 
 def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the arena of parameters and its bf16 copy, rounded like the optimiser's."""
+    """Return the array of parameters and its bf16 copy, rounded as the optimiser rounds."""
     return {"parameters": parameters, STORED: to_storage(parameters, "bf16")}
 
 
 def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:
-    """Return the number of elements of the arena for these parameters."""
+    """Return the number of elements of the array that holds these parameters."""
     return max(-(-(start + math.prod(shape)) // ALIGNMENT) * ALIGNMENT for start, shape in parameters.values())

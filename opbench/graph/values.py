@@ -1,4 +1,4 @@
-"""The parts of a network: values, and nodes that connect a problem's tensors to values."""
+"""The parts of a network: values (arrays), and nodes that connect a problem's tensors to values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def other_layout(layout: str) -> str:
 
 
 def splits_axes(shape: tuple[int, ...], finer: tuple[int, ...]) -> bool:
-    """Return whether `finer` splits each axis of an array's shape into one or more neighbouring axes."""
+    """Return whether the shape `finer` only splits axes of `shape` into adjacent axes."""
     boundaries = set(itertools.accumulate(finer, operator.mul))
     return math.prod(shape) == math.prod(finer) and boundaries >= set(itertools.accumulate(shape, operator.mul))
 
 
 def seen_flat(shape: tuple[int, ...], flat: tuple[int, ...]) -> bool:
-    """Return whether flat axes, (elements) or (outer, channels, inner), fit an array's shape.
+    """Return whether the flat axes (elements) or (outer, channels, inner) fit an array's shape.
 
     They fit if each flat axis is a run of neighbouring axes of the array.
     """
@@ -58,17 +58,17 @@ class Value:
 
     @property
     def elements(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return int(math.prod(self.shape))
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes."""
+        """Return the size in bytes."""
         return self.elements * DTYPES[self.dtype].itemsize
 
     @property
     def image(self) -> tuple[int, int, int, int]:
-        """Return (n, c, h, w) of an image, whatever its layout; raises UsageError for anything else."""
+        """Return the shape (n, c, h, w) of an image in any layout; raise UsageError for other values."""
         if len(self.shape) != 4:
             raise UsageError(
                 f"'{self.name}' {self.shape} is not an image: an image has four axes",
@@ -93,14 +93,14 @@ class Node:
     outputs: Mapping[str, str]
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
-        """Yield every tensor of the problem with the name of its value, inputs first."""
+        """Yield each tensor of the problem with the name of its value, inputs first."""
         tied = {**self.inputs, **self.outputs}
         for tensor in (*self.problem.input_tensors(), *self.problem.output_tensors()):
             yield tensor, tied[tensor.name]
 
     @property
     def layouts(self) -> dict[str, str]:
-        """The layout of each image among its tensors; empty for a node without images."""
+        """Return the layout of each image among the node's tensors; empty without images."""
         images = [t.name for t in (*self.problem.input_tensors(), *self.problem.output_tensors()) if len(t.shape) == 4]
         if self.operator == CONVERSION:
             to = str(self.problem.scope["to"])

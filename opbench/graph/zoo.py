@@ -1,4 +1,4 @@
-"""The networks that opbench ships, as plain functions of their sizes."""
+"""The networks that are part of opbench, as functions of their sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opbench.graph.values import Value
 
 
 def lenet(batch: int = 1) -> Graph:
-    """LeNet-5 on 1x28x28 digits, with ReLU and max pooling (LeCun et al. 1998; the activations are today's)."""
+    """Return LeNet-5 for 1x28x28 digits, with ReLU and max pooling (LeCun et al. 1998, with modern activations)."""
     net = Builder("lenet")
     x = net.input("image", batch, 1, 28, 28)
     x = net.maxpool2d(net.relu(net.conv2d(x, 6, 5, padding=2, name="conv1"), name="relu1"), name="pool1")
@@ -156,7 +156,10 @@ def mobilenetv3(batch: int = 1, size: int = 224, channels: int = 3, classes: int
         return net.activation(activation, x, name=f"{name}.{activation}") if activation else x
 
     def squeeze_excite(x: Value, name: str) -> Value:
-        """Scale each channel of each image by a number between 0 and 1 that depends on the means of all channels."""
+        """Add squeeze and excitation: each channel is scaled by a number between 0 and 1.
+
+        The number depends on the means of all channels of the image.
+        """
         n, c, h, _ = x.shape
         y = net.flatten(net.avgpool2d(x, h, 1, name=f"{name}.means"), name=f"{name}.rows")
         y = net.relu(net.linear(y, _multiple_of_8(c / 4), name=f"{name}.fc1"), name=f"{name}.relu")
@@ -205,7 +208,7 @@ MOBILENETV3_LARGE = (
 
 
 def _multiple_of_8(channels: float) -> int:
-    """Return the nearest multiple of 8, at least 8, and the next one if that is below 90 % of the channels."""
+    """Return the nearest multiple of 8, at least 8, and at least 90 % of the channels."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest
 
@@ -322,7 +325,7 @@ def gpt2_for_training(
 def _gpt2_rows(
     net: Builder, batch: int, tokens: int, layers: int, heads: int, width: int, vocabulary: int
 ) -> tuple[Value, Value]:
-    """Add the layers of GPT-2; return a row per token, and the table of tokens."""
+    """Add the layers of GPT-2; return a row per token, and the embedding table of tokens."""
     if width % heads:
         raise UsageError(
             f"gpt2: width={width} is no multiple of heads={heads}; each head has as many columns",

@@ -1,4 +1,4 @@
-"""Import networks from PyTorch and ONNX; an unsupported operator raises an error that names it and its node."""
+"""Import networks from PyTorch and ONNX; an unsupported operator raises an error with its name and node."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def from_torch(
     program: torch.export.ExportedProgram | torch.nn.Module | str | Path, *arguments: object, name: str = ""
 ) -> Graph:
-    """Return the network of a `torch.export` program, of a .pt2 file with one, or of a module called with `arguments`.
+    """Return the network of a `torch.export` program, of a .pt2 file, or of a module called with `arguments`.
 
-    A traced or scripted TorchScript module is accepted too. Sizes must be fixed, and a module must be in evaluation
-    mode.
+    A traced or scripted TorchScript module is accepted too. Sizes must be fixed, and a module must be in
+    evaluation mode.
     """
     from opbench.graph.importing import aten
 
@@ -69,7 +69,7 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
 
 
 def _of_script(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
-    """Return a module that `torch.export` accepts, by the converter that its error message names."""
+    """Convert a TorchScript module to one that `torch.export` accepts."""
     try:
         from torch._export.converter import TS2EPConverter
     except ImportError:

@@ -1,4 +1,4 @@
-"""The operators that both importers build with, as frameworks call them.
+"""Operators with the arguments that PyTorch and ONNX give them; both importers use this module.
 
 An unsupported setting is an error of its node.
 """
@@ -23,13 +23,13 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 @dataclass(frozen=True)
 class Constant:
-    """A weight under its name in the framework, or a value computed from weights."""
+    """A weight under its name in the framework, or an array computed from weights."""
 
     name: str
     array: np.ndarray
 
     def transposed(self) -> Constant:
-        """Return the constant with two axes swapped; swapping them again restores its name."""
+        """Return the constant with two axes swapped; a second swap restores its name."""
         name = self.name.removesuffix(".transposed") if self.name.endswith(".transposed") else f"{self.name}.transposed"
         return Constant(name, self.array.T)
 
@@ -39,14 +39,14 @@ Operand = Value | Constant
 
 @dataclass
 class Assembly:
-    """A builder that accepts constants as weights; `where` names the current node in errors."""
+    """A graph builder that accepts constants as weights; `where` names the current node in errors."""
 
     net: Builder
     where: str = ""
     _weights: dict[str, Value] = field(default_factory=dict)
 
     def refuse(self, what: str, kind: str, value: object = None, allowed: object = None) -> UsageError:
-        """Return the error to raise for the current node."""
+        """Return a UsageError for the current node."""
         message = f"{self.net.name}: node {self.where}: {what}"
         return UsageError(message, kind=kind, subject=self.where, value=value, allowed=allowed)
 
@@ -59,13 +59,13 @@ class Assembly:
         return x
 
     def constant(self, x: object, what: str) -> Constant:
-        """Return an operand that must be a constant."""
+        """Return an operand that must be a constant; raise UsageError for a computed one."""
         if not isinstance(x, Constant):
             raise self.refuse(f"its {what} is computed; only a constant is supported", "computed", what)
         return x
 
     def one(self, sizes: Any, what: str) -> int:
-        """Return the number that a framework gives for each direction; opbench has one number for both."""
+        """Return the common value of one number per direction; raise UsageError if the numbers differ."""
         every = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
         if len(set(every)) != 1:
             raise self.refuse(
@@ -74,7 +74,7 @@ class Assembly:
         return int(every[0])
 
     def only(self, what: str, seen: object, allowed: object) -> None:
-        """Raise an error for a setting that opbench's operator does not support."""
+        """Raise UsageError if a setting differs from the only value that opbench's operator supports."""
         every = set(seen) if isinstance(seen, Sequence) and not isinstance(seen, str) else {seen}
         if every != {allowed}:
             raise self.refuse(
@@ -82,7 +82,7 @@ class Assembly:
             )
 
     def near(self, what: str, seen: float, allowed: float) -> None:
-        """Raise an error for a number that opbench's operator does not have; frameworks store it as float32 or 64."""
+        """Raise UsageError if a number differs from the one that opbench's operator uses, up to float32 rounding."""
         if not math.isclose(seen, allowed, rel_tol=1e-6):
             raise self.refuse(
                 f"{what}={seen:g} is not supported; {allowed:g} is", "unsupported-option", (what, seen), allowed
@@ -127,7 +127,10 @@ class Assembly:
         return self.net.node(name, "linear", {"m": rows.shape[0], "n": n, "k": k}, inputs)
 
     def batchnorm2d(self, name: str, x: Operand, parts: Sequence[Constant], epsilon: float) -> Value:
-        """Add a batch norm from scale, shift, mean and variance; a different epsilon is added to the variance."""
+        """Add a batch norm; `parts` are scale, shift, mean and variance.
+
+        An epsilon that differs from opbench's is added to the variance.
+        """
         image = self.value(x)
         n, c, h, w = self.image(image)
         scale, shift, mean, variance = parts
@@ -156,7 +159,7 @@ class Assembly:
         return self.net.node(name, operator, {"n": n, "c": c, "h": h, "w": w, **sizes, **modes}, {"x": image})
 
     def pool_to(self, name: str, x: Operand, size: tuple[int, int]) -> Value:
-        """Add means over windows without gaps that give an image of `size`."""
+        """Add an average pooling without gaps whose result has the given size."""
         image = self.value(x)
         _, _, h, w = self.image(image)
         if h % size[0] or w % size[1]:
@@ -169,7 +172,7 @@ class Assembly:
         return self.pool(name, "avgpool2d", image, (h // size[0], w // size[1]), None, 0)
 
     def upsample(self, name: str, x: Operand, height: float, width: float, mode: str) -> Value:
-        """Add an upsampling to `height` and `width`, the same integer factor for both."""
+        """Add an upsampling to `height` and `width`, both by the same integer factor."""
         image = self.value(x)
         _, _, h, w = self.image(image)
         scale = self.one((height / h, width / w), "scale")
@@ -177,7 +180,7 @@ class Assembly:
         return self.net.upsample2d(image, scale, mode, name=name)
 
     def concat(self, name: str, parts: Sequence[Operand], axis: int) -> Value:
-        """Concatenate channels, two operands at a time."""
+        """Add concatenations of channels, two operands at a time."""
         values = [self.value(part) for part in parts]
         self.image(values[0])
         self.only("axis", axis % 4, 1)
@@ -189,7 +192,7 @@ class Assembly:
         return whole
 
     def elementwise(self, name: str, op: str, a: Operand, b: Operand) -> Operand:
-        """Add `a op b` with broadcasting: the smaller operand to the larger, a constant to anything."""
+        """Add an elementwise node `a op b`; the smaller operand is broadcast to the larger."""
         if isinstance(a, Constant) and isinstance(b, Constant):
             ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[op]
             return Constant(name, ufunc(a.array, b.array))
@@ -208,7 +211,7 @@ class Assembly:
         return self.net.activation(op, self.value(x), name=name)
 
     def softmax(self, name: str, x: Operand, axis: int) -> Value:
-        """Add a softmax over the last axis of rows, or over the channels of one pixel."""
+        """Add a softmax over the last axis of rows, or over the channels of images with one pixel."""
         value = self.value(x)
         if axis % len(value.shape) != len(value.shape) - 1:
             raise self.refuse(
@@ -222,7 +225,7 @@ class Assembly:
         return self.net.view(self.net.softmax(rows, name=f"{name}.flat"), value.shape, name=name)
 
     def reshape(self, name: str, x: Operand, shape: Sequence[int]) -> Operand:
-        """Return the same elements in another shape, of which one size may be -1."""
+        """Return the same elements in another shape; one of its sizes may be -1."""
         have = x.array.shape if isinstance(x, Constant) else x.shape
         sizes = [int(size) for size in shape]
         if sizes.count(-1) == 1:
@@ -234,7 +237,7 @@ class Assembly:
         return x if tuple(sizes) == x.shape else self.net.view(x, tuple(sizes), name=name)
 
     def image(self, value: Value) -> tuple[int, int, int, int]:
-        """Return (n, c, h, w) of a value that must be an image."""
+        """Return the shape (n, c, h, w) of a value; raise UsageError if it is no image."""
         if len(value.shape) != 4:
             raise self.refuse(
                 f"'{value.name}' {value.shape} is not an image: an image has four axes", "not-an-image", value.shape

@@ -1,4 +1,4 @@
-"""Import PyTorch's exported programs: operators of ATen, as traced or decomposed."""
+"""Import PyTorch's exported programs, which consist of ATen operators."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _import_node(build: Assembly, known: Known, node: torch.fx.Node) -> object:
 
 
 def _resolve_argument(known: Known, value: Any) -> Any:
-    """Return an argument in which nodes are replaced by their operands or numbers."""
+    """Return an argument with nodes replaced by their operands or numbers."""
     if isinstance(value, list | tuple):
         return [_resolve_argument(known, item) for item in value]
     return known[value.name] if hasattr(value, "op") and hasattr(value, "meta") else value
@@ -261,7 +261,7 @@ def _relu(build: Assembly, name: str, a: Arguments) -> Operand:
 
 
 def _activation(op: str, **parameters: float) -> Callable[[Assembly, str, Arguments], Operand]:
-    """Return the function of an activation whose other arguments must have the given values."""
+    """Return the function that adds an activation; its other arguments must have the given values."""
 
     def build_it(build: Assembly, name: str, a: Arguments) -> Operand:
         for what, allowed in parameters.items():
@@ -276,7 +276,7 @@ def _gelu(build: Assembly, name: str, a: Arguments) -> Operand:
 
 
 def _elu(build: Assembly, name: str, a: Arguments) -> Operand:
-    """Add elu, or selu, which decomposes to an elu with two constants."""
+    """Add elu, or selu, which PyTorch decomposes to an elu with two constants."""
     is_selu = float(a["scale"]) != 1.0
     alpha, scale = (SELU_ALPHA, SELU_SCALE) if is_selu else (1.0, 1.0)
     return _activation("selu" if is_selu else "elu", alpha=alpha, scale=scale, input_scale=1.0)(build, name, a)

@@ -1,4 +1,4 @@
-"""Import ONNX models: operators of the default domain; the shape computations of PyTorch's exporters are evaluated."""
+"""Import ONNX models with operators of the default domain; shape computations are evaluated."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _numbers(build: Assembly, x: object, what: str) -> list[int]:
 
 
 def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
-    """Return the padding, equal on all sides; SAME is supported for odd windows with stride 1."""
+    """Return the padding, which must be equal on all sides; SAME requires odd windows and stride 1."""
     way = a.get("auto_pad", "NOTSET")
     if way in ("NOTSET", "VALID"):
         return a.get("pads", [0])
@@ -258,7 +258,7 @@ def _softmax(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
 
 
 def _activation(op: str, **parameters: tuple[float, float]) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
-    """Return the function of an activation; each attribute has its default and the value that is supported."""
+    """Return the function that adds an activation; each attribute has its default and its supported value."""
 
     def build_it(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         for what, (default, allowed) in parameters.items():
