@@ -43,10 +43,10 @@ def read_run(folder: str | Path) -> Run:
 
 
 def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
-    """Return the figures of a run's report by name, such as "matmul-1"; the report saves the same figures as PNG.
+    """Return the matplotlib figures of a run's report by name, such as "matmul-1".
 
-    For a network they are "timeline", "memory" and, with `--attribution`, "attribution", read from the run's folder.
-    `gpu` names the model whose peaks are used if the run has no measured ones.
+    For a network they are "timeline", "memory" and, with `--attribution`, "attribution", read from the run's
+    folder. `gpu` names the model whose peaks are used if the run has no measured ones.
     """
     from opbench import report
 
@@ -70,13 +70,14 @@ def train(
     progress: Tell = silent,
     **changes: Any,
 ) -> TrainingRecord:
-    """Train a network of one input and one output; return the record and write weights and page into the folder `out`.
+    """Train a network with one input and one output, and return the record of the training.
 
-    `data` is a name as `opbench net train --data` accepts, or a `DataSet`, which `opbench.networks.plan.data.own_data`
-    builds from arrays: float32 images (items, c, h, w) with int32 classes or float32 arrays as targets. `changes` are
-    fields of `TrainOptions`, such as `epochs=3`, and override those of `options`. `tell` receives the progress of the
-    training and `progress` that of `tune`. Raises UsageError for options that exclude each other, before anything runs;
-    NotFinite for a loss that is NaN or infinite; RankLost if one of several processes dies.
+    Weights and page are written into the folder `out`. `data` is a name as `opbench net train --data` accepts,
+    or a `DataSet`, which `opbench.networks.plan.data.own_data` builds from arrays: float32 images (items, c, h,
+    w) with int32 classes or float32 arrays as targets. `changes` are fields of `TrainOptions`, such as
+    `epochs=3`, and override those of `options`. `tell` receives the progress of the training and `progress`
+    that of `tune`. Raises UsageError for options that exclude each other, before anything runs; NotFinite for a
+    loss that is NaN or infinite; RankLost if one of several processes dies.
     """
     from opbench.networks.plan.data import load_data
     from opbench.networks.report.training import write_training

@@ -1,1 +1,1 @@
-"""Networks planned and run: a variant for each node, memory, one CUDA graph, peers."""
+"""Plan and run networks: a variant for each node, memory, CUDA graphs, and the comparison with PyTorch."""

@@ -1,4 +1,4 @@
-"""Alternatives of a planned network: each has one choice of the plan undone, and everything else as planned."""
+"""Alternatives to a planned network: each undoes one choice of the plan and keeps the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, constants
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan with the graph, the results and the options from which it was made."""
+    """A plan with the graph, results and options from which it was made."""
 
     original: Graph
     """The network before any pass."""
@@ -40,7 +40,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Form:
-    """A network that can run: its graph, the case of each node, and how the nodes are launched."""
+    """A version of a network that can run: its graph, the case of each node, and launch options."""
 
     graph: Graph
     cases: Mapping[str, Case]
@@ -54,7 +54,7 @@ class Form:
     share_memory: bool = True
 
     def context(self, network: Network) -> Context:
-        """Return a context of a network with this graph and these cases."""
+        """Return a context of a network with this version's graph and cases."""
         return Context(
             network,
             graph=self.recorded,
@@ -66,7 +66,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Alternative:
-    """One choice and what runs if the choice is undone; `form` plans it, and raises UsageError if that fails."""
+    """One choice of the plan, and the version of the network without it.
+
+    `form` plans the version, and raises UsageError if that fails.
+    """
 
     choice: str
     instead: str
@@ -78,13 +81,13 @@ class Alternative:
 
 
 def full_form(planned: Planned, network: Network) -> Form:
-    """Return the network as planned."""
+    """Return the version of the network that was planned."""
     options = planned.options
     return Form(network.graph, network.cases, 0, network.prepare, options.graph, options.parallel)
 
 
 def alternatives(planned: Planned, network: Network, context: Context) -> Iterator[Alternative]:
-    """Yield one alternative for each choice of the plan that can be undone; precision is not a choice."""
+    """Yield one alternative for each choice of the plan that can be undone, except for precision."""
     full, nodes = full_form(planned, network), network.graph.nodes
     for rewrite in planned.rewrites:
         if rewrite.name in PASSES and rewrite.on and rewrite.notes:
@@ -132,7 +135,7 @@ PLAIN_PASSES = {
 
 
 def split_nodes(planned: Planned) -> list[str]:
-    """Return the fused nodes that the plan split, because their parts are faster."""
+    """Return the fused nodes that the plan split because their parts are faster."""
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     names = {node.name for node in planned.graph.nodes}
     return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
@@ -160,9 +163,9 @@ def _in_nchw(planned: Planned, full: Form) -> Form:
 
 
 def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
-    """Return an nchw graph with each node in the layout that it has in the planned graph; new nodes in the usual one.
+    """Return an nchw graph with each node in its layout of the planned graph.
 
-    The usual layout is that of most planned nodes.
+    New nodes get the most frequent layout.
     """
     planned = {n.name: str(n.problem.scope["layout"]) for n in full.nodes if has_image_layouts(n.problem)}
     usual = max(("nchw", "nhwc"), key=list(planned.values()).count)
@@ -175,7 +178,7 @@ def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
 
 
 def _with_cases(planned: Planned, full: Form, graph: Graph) -> Form:
-    """Return a graph with the planned case of each problem that the plan has, and for the others as a plan chooses."""
+    """Return a version for a graph with the planned case of each problem; unplanned problems get cases as in a plan."""
     by_problem = {(case.problem.name, str(case.problem)): case for case in full.cases.values()}
     options = planned.options
     wanted = PlanOptions(

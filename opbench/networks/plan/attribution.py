@@ -1,4 +1,4 @@
-"""Attribution of a network's time: undo each choice of the plan alone, check the outputs, and time both in turns."""
+"""Measure what each choice of a plan saves: undo the choice, check the outputs, and time both versions in turn."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLAN, OTHER = "plan", "alternative"
 
 @dataclass(frozen=True)
 class Attribution:
-    """The planned network on its device, and what its alternatives are checked against."""
+    """A planned network on its device, with the reference for checks and the clock."""
 
     planned: Planned
     network: Network
@@ -49,7 +49,7 @@ class Attribution:
     """Renews the plan before each of its samples."""
 
     def measure(self, tell: Tell) -> AttributionRecord:
-        """Return the record of all alternatives; one that fails has its reason, and the others go on."""
+        """Measure all alternatives and return their record; an alternative that fails has its reason."""
         found, nodes = [], len(self.network.graph.nodes)
         for alternative in alternatives(self.planned, self.network, self.context):
             tell(Progress("measure", f"without {alternative.choice}", nodes, nodes))
@@ -59,7 +59,7 @@ class Attribution:
         return AttributionRecord(self._counts(full, self.network, self.context), tuple(found))
 
     def _measure_one(self, alternative: Alternative) -> AlternativeRecord | None:
-        """Return an alternative's record; None if it is the plan itself."""
+        """Return the record of an alternative; None if it equals the plan."""
         record = AlternativeRecord(alternative.choice, alternative.instead, alternative.additive)
         try:
             form = alternative.form()
@@ -84,7 +84,7 @@ class Attribution:
         return launched_alike and names[0] == names[1] and not self._changed_nodes(form)
 
     def _network(self, form: Form) -> Network:
-        """Return a network of a form: the planned one if only launches or memory differ."""
+        """Return the network of a version: the planned one if only launches or memory differ."""
         own = self.network
         if form.graph is own.graph and form.cases is own.cases and form.prepare == own.prepare:
             return own
@@ -120,7 +120,7 @@ class Attribution:
     def _checked_and_timed(
         self, alternative: Alternative, record: AlternativeRecord, network: Network, context: Context
     ) -> AlternativeRecord:
-        """Compare the outputs with the reference; if they agree and there is a clock, time both in turns."""
+        """Compare an alternative's outputs with the reference; if they agree, time it in turn with the plan."""
         outputs = context.run(self.inputs)
         ends = check_outputs(network.graph, network.cases, outputs, self.reference)
         worst = max(ends.values(), key=lambda end: np.nan_to_num(end.norm_error or 0.0, nan=np.inf))

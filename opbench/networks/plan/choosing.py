@@ -47,7 +47,7 @@ TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One transformation of the network, from the graph as built to the graph as run."""
+    """One transformation of the network, with its changes."""
 
     name: str
     on: bool
@@ -56,7 +56,7 @@ class Rewrite:
 
 
 def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
-    """Return the graph after the enabled passes, and what each pass changed."""
+    """Apply the enabled passes; return the graph and the changes of each pass."""
     for name in options.without:
         if name not in (known := (*PASSES, PREPARE_WEIGHTS)):
             raise UsageError(unknown("pass", name, known, where="--disable"))
@@ -81,8 +81,10 @@ def plan_network(
     catalog: Catalog | None = None,
     device: ChosenFor | None = None,
 ) -> tuple[Graph, Plan, list[Rewrite]]:
-    """Return the graph to run, the variant of every node and the decisions, from a plan file or, without one, from
-    results.
+    """Choose passes, layouts and the variant of every node.
+
+    The choice follows a plan file or, without one, results. Returns the graph to run, the plan and the
+    decisions.
     """
     if options.plan is not None:
         plan = load_plan(options.plan, graph.name, gpu, options.precision)
@@ -110,7 +112,7 @@ def plan_network(
 def convert_layouts(
     graph: Graph, options: NetOptions, results: Results, device: ChosenFor | None = None
 ) -> tuple[Graph, Rewrite]:
-    """Return the graph with a layout for every node that can use either one.
+    """Choose the layout of every node that supports both, and convert the graph.
 
     Where nothing was measured the layout on a GPU is nhwc, which tensor cores read.
     """
@@ -133,7 +135,7 @@ def convert_layouts(
 
 
 def uncovered_nodes(graph: Graph, options: NetOptions, results: Results) -> list[str]:
-    """Return the nodes that no result covers in any layout."""
+    """Return the nodes for which there is no result in any layout."""
     cost = cheaper_fusion(_cost_function(results, options))
 
     def problems_of(node: Node) -> list[Operator]:
@@ -145,7 +147,7 @@ def uncovered_nodes(graph: Graph, options: NetOptions, results: Results) -> list
 
 
 def _require_fitting_results(graph: Graph, options: NetOptions, results: Results) -> None:
-    """Raise UsageError, with the command that measures them, if no case of the given runs covers any node."""
+    """Raise UsageError, with the command that measures the nodes, if no result is for any node."""
     if options.tune or not options.results or len(uncovered_nodes(graph, options, results)) < len(graph.nodes):
         return
     node = graph.nodes[0]
@@ -171,7 +173,7 @@ def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
 
 
 def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
-    """Return the graph in the layouts that the cases of a plan require, with the fused nodes split that have two cases.
+    """Apply the layouts and the splits of fused nodes that a plan's cases require.
 
     A layout that the user names takes precedence.
     """
@@ -183,7 +185,7 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
 
 
 def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
-    """Return the graph with those fused nodes split whose parts are faster by more than the measurement uncertainty.
+    """Split fused nodes whose parts are faster by more than the uncertainty of the measurement.
 
     The parts need memory for the values between them; a node stays fused if the memory limit leaves no room.
     """
@@ -225,14 +227,14 @@ def _cost_function(results: Results, options: NetOptions) -> Callable[[Operator]
 
 
 def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
-    """Return the results of the given runs and of cases measured now; raises UsageError for runs that cover no node."""
+    """Return the results of the given runs, and of cases measured now; raise UsageError if they match no node."""
     results = gather(options.results, catalog)
     _require_fitting_results(graph, options, results)
     return {**results, **_measure_candidates(graph, options, backend, tell, catalog)} if options.tune else results
 
 
 def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
-    """Return the timed cases of some runs; the run named last wins, and cases that no longer exist are skipped."""
+    """Return the timed cases of some runs; of equal cases the last one; cases that no longer exist are skipped."""
     result_by_case: dict[str, tuple[Result, str]] = {}
     for folder in folders:
         result_by_case |= {r.case: (r, f"run {paths.portable(str(folder))}") for r in read_run(folder).results}
@@ -244,7 +246,7 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
 
 
 def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
-    """Measure the cases that could serve the network's nodes, in every layout that is possible."""
+    """Measure the cases that support the network's nodes, in every possible layout."""
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     graphs = []
     for layout in layouts:
@@ -256,9 +258,7 @@ def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: T
 def measured_here(
     graphs: Sequence[Graph], options: ChoosingOptions, out: Path, tell: Tell, catalog: Catalog
 ) -> Results:
-    """Measure the cases that could serve the nodes of some graphs, as a run in the folder `tuning` of `out`, or resume
-    it.
-    """
+    """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed."""
     cases: dict[str, Case] = {}
     for graph in graphs:
         found = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)

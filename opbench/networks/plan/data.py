@@ -39,9 +39,10 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
 
 @dataclass(frozen=True)
 class DataSet:
-    """Images (items, c, h, w) in float32 and targets: classes as int32, or arrays in float32.
+    """A training set and a test set: float32 images (items, c, h, w), with targets.
 
-    Of text: sequences of tokens (items, tokens) in int32, and as targets the token after each place, in the same shape.
+    Targets are classes as int32, or arrays in float32. Of text: sequences of tokens (items, tokens) in int32,
+    and as targets the token after each place, in the same shape.
     """
 
     name: str
@@ -76,12 +77,12 @@ class DataSet:
 
     @property
     def items(self) -> int:
-        """Return the number of training pictures, without their variants."""
+        """Return the number of training images, without their variations."""
         return len(self.images) // self.variants
 
     @property
     def of_text(self) -> bool:
-        """Return whether the items are sequences of tokens, with a target for each token."""
+        """Return whether the items are sequences of tokens with a target for each token."""
         return self.images.ndim == 2 and self.images.shape == self.targets.shape
 
     @property
@@ -91,7 +92,7 @@ class DataSet:
 
     @property
     def targets_per_item(self) -> int:
-        """Return the number of classes of an item: one of a picture, one for each token of a text."""
+        """Return the number of classes per item: one for an image, one per token for a text."""
         return self.targets.shape[1] if self.of_text else 1
 
     @property
@@ -103,12 +104,12 @@ class DataSet:
         return digest.hexdigest()
 
     def in_colour(self) -> DataSet:
-        """Return the data set with each grey picture as red, green and blue."""
+        """Return the data set with grey images repeated as red, green and blue."""
         images, held = (np.repeat(array, 3, axis=1) for array in (self.images, self.held_images))
         return replace(self, images=images, held_images=held)
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
-        """Return indices into `images` for whole batches of each epoch: every picture once, in one of its variants."""
+        """Return indices of images in whole batches for each epoch: every image once, in one of its variations."""
         parts = []
         whole = self.items // batch * batch
         for epoch in range(epochs):
@@ -118,7 +119,7 @@ class DataSet:
         return np.concatenate(parts).astype(np.int32)
 
     def require_targets(self, loss: str, shape: tuple[int, ...], network: str = "") -> None:
-        """Raise UsageError, before anything runs, if a loss or an output of this shape cannot take the targets."""
+        """Raise UsageError, before anything runs, if a loss or an output shape does not fit the targets."""
         targets = f"{self.targets.dtype}{list(self.targets.shape[1:])}"
         whose, fits = network or "the network", fitting_commands(network, self.name)
         if loss == "cross_entropy":
@@ -163,7 +164,7 @@ class DataSet:
 
 
 def fitting_commands(network: str, data: str) -> str:
-    """Return the commands that name data for this network, and a network for this data; empty if both are unknown."""
+    """Return commands with data for this network, and with a network for this data; empty if both are unknown."""
     kind = data.partition(":")[0].partition("+")[0]
     pairs = [(network, DATA_OF[network])] if network in DATA_OF else []
     pairs += [(NETWORK_OF[kind], kind)] if kind in NETWORK_OF else []
@@ -217,7 +218,7 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
 
 
 def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> None:
-    """Raise UsageError if pictures of a shape (c, h, w) do not fit the images (n, c, h, w) of a network."""
+    """Raise UsageError if images of a shape (c, h, w) do not fit a network's input (n, c, h, w)."""
     if shape != tuple(image[1:]):
         plain = name.partition(":")[0].partition("+")[0]
         raise UsageError(
@@ -231,7 +232,7 @@ def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], ne
 
 
 def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
-    """Return the command to use instead of a data set whose images do not fit; empty for a user's own files."""
+    """Return a command with data that fits, for a data set that does not; empty for a user's own files."""
     if plain not in NETWORK_OF:
         return ""
     if shape[0] != image[1]:
@@ -246,7 +247,7 @@ def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...],
 
 
 def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> None:
-    """Raise UsageError, before any picture is made, for a data set that would not fit into memory."""
+    """Raise UsageError for a data set that would not fit into memory, before an image is made."""
     nbytes = 4 * pictures * size * size * (3 if in_colour else 1)
     if nbytes > MOST_BYTES:
         fewer = "textures:64" if name.startswith("textures") else "digits"
@@ -272,7 +273,7 @@ def _read_number(name: str, text: str) -> int:
 
 
 def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> DataSet:
-    """Return 1437 training digits and 360 test digits, of 28 x 28 pixels or enlarged to `size`."""
+    """Return 1437 training digits and 360 test digits with 28 x 28 pixels, or enlarged to `size`."""
     images, classes = digits()
     held = np.arange(len(images)) % TEST_EVERY == 0
     trained, variants = images[~held], 1
@@ -293,11 +294,11 @@ def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> Data
 
 
 def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: bool = False) -> DataSet:
-    """Return pictures of two textures joined along random blobs, both equally bright; the target is the mask.
+    """Return images of two equally bright textures, separated by random blobs; the target is the mask.
 
     The textures are photographs whose grey values are replaced by their rank, so that brightness carries no
-    information. Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from enlarged
-    photographs.
+    information. Pictures larger than 128 x 128, for which the photographs have too few rows, are cut from
+    enlarged photographs.
     """
     _require_moderate(name, 2 * count, size, in_colour)
     try:
@@ -327,7 +328,7 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
 
 
 def text_data(name: str, tokens: int) -> DataSet:
-    """Return sequences of so many tokens of `text` or of a .txt file, a few of them as the test set."""
+    """Return sequences of tokens from `text` or from a .txt file; a few are the test set."""
     inputs, targets = sequences(read_text(name), tokens, name)
     held = held_out(len(inputs))
     return DataSet(name, inputs[~held], targets[~held], inputs[held], targets[held])
@@ -340,7 +341,7 @@ def _to_ranks(image: np.ndarray) -> np.ndarray:
 
 
 def _random_mask(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Return a mask of about half the pixels: those where a sum of a few long waves is above its median."""
+    """Return a random mask of about half of the pixels, made from a sum of long waves."""
     y, x = np.mgrid[0:size, 0:size] / size
     total = np.zeros((size, size))
     for _ in range(6):
@@ -376,14 +377,14 @@ def _usual_loss(targets: np.ndarray) -> str:
 
 
 def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> DataSet:
-    """Return a data set of images (items, c, h, w) and their classes or arrays; each fifth item is in the test set."""
+    """Return a data set of images (items, c, h, w) and their targets; every fifth item is in the test set."""
     images, targets = np.asarray(images, np.float32), _convert_targets(targets)
     held = np.arange(len(images)) % TEST_EVERY == 0
     return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual_loss(targets))
 
 
 def _read_folder(path: Path) -> DataSet:
-    """Return pictures by class, in the order of the subfolders' names; grey values from 0 to 1."""
+    """Return images by class, in the order of the subfolders' names; grey values are from 0 to 1."""
     kinds = sorted(folder for folder in path.iterdir() if folder.is_dir())
     images: list[np.ndarray] = []
     targets: list[int] = []

@@ -1,4 +1,4 @@
-"""Run a network: one copy of its weights on the device, and any number of contexts with their own activations."""
+"""Run a network: one copy of the weights on the device, and several contexts with their own activations."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ NOTHING: Mapping[str, str] = {}
 
 @dataclass(repr=False)
 class Network:
-    """A graph with a case for every node and its weights and state on the device, ready for contexts.
+    """A graph with a case for every node, and with weights and state on the device.
 
-    State is one for all contexts: of a graph that updates its own there is one context. Making one raises UsageError
-    for a node without a case or with one of another problem, EnvironmentFault when weights and state do not fit into
-    the device's memory.
+    State is one for all contexts: of a graph that updates its own there is one context. Making one raises
+    UsageError for a node without a case or with one of another problem, EnvironmentFault when weights and state
+    do not fit into the device's memory.
     """
 
     graph: Graph
@@ -78,26 +78,26 @@ class Network:
             raise
 
     def sm_count(self, node: Node) -> int:
-        """Return the number of multiprocessors by which a node's grids are sized."""
+        """Return the number of multiprocessors that determines the grid sizes of a node."""
         return self.sm_counts.get(node.name, self.backend.sm_count)
 
     def workspaces(self, node: Node) -> list[Tensor]:
-        """Return the extra buffers that a node's variant fills in each run; each has its own place in the arena."""
+        """Return the workspaces of a node's variant that each run fills; each has its own place in the arena."""
         return workspace_of(self.graph, node, self.cases[node.name], self.sm_count(node), self.prepare)
 
     # What runs once -----------------------------------------------------------------------------------------------
 
     def preparation(self, node: Node) -> Setup:
-        """Return the setup launches of a node's variant, which read only weights."""
+        """Return the setup launches of a node's variant if they read only weights."""
         return weight_setup(self.graph, node, self.cases[node.name]) if self.prepare else Setup()
 
     def prepared_tensors(self, node: Node) -> list[Tensor]:
-        """Return the buffers that hold the results of setup launches; the network owns them, as it owns the weights."""
+        """Return the buffers that hold the results of setup launches; the network owns them."""
         persistent = self.preparation(node).persistent
         return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in persistent]
 
     def prepared(self, node: Node) -> Mapping[str, Buffer]:
-        """Return the results of a node's setup launches, run at the first call.
+        """Return the results of a node's setup launches; they run at the first call.
 
         Raises LaunchError if a launch fails.
         """
@@ -126,7 +126,7 @@ class Network:
             self.backend.free(scratch)
 
     def _weight(self, name: str) -> Buffer:
-        """Return the memory of a weight, or of a part of one."""
+        """Return the memory of a weight, or of the part of a weight."""
         base, start, _ = self.graph.place(name)
         value, whole = self.graph.values[name], self.weights[base]
         if base == name:
@@ -135,7 +135,7 @@ class Network:
         return self.backend.view(whole, tensor, start * DTYPES[value.dtype].itemsize)
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Set some of the weights, each in its stored form, and run the setup launches that depend on them again."""
+        """Overwrite some of the weights, in their stored dtypes, and run the setup launches that read them."""
         with _ONE_AT_A_TIME:
             for name, array in weights.items():
                 self.weights[name].write(np.ascontiguousarray(array))
@@ -146,18 +146,18 @@ class Network:
     # Memory and state ---------------------------------------------------------------------------------------------
 
     def memory(self, parallel: bool = False, share: bool = True) -> MemoryPlan:
-        """Return where activations and workspaces are placed in one arena; without `share`, none overlap."""
+        """Return the offsets of activations and workspaces in one allocation; without `share`, none overlap."""
         sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
         needed = {name: size for name, size in sizes.items() if size}
         return plan_memory(self.graph, needed, parallel=parallel, share=share)
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Write arrays of the state by name; each has the stored dtype, which is uint16 for bf16."""
+        """Overwrite arrays of the state by name, in their stored dtypes (uint16 for bf16)."""
         for name, array in state.items():
             self.state[name].write(np.ascontiguousarray(array))
 
     def read_state(self, *names: str) -> Arrays:
-        """Return arrays of the current state by name, in their stored dtype; all of them if no name is given."""
+        """Return arrays of the current state by name, in their stored dtypes; all of them without names."""
         return {name: self.state[name].read() for name in names or self.state}
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Network:
 
 
 def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
-    """Raise UsageError for a node without a case, or with one that is another problem's or does not fit."""
+    """Raise UsageError for a node without a case, or with a case that does not fit its problem."""
     for node in graph.nodes:
         case = cases.get(node.name)
         if case is None:
@@ -193,11 +193,11 @@ def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
 
 
 class Context:
-    """Activations of one user of a network, and the launches bound to them.
+    """The activations of one user of a network, with launches bound to them.
 
-    On `cuda` all activations share one arena. With `graph` the whole network is one CUDA graph; with `parallel`,
-    branches that do not depend on each other may run at the same time. On `cpu` every value has its own buffer between
-    guard bands, so that writes outside it are detected.
+    On `cuda` all activations share one arena. With `graph` the whole network is one CUDA graph; with
+    `parallel`, branches that do not depend on each other may run at the same time. On `cpu` every value has its
+    own buffer between guard bands, so that writes outside it are detected.
     """
 
     def __init__(
@@ -210,10 +210,10 @@ class Context:
         overlapped: bool = True,
         share_memory: bool = True,
     ) -> None:
-        """Create a context; nodes in `left_out` are not bound, so the rest can be timed but not run as a network.
+        """Create a context; without the nodes in `left_out`, the other nodes can only be timed.
 
-        Without `overlapped`, each kernel starts after the end of the kernel before it, and without `share_memory` each
-        value has memory of its own.
+        Without `overlapped`, each kernel starts after the end of the kernel before it, and without
+        `share_memory` each value has memory of its own.
         """
         self.network, self._overlapped = network, overlapped
         nodes = [node for node in network.graph.nodes if node.name not in left_out]
@@ -251,7 +251,7 @@ class Context:
         return {**weights_and_state, **placed}
 
     def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
-        """Return where a value is: its own memory, that of the value that it views or updates, or a part of that.
+        """Return the memory of a value: its own, or that of the value which it views or updates.
 
         `instead` maps the names of some memory to the state used in its place.
         """
@@ -284,7 +284,10 @@ class Context:
     # Launches -----------------------------------------------------------------------------------------------------
 
     def bound(self, node: Node, instead: Mapping[str, str] = NOTHING) -> Launch:
-        """Return the node's launch, bound to its values' memory, or to other states given by `instead`."""
+        """Return a node's launch, bound to the memory of its values.
+
+        `instead` maps the names of some memory to the state used in its place.
+        """
         buffers = {tensor.name: self.buffer(value, instead) for tensor, value in node.tensors()}
         graph = self.network.graph
         written = [tensor.name for tensor, value in node.tensors() if graph.base(value) not in graph.weights]
@@ -300,7 +303,7 @@ class Context:
         return binding.launch
 
     def _record_graph(self, backend: Recorder, parallel: bool) -> Recording:
-        """Run every node once outside the graph, to load its code; then record all of them as one graph."""
+        """Run every node once to load its code, then record all of them as one graph."""
         graph = self.network.graph
         order = {node.name: index for index, node in enumerate(graph.nodes)}
         steps = []
@@ -316,7 +319,10 @@ class Context:
         return backend.graph(steps)
 
     def launch(self) -> None:
-        """Enqueue the whole network on the backend's stream; without a graph, each node has its own NVTX range."""
+        """Enqueue the whole network on the backend's stream.
+
+        Without a graph, each node has its own NVTX range.
+        """
         if self._graph is not None:
             self._graph.launch()
             return
@@ -327,7 +333,7 @@ class Context:
     # Use ----------------------------------------------------------------------------------------------------------
 
     def write(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Copy the inputs, float32 in the network's own shapes, to where the first nodes read them."""
+        """Copy the inputs, float32 arrays in the network's shapes, to the device."""
         graph = self.network.graph
         graph.check_inputs(inputs)
         for name, array in inputs.items():
@@ -344,7 +350,7 @@ class Context:
         return arrays
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Return the outputs for some inputs, from any thread.
+        """Run the network on inputs and return the outputs; any thread may call this.
 
         Raises UsageError, before anything runs, for unfit inputs.
         """
@@ -367,7 +373,7 @@ class Context:
             buffer.poison()
 
     def settle(self) -> None:
-        """Wait for all launches; raises LaunchError for faults found in them."""
+        """Wait for all launches; raise LaunchError for a fault."""
         findings = self.network.backend.synchronize()
         if findings:
             raise LaunchError(f"{self.network.graph.name}: {headline(findings[0])}")

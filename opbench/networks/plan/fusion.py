@@ -1,4 +1,4 @@
-"""Fusion where it pays: a fused node is split into two nodes if they are faster together."""
+"""Fused nodes, and their split into two nodes where two are faster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.kernels.operator import Operator
 
 @dataclass(frozen=True)
 class Fusion:
-    """The two problems that a fused problem combines."""
+    """The two problems that a fused problem combines, and how their tensors connect."""
 
     first: Operator
     second: Operator
@@ -25,13 +25,13 @@ class Fusion:
 
 
 def parts(problem: Operator) -> tuple[Operator, Operator] | None:
-    """Return the two problems that a fused problem combines, in order; None for one that is not a fusion of two."""
+    """Return the two problems that a fused problem combines, in order; None for other problems."""
     fusion = fusion_of(problem)
     return (fusion.first, fusion.second) if fusion else None
 
 
 def fusion_of(problem: Operator) -> Fusion | None:
-    """Return how a fused problem is split; None for one that is not a fusion of two."""
+    """Return how a fused problem is split into two; None for other problems."""
     epilogue = problem.axes.get("epilogue")
     if problem.name == "conv2d" and epilogue == "bias_add_relu":
         return _fused_epilogue(problem, "add_relu", {"a": "", "b": "residual"})
@@ -59,7 +59,7 @@ def _fused_upsampling(problem: Operator) -> Fusion:
 
 
 def cheaper_fusion(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
-    """Return a function that gives the lower cost of a problem fused or split; None if neither cost is known."""
+    """Return a function with the lower cost of a problem, fused or split; None if both costs are unknown."""
 
     def either(problem: Operator) -> float | None:
         fused, two = cost(problem), parts(problem)
@@ -73,7 +73,7 @@ def cheaper_fusion(cost: Callable[[Operator], float | None]) -> Callable[[Operat
 
 
 def fused_nodes(graph: Graph) -> list[str]:
-    """Return the names of the fused nodes, which can be split."""
+    """Return the names of the fused nodes that can be split."""
     return [node.name for node in graph.nodes if parts(node.problem)]
 
 
@@ -84,9 +84,7 @@ def split_name(node: Node) -> str:
 
 
 def split_fused(graph: Graph, names: Collection[str]) -> Graph:
-    """Return the network with each of these nodes split in two: that of `split_name`, whose result has its name, and
-    NAME.
-    """
+    """Split each of these fused nodes in two; the second one keeps the name."""
     nodes, values = [], dict(graph.values)
     for node in graph.nodes:
         fusion = fusion_of(node.problem) if node.name in names else None

@@ -1,4 +1,4 @@
-"""Real inputs in a network's format: digits from scikit-learn and photographs from scikit-image."""
+"""Real images as inputs of networks: digits from scikit-learn and photographs from scikit-image."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def digits_test_set(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return images and classes of the test digits; `count` of them, repeated in turn if there are fewer."""
+    """Return `count` test digits and their classes, repeated if there are fewer."""
     images, classes = digits()
     chosen = np.arange(0, len(images), TEST_EVERY)
     chosen = chosen if count is None else np.resize(chosen, count)
@@ -50,13 +50,13 @@ def digits_test_set(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def enlarge_images(images: np.ndarray, size: int) -> np.ndarray:
-    """Return images (n, c, h, w) at size x size: each pixel is the nearest of the given image."""
+    """Return images (n, c, h, w) at size x size, by nearest-neighbour scaling."""
     place = np.arange(size) * images.shape[2] // size
     return np.ascontiguousarray(images[:, :, place][:, :, :, place])
 
 
 def photographs(shape: tuple[int, ...]) -> np.ndarray:
-    """Return a batch (n, c, h, w) of photographs from 0 to 1, repeated in turn if n exceeds their number.
+    """Return a batch (n, c, h, w) of photographs with values from 0 to 1, repeated if there are fewer than n.
 
     Each is the middle square, resized with smoothing; grey if c is 1, red, green and blue if c is 3.
     """
@@ -95,7 +95,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
 
 
 def trained_lenet() -> dict[str, np.ndarray]:
-    """Return LeNet's weights, trained with PyTorch on the digits, 99 % accuracy (tests/networks/train_lenet.py)."""
+    """Return LeNet's weights, trained on the digits with PyTorch to 99 % accuracy (tests/networks/train_lenet.py)."""
     from safetensors.numpy import load_file
 
     weights: dict[str, np.ndarray] = load_file(LENET_WEIGHTS)

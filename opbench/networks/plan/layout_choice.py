@@ -1,4 +1,4 @@
-"""Choose the layouts with the least total time over the network, including conversions."""
+"""Choose the layouts with the lowest total time of a network, including conversions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ Cost = Callable[[Operator], float | None]
 
 
 def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
-    """Return the layout of each node that works on images, with the least sum over nodes and conversions.
+    """Return the layout of each node that works on images; the sum over nodes and conversions is minimal.
 
-    The minimum is exact: with two labels and costs of which none rewards a difference, it is a minimum s-t cut (Boykov,
-    Veksler and Zabih 2001). A conversion costs once per value, however many nodes read it: between a value's producer
-    and its readers there is a vertex for "any node reads nhwc" and one for "any node reads nchw".
+    The minimum is exact: with two labels and costs of which none rewards a difference, it is a minimum s-t cut
+    (Boykov, Veksler and Zabih 2001). A conversion costs once per value, however many nodes read it: between a
+    value's producer and its readers there is a vertex for "any node reads nhwc" and one for "any node reads
+    nchw".
     """
     import networkx
 
@@ -39,7 +40,7 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
     cut.add_nodes_from(["nchw", "nhwc"])
 
     def pay(source: str, sink: str, seconds: float | None) -> None:
-        """Add the cost of `source` being nchw while `sink` is nhwc; None forbids it.
+        """Add the cost if `source` is nchw and `sink` is nhwc; None forbids the combination.
 
         Costs are whole femtoseconds, so that the cut is exact.
         """
@@ -94,9 +95,9 @@ def _vertex(node: Node) -> str:
 
 
 def _readers(graph: Graph) -> dict[str, set[str]]:
-    """Return, for each image, the vertices of the nodes that need it in their layout.
+    """Return, for each image, the vertices of the nodes that read it.
 
-    "nchw" for nodes without a choice.
+    The vertex is "nchw" for nodes that support no other layout.
     """
     readers: dict[str, set[str]] = {}
     built = pixel_rows(graph)

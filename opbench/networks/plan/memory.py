@@ -1,7 +1,7 @@
-"""Memory plan: the place of each activation and workspace in one arena; values never live together share memory.
+"""Place all activations and workspaces of a network in one allocation; values never live together share memory.
 
-Buffers are placed in several orders, each in the smallest gap that fits, after Pisarchyk and Lee, "Efficient memory
-management for deep neural net inference" (2020); the problem itself is NP-hard.
+Buffers are placed in several orders, each in the smallest gap that fits, after Pisarchyk and Lee, "Efficient
+memory management for deep neural net inference" (2020); the problem itself is NP-hard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACEMENTS = 16_000_000
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets in bytes into one arena; all sizes are rounded up to the alignment."""
+    """The offsets in bytes of all values in one allocation; sizes are rounded up to the alignment."""
 
     offsets: Mapping[str, int]
     """Offset of each value that has its own memory and is no weight or state; a view has the offset of its base."""
@@ -41,7 +41,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """The size and lifetime of one value or workspace."""
+    """One value or workspace with its size and lifetime."""
 
     name: str
     size: int
@@ -61,12 +61,13 @@ def plan_memory(
     keep_inputs: bool = True,
     share: bool = True,
 ) -> MemoryPlan:
-    """Return offsets for all values and for `workspaces`, which gives bytes by node.
+    """Return the offsets of all values and workspaces.
 
-    With `parallel`, nodes of independent branches may run at the same time: two values share memory only if the graph
-    orders every user of one before the producer of the other. Otherwise nodes run one after another in graph order.
-    With `keep_inputs`, inputs stay intact to the end, so that a network can run again without writing them again.
-    Without `share`, each value and workspace has memory of its own.
+    `workspaces` gives bytes by node. With `parallel`, nodes of independent branches may run at the same time:
+    two values share memory only if the graph orders every user of one before the producer of the other.
+    Otherwise nodes run one after another in graph order. With `keep_inputs`, inputs stay intact to the end, so
+    that a network can run again without writing them again. Without `share`, each value and workspace has
+    memory of its own.
     """
     for node, size in (workspaces or {}).items():
         graph.node(node)
@@ -102,7 +103,7 @@ def plan_memory(
 
 
 def live_bytes(graph: Graph, keep_inputs: bool = True) -> dict[str, int]:
-    """Return the bytes of the values that are live while each node runs, one after another.
+    """Return the bytes of live values while each node runs, one node after another.
 
     Workspaces are not included.
     """
@@ -116,7 +117,7 @@ def aligned(nbytes: int) -> int:
 
 
 def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
-    """Return every value that has its own memory, in the order in which the values are computed."""
+    """Return all values with their own memory, in the order in which they are computed."""
     users: dict[str, set[int]] = {name: set() for name in graph.inputs}
     start = dict.fromkeys(graph.inputs, -1)
     for index, node in enumerate(graph.nodes):
@@ -146,7 +147,7 @@ def _ancestors(graph: Graph) -> list[int]:
 
 
 def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
-    """Return whether the last use of one buffer comes before the first use of the other, in either order."""
+    """Return whether all uses of one buffer end before the other's first use, in either order."""
 
     def done(first: _Buffer, then: _Buffer) -> bool:
         if first.to_the_end or then.start < 0:
@@ -157,7 +158,7 @@ def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
 
 
 def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
-    """Return the bytes that are live before, during each node and after, with nodes one after another."""
+    """Return the bytes of live buffers before each node, during it, and at the end, with nodes one after another."""
     totals = [0] * (nodes + 2)
     for buffer in buffers:
         last = nodes if buffer.to_the_end else max(buffer.users, default=-1)
@@ -167,10 +168,10 @@ def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
 
 
 def _best_places(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], lower_bound: int) -> list[int]:
-    """Return the offsets of the best known order of placement.
+    """Return the offsets of all buffers with the lowest peak of several attempts.
 
-    While the best is above the lower bound, a buffer that ends above it is placed earlier, some times over: this finds
-    room in the fragmented arenas of transformers, whose values have the same few sizes.
+    While the best is above the lower bound, a buffer that ends above it is placed earlier, some times over:
+    this finds room in the fragmented arenas of transformers, whose values have the same few sizes.
     """
     best: list[int] = []
     best_order: Sequence[int] = ()
@@ -195,7 +196,7 @@ def _best_places(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], lo
 
 
 def _placement_orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
-    """Return orders in which to place buffers: by size, by size and life, in order of creation, and by breadth.
+    """Return orders in which to place buffers: by size, by size and lifetime, by creation, and by breadth.
 
     By breadth: those of the moment with most live bytes first, then those of the next moment.
     """
@@ -210,7 +211,7 @@ def _placement_orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
 
 
 def _place_buffers(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:
-    """Return the offset of each buffer: the smallest gap that fits between placed buffers that it cannot share with."""
+    """Place buffers in an order and return their offsets; each gets the smallest gap that fits."""
     places = [-1] * len(buffers)
     for i in order:
         size, best, narrowest, end = buffers[i].size, -1, 0, 0

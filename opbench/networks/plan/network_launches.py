@@ -1,4 +1,4 @@
-"""Vary the inputs of a network's timed replays, poison its activations before each, and check some of the results."""
+"""Change the inputs of a network between timed replays, poison its activations, and check some of the results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ CONTENTS = 3
 
 
 class NetworkLaunches:
-    """Renews a context before each timed replay, and compares randomly chosen replays with untimed ones on the same
-    inputs.
+    """Prepare a context before each timed replay, and check random replays against untimed runs.
 
-    Everything that a replay must compute itself is poisoned: activations, outputs and workspaces. State is reset.
-    `close` frees the memory of the additional inputs.
+    Everything that a replay must compute itself is poisoned: activations, outputs and workspaces. State is
+    reset. `close` frees the memory of the additional inputs.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class NetworkLaunches:
         whole: bool = True,
         chance: random.Random | None = None,
     ) -> None:
-        """Prepare the inputs; `allowed` is the tolerance between a replay and the untimed one, relative, in norm.
+        """Prepare the inputs; `allowed` is the relative tolerance, in norm, between a timed and an untimed run.
 
         Without `whole`, nodes are missing: inputs change, but nothing is poisoned or checked.
         """
@@ -75,7 +74,7 @@ class NetworkLaunches:
             self._context.network.state[name].copy_from(kept)
 
     def renew(self) -> None:
-        """Poison all activations, write the next inputs and set the state back, on the device."""
+        """Poison all activations, write the next inputs and reset the state, on the device."""
         self._renew_with(self._order.next())
 
     def _renew_with(self, content: int) -> None:
@@ -89,7 +88,7 @@ class NetworkLaunches:
     def _fingerprints(self) -> dict[tuple[str, str], int]:
         """Return the fingerprint of each module variable, by node and name.
 
-        All inputs ran before the first of them, so a table that is filled once does not change afterwards.
+        All inputs ran before, so a table that is filled once does not change any more.
         """
         return {
             (node, name): buffer.fingerprint()
@@ -98,9 +97,10 @@ class NetworkLaunches:
         }
 
     def check_state(self) -> None:
-        """Set `fault` if a variant changes a module variable when it runs: it may reuse earlier work.
+        """Set `fault` if a variant changes a module variable when it runs, because it may reuse earlier results.
 
-        The inputs of the last timed replay may be those of the first look, so each of the inputs runs once more.
+        The inputs of the last timed replay may be those of the first look, so each of the inputs runs once
+        more.
         """
         changed: dict[str, str] = {}
         for content in range(CONTENTS) if self._prints else ():
@@ -116,12 +116,12 @@ class NetworkLaunches:
             self.fault = self.fault or f"{node}: {self._context.network.cases[node].variant.id} {fault}"
 
     def next_launch(self) -> Launch:
-        """Renew the context and return its launch."""
+        """Prepare the context and return its launch."""
         self.renew()
         return self._context.launch
 
     def sampled(self) -> None:
-        """Count a replay, and compare its outputs if it was chosen."""
+        """Count a replay, and compare its outputs if the replay was chosen."""
         if self._number in self._schedule and not self.fault and self._comparisons < MOST_COMPARISONS:
             self._context.settle()
             self._comparisons += 1
@@ -136,7 +136,7 @@ class NetworkLaunches:
         self._number += 1
 
     def close(self) -> None:
-        """Leave the context as after a run on the given inputs, and free the memory; harmless twice."""
+        """Restore the context as after a run on the given inputs, and free the memory; a second call does nothing."""
         if self._allocated:
             for name, kept in self._inputs[0].items():
                 self._context.buffer(name).copy_from(kept)
@@ -147,7 +147,7 @@ class NetworkLaunches:
 
 
 def rotate_inputs(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
-    """Return inputs whose elements are rotated by a random number each, so that they stay valid values."""
+    """Return inputs with their elements rotated by random distances, so that all values stay valid."""
     found = {}
     for name, array in inputs.items():
         shift = chance.randrange(1, array.size) if array.size > 1 else 0

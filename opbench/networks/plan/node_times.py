@@ -1,4 +1,4 @@
-"""Time the nodes of a network within the whole."""
+"""Time the nodes of a network while the whole network runs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ CHAINS = 15
 
 
 def node_samples(context: Context, clock: DeviceClock, turns: LaunchSource | None = None) -> dict[str, list[float]]:
-    """Return each node's time within the network, its input left by the node before: one sample in seconds per pass.
+    """Return the times of each node within the network, in seconds, one sample per pass.
 
-    `turns` renew the network before each pass, and may check its results.
+    A node finds its input in the caches as the node before left it. `turns` renew the network before each pass,
+    and may check its results.
     """
     chains = []
     for _ in range(CHAINS):

@@ -1,4 +1,4 @@
-"""Check a network's nodes like cases, each in a worker process, so that one that hangs or crashes ends only itself."""
+"""Check a network's nodes one by one in a worker process, so that a crash affects only one node."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def check_nodes(
     limit_s: float,
     on_start: Callable[[str], None] = lambda node: None,
 ) -> dict[str, NodeVerdict]:
-    """Return the checks of all nodes by name, each on the outputs of the nodes before it.
+    """Check every node on the outputs of the nodes before it, and return the checks by name.
 
-    For a node that is not right the reference supplies the outputs, so that later nodes are judged on their own. A node
-    that takes longer than `limit_s` seconds counts as hanging.
+    For a node that is not right the reference supplies the outputs, so that later nodes are judged on their
+    own. A node that takes longer than `limit_s` seconds counts as hanging.
     """
     broken = _compile_cases(cases, worker)
     values = {name: _to_stored_form(graph, name, array) for name, array in inputs.items()}
@@ -54,7 +54,7 @@ def check_nodes(
 
 
 def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
-    """Compile all cases together; return by case why some of them cannot run."""
+    """Compile all cases together; return, by case, the reason why some cannot run."""
     different = list({case.name: case for case in cases.values()}.values())
     broken: dict[str, str] = {}
 
@@ -71,7 +71,7 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
 
 
 def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> tuple[NodeVerdict, Arrays]:
-    """Return the check of one node and, if it is right, its outputs."""
+    """Check one node; return the check and, if it is right, the node's outputs."""
     try:
         checked = worker.ask(Check(pack(case), inputs), limit_s)
     except EnvironmentFault:
@@ -93,7 +93,7 @@ def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> t
 
 
 def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
-    """Return a value in its stored form, flat: a weight, an input, a state, or an output of a node."""
+    """Return a value as a flat array in its stored dtype: a weight, an input, a state, or a node's output."""
     base, start, end = graph.place(name)
     if base not in values:
         values[base] = graph.state[base] if base in graph.state else _to_stored_form(graph, base, graph.weights[base])
@@ -101,7 +101,7 @@ def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
 
 
 def _store_output(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
-    """Store an output of a node: a value of its own, or a part of a state."""
+    """Store an output of a node: as a value of its own, or as part of a state."""
     base, start, end = graph.place(name)
     if base == name:
         values[name] = written
@@ -116,6 +116,6 @@ def _to_stored_form(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _reference_outputs(node: Node, given: Arrays) -> Arrays:
-    """Return the outputs that the node should compute, in their stored form."""
+    """Return the outputs that a node should compute, in their stored dtypes."""
     reference = node.problem.reference_outputs(given)
     return {t.name: to_storage(reference[t.name], t.dtype) for t in node.problem.output_tensors()}

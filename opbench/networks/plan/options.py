@@ -21,7 +21,7 @@ LAYOUTS = ("auto", "nchw", "nhwc")
 
 @dataclass(frozen=True, kw_only=True)
 class ChoosingOptions:
-    """How each node gets its variant and each value its memory, for a run and for a training."""
+    """Options on how variants and memory are chosen, for runs and trainings of networks."""
 
     precision: str = option(
         "f32",
@@ -96,7 +96,7 @@ class ChoosingOptions:
             )
 
     def resolved(self) -> str:
-        """Return the backend to run on; raises UsageError if it has no clock and measurements are requested."""
+        """Return the backend to run on; raise UsageError if measurements are requested and it has no clock."""
         name, needs = backends.resolve(self.backend), self._needs_clock()
         if not needs:
             return name

@@ -18,7 +18,7 @@ count.
 
 
 def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
-    """Return the tolerance of a network's outputs, relative, in norm, from the roundings of its nodes."""
+    """Return the relative tolerance, in norm, of a network's outputs, from the roundings of its nodes."""
     steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 
@@ -26,7 +26,7 @@ def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
 def check_outputs(
     graph: Graph, cases: Mapping[str, Case], outputs: Arrays, reference: Mapping[str, np.ndarray]
 ) -> dict[str, OutputVerdict]:
-    """Compare the outputs with the float64 reference of the whole network before all passes."""
+    """Compare the outputs with the float64 reference of the original network, before any pass."""
     allowed = allowed_norm(graph, cases)
     verdicts: dict[str, OutputVerdict] = {}
     for name, out in outputs.items():

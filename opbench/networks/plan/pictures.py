@@ -1,4 +1,4 @@
-"""Read the input named by `--image`: a file of the user, digits or photographs."""
+"""Read the images that `--image` names: a user's file, digits or photographs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
-    """Return pictures as float32 of shape (n, c, h, w), in [0, 1]; `source` is a file, "digits" or "photo".
+    """Return images as float32 (n, c, h, w) with values from 0 to 1; `source` is a file, "digits" or "photo".
 
-    The picture of a file is cut to the input's proportions around its middle and resized. One channel receives its
-    brightness, three its colours; each image of a batch is the same. A .npy file is used unchanged.
+    The picture of a file is cut to the input's proportions around its middle and resized. One channel receives
+    its brightness, three its colours; each image of a batch is the same. A .npy file is used unchanged.
     """
     n, c, h, w = image
     if source.endswith(".npy"):
@@ -38,7 +38,7 @@ def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
 
 
 def labels(source: str, count: int) -> tuple[int, ...]:
-    """Return the classes of `count` pictures of a source; empty if they are not known."""
+    """Return the classes of `count` images of a source; empty if unknown."""
     if source != "digits":
         return ()
     _, classes = digits_test_set(count)
@@ -46,7 +46,7 @@ def labels(source: str, count: int) -> tuple[int, ...]:
 
 
 def _test_digits(image: tuple[int, int, int, int]) -> np.ndarray:
-    """Return test digits, repeated in turn, enlarged as for training."""
+    """Return test digits, enlarged as for training, repeated if there are fewer."""
     digits, _ = digits_test_set(image[0])
     if image[1] != 1 or image[2] != image[3]:
         raise UsageError(

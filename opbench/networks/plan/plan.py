@@ -1,4 +1,4 @@
-"""A plan: the variant and config of every node of a network, chosen from results; a file to read and to edit."""
+"""A plan: the variant and config of every node of a network, as a file that can be read and edited."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRIES = 8
 
 @dataclass(frozen=True)
 class TimedCase:
-    """One case in a run: its own time and the 95 % interval of that time, in seconds."""
+    """The measured time of one case in a run, with its 95 % interval, in seconds."""
 
     case: str
     precision: str
@@ -45,7 +45,7 @@ class TimedCase:
 
 @dataclass(frozen=True)
 class Choice:
-    """The variant of a node, and the reason for it."""
+    """The variant that was chosen for a node, and the reason."""
 
     case: str
     kernel_s: float | None = None
@@ -60,7 +60,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """Choices by node, and the network, GPU and precision that they are for."""
+    """The chosen variant of each node, and the network, GPU and precision for which the plan is valid."""
 
     network: str
     gpu: str
@@ -70,11 +70,11 @@ class Plan:
     """For a training step, in order: a value that is computed again, and the number of the node after which."""
 
     def case_of(self, node: str) -> str:
-        """Return the name of a node's case; empty for a node that the plan does not cover."""
+        """Return the name of a node's case; empty for a node that is not in the plan."""
         return self.choices[node].case if node in self.choices else ""
 
     def cases(self, graph: Graph, catalog: Catalog | None = None) -> dict[str, Case]:
-        """Return the case of every node; raises UsageError, naming the node, for one that the plan does not cover."""
+        """Return the case of every node; raise UsageError, with its name, for a node that is not in the plan."""
         catalog = catalog or Catalog()
         cases = {}
         for node in graph.nodes:
@@ -91,7 +91,7 @@ class Plan:
 
 
 def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str], list[TimedCase]]:
-    """Return the right, measured cases by operator and printed problem, fastest first."""
+    """Return the right, measured cases by operator and problem, fastest first."""
     cases_by_problem: dict[tuple[str, str], list[TimedCase]] = {}
     for result in results:
         measured = result.measurement
@@ -115,7 +115,7 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 
 
 def current(results: Results, catalog: Catalog) -> Results:
-    """Return the results without cases that no longer exist and without cases whose bits vary from run to run."""
+    """Return the results without cases that no longer exist or whose bits vary from run to run."""
     known = {
         operator: {f"{v.id}{print_config(c)}" for v in _reproducible_variants(catalog, operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
@@ -128,7 +128,7 @@ def current(results: Results, catalog: Catalog) -> Results:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The conditions for which a plan is made."""
+    """The conditions under which a plan is made: GPU, precision, memory."""
 
     precision: str = "f32"
     gpu: str = ""
@@ -147,12 +147,13 @@ class PlanOptions:
 def choose(
     graph: Graph, results: Results, options: PlanOptions = PlanOptions(), catalog: Catalog | None = None
 ) -> Plan:
-    """Return the fastest case of every node's problem; of several that are tied, the one with the smallest workspace.
+    """Choose the fastest case for every node; of cases that tie, the one with the smallest workspace.
 
-    A node whose problem no result covers gets the winner that was committed for the GPU model, else the case that
-    `defaults` ranks first, whose source is "default". Where memory is limited, only cases count whose workspace has
-    room besides the values that live while the node runs; raises UsageError, naming the node, where no case has.
-    Results of setup launches are no workspace, and where nothing was measured these launches cost no time.
+    A node whose problem no result covers gets the winner that was committed for the GPU model, else the case
+    that `defaults` ranks first, whose source is "default". Where memory is limited, only cases count whose
+    workspace has room besides the values that live while the node runs; raises UsageError, naming the node,
+    where no case has. Results of setup launches are no workspace, and where nothing was measured these launches
+    cost no time.
     """
     catalog = catalog or Catalog()
     live, names = live_bytes(graph), {node.name for node in graph.nodes}
@@ -178,7 +179,7 @@ def choose(
         }
 
     def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
-        """Return choices for all nodes, the fastest allowed by node and workspace.
+        """Return the choices for all nodes, the fastest with an allowed workspace.
 
         Else the name of a node without one.
         """
@@ -242,7 +243,7 @@ def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int])
 
 
 def committed_times(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:
-    """Return the winner of a problem that was committed for a GPU model, then its ties; none without a GPU."""
+    """Return the winner of a problem in the committed runs of a GPU model, then its ties; none without a GPU."""
     if device is None:
         return []
     entries = [e for e in entries_of(problem) if same_model(e.gpu, device.gpu) and e.precision in ALLOWED[precision]]
@@ -262,7 +263,7 @@ def committed_times(problem: Operator, precision: str, device: ChosenFor | None,
 def defaults(
     catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None, constant: Collection[str] = ()
 ) -> list[Case]:
-    """Return the cases that fit a node, ranked without a measurement by `ranked`.
+    """Return the cases that fit a node, ranked by `ranked` without measurements.
 
     The inputs in `constant` do not change.
     """
@@ -271,15 +272,15 @@ def defaults(
 
 
 def plainest(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> Case:
-    """Return the case of the lowest variant of the ladder that fits a node; no library."""
+    """Return the case of the lowest variant on the ladder that fits a node; libraries do not count."""
     _, fitting = _ladder_of(catalog, node, precision)
     return next((case for case in fitting if device is None or device.runs(case)), fitting[0])
 
 
 def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Variant], list[Case]]:
-    """Return the variants of a node's operator in a precision, without libraries, and the cases that fit the node.
+    """Return the variants of a node's operator in a precision, and the cases that fit the node.
 
-    Both are in the ladder's order, plainest first. Raises UsageError if no case fits.
+    Both are in the ladder's order, plainest first, without libraries. Raises UsageError if no case fits.
     """
     ladder = [
         v
@@ -302,14 +303,14 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
 
 
 def problems(graph: Graph) -> dict[tuple[str, str], Operator]:
-    """Return a network's distinct problems by operator and printed form."""
+    """Return a network's distinct problems by operator and text."""
     return {(node.operator, str(node.problem)): node.problem for node in graph.nodes}
 
 
 def candidates(
     graph: Graph, precision: str, libraries: bool = False, leave_out: Sequence[str] = (), catalog: Catalog | None = None
 ) -> list[Case]:
-    """Return every case that could serve a node, without variants that a glob in `leave_out` matches."""
+    """Return every case that fits a node, except variants that match a glob in `leave_out`."""
     catalog = catalog or Catalog()
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
@@ -326,7 +327,7 @@ def candidates(
 
 
 def _reproducible_variants(catalog: Catalog, operator: str) -> list[Variant]:
-    """Return the variants that a network can use: with varying bits a run would not be reproducible.
+    """Return the variants that give the same bits in every run, as networks require.
 
     A kernel that only updates its output is excluded too: a network's memory has no initial value there.
     """
@@ -354,12 +355,12 @@ def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
 
 
 def save_plan(plan: Plan, path: Path) -> None:
-    """Write a plan as JSON, whole or not at all."""
+    """Write a plan as JSON, atomically."""
     paths.write_atomically(path, json.dumps({"format": FORMAT, **to_json(plan)}, indent=1).encode())
 
 
 def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
-    """Read a plan; raises UsageError for a corrupt one, and for one of another network, GPU or precision."""
+    """Read a plan; raise UsageError for a corrupt one, or for another network, GPU or precision."""
     plan = read_record(Plan, path, FORMAT, "make a plan with --tune")
     if plan.network != network:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A network that is planned and ready to run: `opbench.plan`."""
+"""A network that is planned and ready to run, as `opbench.plan` returns it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from opbench.running.runner import Tell
 
 @dataclass(repr=False)
 class PlannedNetwork:
-    """A network with a variant for each node and its memory on the device; `with` or `close` frees the memory."""
+    """A network with a variant for each node and its memory on the device; close it to free the memory."""
 
     plan: Plan
     """The chosen case of each node."""
@@ -36,9 +36,10 @@ class PlannedNetwork:
     """Notes on the changes of the passes and the choice of layouts."""
 
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> Arrays:
-        """Return the outputs by name, in float32, for inputs by name; for one input its array is enough.
+        """Run the network and return the outputs by name, in float32.
 
-        Raises UsageError for inputs of another name, shape or dtype, before anything runs.
+        `inputs` are arrays by name; for one input its array is enough. Raises UsageError for inputs of another
+        name, shape or dtype, before anything runs.
         """
         if isinstance(inputs, np.ndarray):
             inputs = {self.network.graph.inputs[0]: inputs}
@@ -64,11 +65,11 @@ class PlannedNetwork:
 
 
 def network(name: str, *, weights: str = "", training: bool = False, **sizes: int) -> Graph:
-    """Return a network that opbench ships, such as `network("unet", batch=1)`, or that of a saved .json file.
+    """Return a network that is part of opbench, such as `network("unet", batch=1)`, or one from a saved .json file.
 
-    `weights` are as `opbench net run --weights` takes them. With `training` it is in the form that `opbench.train`
-    takes: that of `gpt2` scores the tokens after all places, the others have one form. Raises UsageError for an unknown
-    name or size.
+    `weights` are as `opbench net run --weights` takes them. With `training` it is in the form that
+    `opbench.train` takes: that of `gpt2` scores the tokens after all places, the others have one form. Raises
+    UsageError for an unknown name or size.
     """
     return make_graph(NetOptions(name, sizes, weights=weights), training=training)
 

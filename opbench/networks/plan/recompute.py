@@ -1,4 +1,4 @@
-"""Reduce the memory of a training step: cheap values are computed again just before their late readers."""
+"""Reduce the memory of a training step: recompute cheap values just before late readers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHEAP_FLOPS_PER_BYTE = 5
 
 @dataclass(frozen=True)
 class Again:
-    """One value that is computed again for its readers after a moment, which is the number of a node."""
+    """A value that is computed a second time for readers after a moment, the number of a node."""
 
     value: str
     moment: int
@@ -46,11 +46,11 @@ def fit_to_memory(
     chosen: Callable[[Graph, int | None], Plan],
     workspaces: Callable[[Plan], Mapping[str, int]],
 ) -> Plan:
-    """Return a plan of the step that needs at most `memory_bytes`.
+    """Return a training step and its plan that need at most `memory_bytes`.
 
-    First try the step unchanged; then recompute values with the same variants, so that no bit changes; then also use
-    slower variants with smaller workspaces. Raises UsageError with the least memory that suffices. `workspaces` gives
-    the bytes of each node's workspace under a plan.
+    First try the step unchanged; then recompute values with the same variants, so that no bit changes; then
+    also use slower variants with smaller workspaces. Raises UsageError with the least memory that suffices.
+    `workspaces` gives the bytes of each node's workspace under a plan.
     """
     plan = chosen(training.graph, None)
     sizes = workspaces(plan)
@@ -72,13 +72,13 @@ def fit_to_memory(
 def recompute_values(
     training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NONE
 ) -> tuple[Training, list[tuple[str, int]]]:
-    """Return the step with values recomputed until the live bytes are within the limit, as far as possible.
+    """Recompute values until the live bytes of a training step are within the limit, as far as possible.
 
     At the moment with the most live bytes, choose a value that is not needed then and that a cheap forward node
-    computed: the one that moves the fewest bytes per byte saved. Later readers read it from a second run of the same
-    problem on the same inputs, just before the first of them. The plan gives both runs the same variant, so no bit
-    changes. Only the first run updates running statistics. `workspaces` gives the workspace bytes of nodes. The second
-    result lists the values for `replayed`.
+    computed: the one that moves the fewest bytes per byte saved. Later readers read it from a second run of the
+    same problem on the same inputs, just before the first of them. The plan gives both runs the same variant,
+    so no bit changes. Only the first run updates running statistics. `workspaces` gives the workspace bytes of
+    nodes. The second result lists the values for `replayed`.
     """
     done: list[tuple[str, int]] = []
     while True:
@@ -91,7 +91,7 @@ def recompute_values(
 
 
 def replay_plan(training: Training, again: Sequence[tuple[str, int]]) -> Training:
-    """Return the step with the values of a plan recomputed; raises UsageError for a value that it does not have."""
+    """Recompute the values that a plan lists; raise UsageError for a value that the step lacks."""
     for value, moment in again:
         if value not in training.graph.values or training.graph.producer(value) is None:
             raise UsageError(
@@ -104,7 +104,7 @@ def replay_plan(training: Training, again: Sequence[tuple[str, int]]) -> Trainin
 
 
 def _peak_memory(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]:
-    """Return the most bytes live while a node runs, including its workspace, and the number of the first such node."""
+    """Return the most bytes that are live at once, including workspaces, and the number of the first such node."""
     live = live_bytes(graph)
     totals = [live[node.name] + workspaces.get(original(node.name), 0) for node in graph.nodes]
     return max(totals), totals.index(max(totals))
@@ -113,9 +113,7 @@ def _peak_memory(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]
 def _best_recomputation(
     training: Training, moment: int, workspaces: Mapping[str, int]
 ) -> tuple[Again, Training] | None:
-    """Return the cheapest recomputation that lowers the live bytes at a moment and raises them nowhere above that
-    level.
-    """
+    """Return the cheapest recomputation that lowers the live bytes at a moment without a new peak elsewhere."""
     graph = training.graph
     name, before = graph.nodes[moment].name, _peak_memory(graph, workspaces)[0]
     live = live_bytes(graph)[name]
@@ -163,7 +161,7 @@ def _reading_nodes(graph: Graph) -> dict[str, list[int]]:
 
 
 def _owns_memory(graph: Graph, value: str) -> bool:
-    """Return whether a value has its own memory in the arena and all its readers read the whole of it."""
+    """Return whether a value has its own memory and all its readers read the whole of it."""
     if graph.memory(value)[0] != value or value in graph.state or graph.base(value) in map(graph.base, graph.outputs):
         return False
     parts = (v for v in graph.values.values() if v.of and graph.base(v.name) == value)
@@ -171,14 +169,14 @@ def _owns_memory(graph: Graph, value: str) -> bool:
 
 
 def _extended_lifetimes(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
-    """Return the bytes of the node's inputs that would stay live over the moment only for this recomputation."""
+    """Return the bytes of a node's inputs that must stay live longer only for this recomputation."""
     bases = {graph.base(name) for name in node.inputs.values()}
     own = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
     return sum(aligned(graph.values[base].nbytes) for base in own if max(readers[base]) < moment < until)
 
 
 def _can_repeat(graph: Graph, node: Node, until: int) -> bool:
-    """Return whether the inputs of a node are unchanged, as far as the value depends on them."""
+    """Return whether a node's inputs are still unchanged at a later node, so that it can run again."""
     written = {name for other in graph.nodes[:until] for name in other.outputs.values()}
     updated = {graph.values[name].updates for name in written} - {""}
     unused = UNUSED.get(node.operator, ())
@@ -239,7 +237,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
 
 
 def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
-    """Return unused names for a second run."""
+    """Return new names for the outputs of a second run."""
     taken = {*graph.values, *(node.name for node in graph.nodes)}
     ending = AGAIN
     while any(f"{name}{ending}" in taken for name in names):
@@ -248,5 +246,5 @@ def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
 
 
 def _name_before_update(graph: Graph, name: str, before: Collection[str]) -> str:
-    """Return the name to read in place of a state that was updated meanwhile and that does not matter: see UNUSED."""
+    """Return the name of a placeholder for a state that has changed and that does not affect the value: see UNUSED."""
     return next((v.name for v in graph.values.values() if v.updates == name and v.name in before), name)

@@ -1,4 +1,4 @@
-"""Run a network once: passes, plan, verdict of every node, times of the whole and of each node, in one record."""
+"""Run a network once, from passes and plan to verdicts and times, and record everything."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ from opbench.timing.host import HostTime
 def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Record:
     """Run a network, write `network.json` and `plan.json` into its folder, and return the record.
 
-    Raises UsageError, before anything is launched, for options that exclude each other, and EnvironmentFault for a
-    device that is missing or too small.
+    Raises UsageError, before anything is launched, for options that exclude each other, and EnvironmentFault
+    for a device that is missing or too small.
     """
     name = options.resolved()
     committed_ceilings(options.gpu)  # An unknown GPU raises UsageError before anything runs.
@@ -121,7 +121,7 @@ def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Reco
 
 
 def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
-    """Return the network before any pass; with `training`, in the form that is trained."""
+    """Return the network before any pass; with `training`, in the form for training."""
     if options.network.endswith(".json"):
         return load(Path(options.network), Catalog(options.variants))
     if options.network not in NETWORKS:
@@ -145,7 +145,7 @@ def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
 
 
 def read_weights(source: str) -> dict[str, np.ndarray]:
-    """Weights by name from a file or a training's folder, or those that opbench ships."""
+    """Return weights by name from a file or a training's folder, or those that are part of opbench."""
     if source == "digits":
         return trained_lenet()
     if Path(source).is_dir():
@@ -166,7 +166,7 @@ def read_weights(source: str) -> dict[str, np.ndarray]:
 
 
 def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
-    """Return the given inputs, or seeded random ones."""
+    """Return the inputs that the user gave, or seeded random ones."""
     if options.inputs is not None:
         return dict(options.inputs)
     return graph.make_inputs(options.seed)
@@ -196,10 +196,10 @@ def _measure_network(
     checks: Mapping[str, NodeVerdict],
     tell: Tell,
 ) -> Record:
-    """Return the record: verdicts, times and memory of one context.
+    """Time a network and return the record with verdicts, times and memory.
 
-    A network with a node that is not right does not run as a whole, because its behaviour is unknown. Its other nodes
-    are timed.
+    A network with a node that is not right does not run as a whole, because its behaviour is unknown. Its other
+    nodes are timed.
     """
     graph, backend, original = network.graph, network.backend, planned.original
     left_out = [name for name, check in checks.items() if not check.right]
@@ -293,7 +293,7 @@ def _measure_network(
 
 
 def prepared_text(network: Network) -> Rewrite:
-    """Return notes on the setup launches, node by node."""
+    """Return notes on the setup launches, one per node."""
     notes = []
     for node in network.graph.nodes:
         if launches := network.preparation(node).launches:
@@ -304,7 +304,7 @@ def prepared_text(network: Network) -> Rewrite:
 
 
 def _require_comparable(options: NetOptions, original: Graph) -> None:
-    """Raise UsageError, before anything runs, for a comparison that would not be possible at the end."""
+    """Raise UsageError, before anything runs, for a comparison that cannot succeed."""
     require_known(options.compare)
     find_torch()
     to_module(original)
@@ -314,7 +314,7 @@ def _require_comparable(options: NetOptions, original: Graph) -> None:
 def _prepared_peers(
     options: NetOptions, original: Graph, contents: Sequence[Arrays], backend: Backend
 ) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
-    """Prepare the requested peers; yield them with the versions of their libraries."""
+    """Prepare PyTorch's ways of running the network; yield them with the versions of the libraries."""
     if not options.compare or not isinstance(backend, Libraries):
         yield {}, {}
         return
@@ -324,7 +324,7 @@ def _prepared_peers(
 
 
 def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Peaks | None:
-    """Return the GPU's stored measured peaks, or those committed for its model or for the GPU named."""
+    """Return the measured peaks of this GPU, or those committed for its model or for the named GPU."""
     if not isinstance(backend, Timed):
         return committed_ceilings(gpu)
     from opbench.running.probes import stored_peaks
@@ -375,7 +375,7 @@ def _node_record(
 
 
 def _with_choice(node: NodeRecord, plan: Plan) -> NodeRecord:
-    """Return the record of a node with why its variant was chosen."""
+    """Return the record of a node with the reason why its variant was chosen."""
     choice = plan.choices[node.name]
     return replace(
         node, source=choice.source, tied_with=tuple(choice.tied_with), lead=choice.lead, alone_s=choice.kernel_s
@@ -383,10 +383,7 @@ def _with_choice(node: NodeRecord, plan: Plan) -> NodeRecord:
 
 
 def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
-    """Return the recognised class of each picture, the one with the largest score, and the true class.
-
-    None if unknown.
-    """
+    """Return the class that the network gives each image, and the true class; None if unknown."""
     scores = next(iter(outputs.values()), None)
     if not labels or scores is None or scores.ndim != 2:
         return None

@@ -1,4 +1,4 @@
-"""Setup launches of a network: they read only weights, so they need not run for every image."""
+"""Setup launches in a network: they read only weights, so they run once and not for every image."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PREPARE_WEIGHTS = "prepare_weights"
 
 
 def constants(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Return the inputs of a node's problem that no node writes while the network runs."""
+    """Return the inputs of a node that stay constant while the network runs."""
     return tuple(name for name, value in node.inputs.items() if graph.base(value) in graph.weights)
 
 
 def weight_setup(graph: Graph, node: Node, case: Case) -> Setup:
-    """Return the setup of a node's variant, if it depends only on weights; otherwise an empty one."""
+    """Return the setup launches of a node's variant if they read only weights; else an empty setup."""
     setup = case.setup
     return setup if setup.serves(constants(graph, node)) else Setup()
 
 
 def workspace_of(graph: Graph, node: Node, case: Case, sm_count: int, prepare: bool = True) -> list[Tensor]:
-    """Return the extra buffers that a node's variant fills in each run."""
+    """Return the workspaces of a node's variant that each run fills."""
     setup_workspaces = weight_setup(graph, node, case).workspaces if prepare else ()
     return [tensor for tensor in case.workspace(sm_count) if tensor.name not in setup_workspaces]

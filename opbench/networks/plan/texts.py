@@ -1,4 +1,4 @@
-"""Text as tokens: one per byte, from the sources of Python's library or from a user's file."""
+"""Text as tokens, one per byte, from the sources of Python's library or from a user's file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LIBRARY = "text"
 
 
 def library_text() -> bytes:
-    """Return the modules at the top of Python's standard library, in the order of their names."""
+    """Return the sources of the top-level modules of Python's standard library, sorted by name."""
     folder = Path(sysconfig.get_path("stdlib"))
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
 
 
 def read_text(name: str) -> bytes:
-    """Return the bytes of `text`, or of a user's .txt file."""
+    """Return the bytes of the built-in text `text`, or of a user's .txt file."""
     if name == LIBRARY:
         return library_text()
     try:
@@ -39,9 +39,10 @@ def read_text(name: str) -> bytes:
 
 
 def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return sequences of so many tokens (n, tokens) in int32, and the token after each place in the same shape.
+    """Return sequences of tokens (n, tokens) in int32, and the next token of each token in the same shape.
 
-    A sequence starts with the last target of the one before. Raises UsageError for a text that has fewer than two.
+    A sequence starts with the last target of the one before. Raises UsageError for a text that has fewer than
+    two.
     """
     count = (len(text) - 1) // tokens
     if count < 2:
@@ -58,7 +59,7 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
 
 
 def held_out(count: int) -> np.ndarray:
-    """Return which of `count` sequences are in the test set: each fifth, or HELD of them, evenly spread."""
+    """Return which of `count` sequences are in the test set: every fifth, or HELD of them, evenly distributed."""
     held = np.zeros(count, bool)
     held[np.linspace(0, count - 1, min(HELD, max(1, count // 5))).astype(int)] = True
     return held

@@ -1,4 +1,4 @@
-"""PyTorch on the same network, weights and input, timed like opbench: as one CUDA graph, and called from Python."""
+"""Run the same network in PyTorch and time it like opbench: as one CUDA graph, and called from Python."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AGREEMENT = 2.0
 
 @dataclass(frozen=True)
 class TorchMode:
-    """A way in which PyTorch runs a network."""
+    """A way in which PyTorch runs a network: memory format, and eager or compiled."""
 
     channels_last: bool = False
     compiled: bool = False
@@ -55,7 +55,7 @@ WAYS = {
 
 @dataclass(frozen=True)
 class Peer:
-    """One of PyTorch's ways, warmed up."""
+    """PyTorch's network in one way of running it, warmed up."""
 
     call: Launch | None = None
     """Calls the module from Python, as a user does, on the backend's stream; None if it cannot be called."""
@@ -74,7 +74,7 @@ class Peer:
 
 
 class PeerLaunches:
-    """Gives a peer other inputs before each timed replay, as `NetworkLaunches` gives them to opbench."""
+    """Write other inputs before each timed replay of PyTorch's network, as `NetworkLaunches` does for opbench."""
 
     def __init__(self, peer: Peer, chance: random.Random | None = None) -> None:
         assert peer.replay and peer.write
@@ -85,7 +85,7 @@ class PeerLaunches:
         )
 
     def next_launch(self) -> Launch:
-        """Write the next content, outside the timed interval, and return the replay."""
+        """Write the next inputs, outside the timed interval, and return the replay."""
         self._write(self._order.next())
         return self._replay
 
@@ -94,7 +94,7 @@ class PeerLaunches:
 
 
 def require_known(names: Sequence[str]) -> None:
-    """Raise UsageError for an unknown peer."""
+    """Raise UsageError for an unknown library to compare with."""
     for name in names:
         if name not in NAMES:
             raise UsageError(unknown("peer", name, NAMES, where="--compare"))
@@ -104,10 +104,10 @@ def require_known(names: Sequence[str]) -> None:
 def peers(
     graph: Graph, contents: Sequence[Arrays], precision: str, gpu: TorchGpu, limit_s: float
 ) -> Iterator[dict[str, Peer]]:
-    """Prepare PyTorch's ways of running a network, all at the same time, so that their samples can alternate.
+    """Prepare all of PyTorch's ways of running a network, so that their samples can alternate.
 
-    The network is the one that was built, in nchw. Timed replays take the `contents` of its inputs in turn; outputs are
-    those of the first. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
+    The network is the one that was built, in nchw. Timed replays take the `contents` of its inputs in turn;
+    outputs are those of the first. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
     convolutions) or bf16 (the module and its inputs in bfloat16). A way that fails, or is not warmed up within
     `limit_s` seconds, has its reason in `error`; the others continue. Raises UsageError for a node without a
     counterpart in PyTorch.
@@ -138,7 +138,7 @@ def peers(
 def _placed_input(
     gpu: TorchGpu, graph: Graph, name: str, array: np.ndarray, dtype: str, *, channels_last: bool
 ) -> Tensor:
-    """Return an input on the GPU, in the module's dtype; whole numbers stay int32."""
+    """Copy an input to the GPU, in the module's dtype; integers stay int32."""
     if graph.values[name].dtype in INTEGERS:
         return gpu.place(array.astype(np.int32))
     tensor = gpu.place(array).to(getattr(gpu.torch, dtype))
@@ -153,7 +153,7 @@ def _prepare_mode(
     names: Sequence[str],
     limit_s: float,
 ) -> Peer:
-    """Warm a way up, capture it, and read the outputs of the captured graph on the first content."""
+    """Warm a way up, capture it as a graph, and read the graph's outputs on the first inputs."""
     inputs = [tensor.clone() for tensor in contents[0]]  # clone keeps the memory format
 
     def write(number: int) -> None:
@@ -190,7 +190,7 @@ def _prepare_mode(
 
 @dataclass(frozen=True)
 class BothTimes:
-    """Times of a network and of its peers, on the same clocks in the same minutes."""
+    """The times of a network in opbench and in PyTorch, on the same clocks at the same time."""
 
     total: Measurement
     host: HostTime | None
@@ -207,11 +207,11 @@ def time_both(
     facts: Mapping[str, PeerRecord],
     turns: LaunchSource | None = None,
 ) -> BothTimes:
-    """Time opbench and each peer whose outputs agree: as CUDA graphs by the device's clock, then as calls by the
-    host's.
+    """Time opbench and each of PyTorch's ways whose outputs agree: as CUDA graphs, then as calls from Python.
 
-    `facts` holds the other recorded values of each peer (`facts_of`); peers with an error are not timed as graphs.
-    `turns` renew the network before each of its samples; peers take other inputs before each of theirs.
+    Graphs are timed by the device's clock, calls by the host's. `facts` holds the other recorded values of each
+    peer (`facts_of`); peers with an error are not timed as graphs. `turns` renew the network before each of its
+    samples; peers take other inputs before each of theirs.
     """
     graphs = {name: peer.replay for name, peer in peer_by_name.items() if peer.replay and not facts[name].error}
     calls = {name: peer.call for name, peer in peer_by_name.items() if peer.call}
@@ -241,10 +241,10 @@ def time_both(
 def facts_of(
     peer: Peer, outputs: Arrays, reference: Mapping[str, np.ndarray], allowed: float, versions: Mapping[str, str]
 ) -> PeerRecord:
-    """Return a peer's record without its times: memory, versions, and whether its outputs agree with opbench's.
+    """Return the record of one of PyTorch's ways without times: memory, versions, and agreement of outputs.
 
-    `allowed` is the tolerance of the network's own outputs, relative, in norm. Without a reference the error of the
-    peer is unknown.
+    `allowed` is the tolerance of the network's own outputs, relative, in norm. Without a reference the error of
+    the peer is unknown.
     """
     record = PeerRecord(peak_bytes=peer.peak_bytes, versions=dict(versions), error=peer.error)
     if peer.error:

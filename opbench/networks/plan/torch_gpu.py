@@ -32,7 +32,10 @@ Result = TypeVar("Result")
 
 
 def find_torch(*, gpu: bool = True) -> ModuleType:
-    """Return PyTorch; raise EnvironmentFault if it is not installed, or sees no GPU although `gpu` asks for one."""
+    """Return the torch module.
+
+    Raise EnvironmentFault without PyTorch, or if PyTorch sees no GPU although `gpu` is true.
+    """
     try:
         import torch
     except ImportError as error:
@@ -49,9 +52,10 @@ def find_torch(*, gpu: bool = True) -> ModuleType:
 
 @contextlib.contextmanager
 def settings(torch: ModuleType, precision: str) -> Iterator[None]:
-    """Allow TF32 exactly if the precision is tf32, and let cuDNN try its algorithms; restore both afterwards.
+    """Allow TF32 if the precision is tf32, and let cuDNN try its algorithms; restore both settings afterwards.
 
-    In float64, which is computed once and never timed, cuDNN is off: it would spend seconds on trying algorithms.
+    In float64, which is computed once and never timed, cuDNN is off: it would spend seconds on trying
+    algorithms.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
@@ -66,14 +70,14 @@ def settings(torch: ModuleType, precision: str) -> Iterator[None]:
 
 
 def versions_of(torch: ModuleType) -> dict[str, str]:
-    """Return the versions that a comparison depends on."""
+    """Return the versions of libraries that affect a comparison."""
     cudnn = torch.backends.cudnn.version()
     found = {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn}
     return {name: str(version) for name, version in found.items() if version}
 
 
 def on_one_line(error: Exception) -> str:
-    """Return the type of an error and the first line of its message."""
+    """Return an error in one line: its type and the first line of its message."""
     first = (str(error).strip() or "no reason given").splitlines()[0]
     return f"{type(error).__name__}: {first[:200]}"
 
@@ -87,7 +91,10 @@ class TimeLimitExceeded(BaseException):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeLimitExceeded in code that runs longer than `seconds`; no limit for 0 or outside the main thread."""
+    """Raise TimeLimitExceeded in code that takes longer than `seconds`.
+
+    There is no limit for 0 or outside of the main thread.
+    """
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -140,10 +147,10 @@ class TorchGpu:
         return context
 
     def warm_up(self, call: Callable[[], object], calls: int) -> None:
-        """Call on a new side stream, as PyTorch requires before a capture; `capture` uses the same stream.
+        """Run a call several times on a new stream, as PyTorch requires before a capture on that stream.
 
-        Each way has its own stream: cuBLAS has one workspace per stream, and a workspace in the memory of another way's
-        graph would be freed with that graph.
+        Each way has its own stream: cuBLAS has one workspace per stream, and a workspace in the memory of
+        another way's graph would be freed with that graph.
         """
         cuda = self.torch.cuda
         self._side = cuda.Stream()
@@ -155,7 +162,7 @@ class TorchGpu:
         cuda.synchronize()
 
     def capture(self, call: Callable[[], Result]) -> CapturedGraph[Result]:
-        """Capture what a call launches as one CUDA graph, after `warm_up`."""
+        """Capture the launches of a call as one CUDA graph, after `warm_up`."""
         cuda = self.torch.cuda
         graph = cuda.CUDAGraph()
         with cuda.graph(graph, stream=self._side):
@@ -168,11 +175,11 @@ class TorchGpu:
         return CapturedGraph(replay, result, call)
 
     def allocated_bytes(self) -> int:
-        """Return how much memory is allocated now."""
+        """Return the bytes of GPU memory that are allocated now."""
         return int(self.torch.cuda.memory_allocated())
 
     def peak_bytes(self, call: Callable[[], object], before: int | None = None) -> int:
-        """Return the most bytes allocated during a call, beyond `before`, or beyond those allocated at its start.
+        """Return the most bytes that are allocated during a call, in addition to those before the call.
 
         Libraries allocate a workspace for each stream: call once on the same stream first.
         """
@@ -188,12 +195,12 @@ class TorchGpu:
         self.torch.cuda.synchronize()
 
     def release(self) -> None:
-        """Free memory that is not in use."""
+        """Return unused GPU memory to the driver."""
         release(self.torch)
 
 
 def release(torch: ModuleType) -> None:
-    """Free GPU memory that is not in use."""
+    """Return unused GPU memory to the driver."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()

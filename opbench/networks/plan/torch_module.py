@@ -33,12 +33,13 @@ def to_module(
     training: bool = False,
     masks: Mapping[str, np.ndarray] | None = None,
 ) -> torch.fx.GraphModule:
-    """Return a `torch.fx.GraphModule` of a network as built (nchw), from its inputs in order to a tuple of outputs.
+    """Return a `torch.fx.GraphModule` that computes a network in nchw.
 
-    Its code is a straight line of calls of torch and torch.nn.functional, which `torch.compile` sees as a whole. With
-    `channels_last` the weights of convolutions have that memory format. With `training` batch norm uses the statistics
-    of the batch, dropout is active (with `masks`, factors by node, if given), and weights are parameters, which
-    `weight_of` returns. Raises UsageError, naming the node, for an operator without a counterpart.
+    It maps the inputs in order to a tuple of outputs. Its code is a straight line of calls of torch and
+    torch.nn.functional, which `torch.compile` sees as a whole. With `channels_last` the weights of convolutions
+    have that memory format. With `training` batch norm uses the statistics of the batch, dropout is active
+    (with `masks`, factors by node, if given), and weights are parameters, which `weight_of` returns. Raises
+    UsageError, naming the node, for an operator without a counterpart.
     """
     import torch
 
@@ -84,7 +85,7 @@ def to_module(
 
 
 def weight_of(module: torch.fx.GraphModule, graph: Graph, name: str) -> Tensor:
-    """Return the tensor of a network's weight in a module of `to_module`."""
+    """Return the tensor of a network's weight in a module from `to_module`."""
     return getattr(module, f"weight{list(graph.weights).index(name)}")
 
 
@@ -96,7 +97,7 @@ def _identifier(name: str) -> str:
 def _call(
     trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call], training: bool
 ) -> list[Call | None]:
-    """Return the calls that compute a node's outputs, in the order of its problem's."""
+    """Add the calls that compute a node; return its outputs in the order of its problem."""
     import torch
 
     functional, axes = torch.nn.functional, node.problem.axes
@@ -209,7 +210,7 @@ def _call(
 
 
 def _activation(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call]) -> Call:
-    """Return an activation, whose names are those of PyTorch but for the gated ones and an approximation."""
+    """Add an activation; most names are PyTorch's own."""
     import torch
 
     functional, op = torch.nn.functional, str(node.problem.axes["op"])
@@ -222,7 +223,7 @@ def _activation(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping
 
 
 def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call]) -> Call:
-    """Return a op b in the shapes of their values if those broadcast as in NumPy, else in the operator's shapes."""
+    """Add an arithmetic operation, in the values' shapes if they broadcast as in NumPy, else in the operator's."""
     import torch
 
     axes = node.problem.axes

@@ -1,1 +1,1 @@
-"""The operators behind `opbench.torch`; importing this package needs PyTorch."""
+"""The implementation of `opbench.torch`; importing this package requires PyTorch."""

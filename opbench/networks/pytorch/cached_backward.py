@@ -1,7 +1,7 @@
-"""A backward pass whose tensors are already in the form that kernels read: it only passes addresses.
+"""A backward pass for tensors in a known form, which only passes addresses to kernels.
 
-`BackwardPass` goes by names and checks, reshapes and permutes every tensor. If that copied nothing, the next call with
-tensors of the same form, as a guard tells, launches the same kernels on the new addresses.
+`BackwardPass` goes by names and checks, reshapes and permutes every tensor. If that copied nothing, the next
+call with tensors of the same form, as a guard tells, launches the same kernels on the new addresses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST = 4
 
 @dataclass(frozen=True)
 class CachedStep:
-    """One problem of a backward pass."""
+    """One problem of a backward pass, with the positions of its tensors."""
 
     runner: CudaRunner
     inputs: tuple[int, ...]
@@ -36,17 +36,17 @@ class CachedStep:
 
 
 class CachedBackward:
-    """Compute the gradients of a call's tensors from its saved tensors and the gradient of its output."""
+    """Compute gradients from saved tensors and the output's gradient by launches that are prepared."""
 
     def __init__(self, steps: Sequence[CachedStep], index: int, found: Sequence[Tensor | None]) -> None:
-        """Prepare the steps; `found` holds gradients in the required form."""
+        """Prepare the steps; `found` has gradients in the form that the kernels write."""
         self._steps = [(step.runner, step.inputs, step.outputs) for step in steps]
         self._index, self._none = index, [None] * len(found)
         types = {whose: dtype for step in steps for _, _, dtype, whose in step.outputs if whose is not None}
         self._rounded = [(p, t.dtype) for p, t in enumerate(found) if t is not None and t.dtype != types[p]]
 
     def __call__(self, saved: Sequence[Tensor], gradient: Tensor) -> tuple[Tensor | None, ...] | None:
-        """Return the gradients, enqueued; None if a tensor is not aligned for the kernels."""
+        """Enqueue the kernels and return the gradients; None if a tensor is not aligned for them."""
         index = self._index
         if current_device() != index:
             with torch.cuda.device(index):
@@ -85,7 +85,10 @@ KnownBack = tuple[Callable[..., bool], "CachedBackward | None"]
 def cache_backward(
     known: list[KnownBack], way: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
 ) -> None:
-    """Recognise such tensors from now on; `found` are the gradients of the slow pass."""
+    """Use a cached backward pass for tensors of this form from now on.
+
+    `found` are the gradients of the slow pass.
+    """
     tensors = (*saved, gradient)
     if len(known) == MOST or torch.is_grad_enabled() or not are_guards_reliable() or not eager(tensors):
         return

@@ -1,9 +1,9 @@
-"""Recognise calls of a form seen before, with the guards of PyTorch's compiler instead of Python code.
+"""Recognise calls with tensors of a known form by guards of PyTorch's compiler, which are faster than Python.
 
-How a call runs depends on its tensors' types, shapes, strides, element types and devices, on whether they require
-gradients, and on whether a trace, transform or mode is active. Reading these from Python takes longer than a kernel
-launch. A guard compares them in 0.1 µs per call plus 0.05 µs per tensor. A call that is not recognised takes the slow
-path, which remembers it.
+How a call runs depends on its tensors' types, shapes, strides, element types and devices, on whether they
+require gradients, and on whether a trace, transform or mode is active. Reading these from Python takes longer
+than a kernel launch. A guard compares them in 0.1 µs per call plus 0.05 µs per tensor. A call that is not
+recognised takes the slow path, which remembers it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _trusted: bool | None = None
 
 
 class CallGuard(NamedTuple):
-    """Calls of one form."""
+    """A guard for calls of one form, and the prepared launch for these calls."""
 
     fits: Callable[..., bool]
     run: Callable[[Sequence[Tensor | None]], list[Tensor]]
@@ -55,7 +55,7 @@ def remember(
     plan: CallPlan,
     differentiated: Callable[..., Tensor] | None,
 ) -> None:
-    """Recognise calls of this form from now on; `differentiated` is for calls with gradients."""
+    """Use a prepared launch for calls of this form from now on; `differentiated` is for calls with gradients."""
     first = tensors[0]
     assert first is not None
     key = name, first.shape, numbers
@@ -68,7 +68,10 @@ def remember(
 
 
 def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
-    """Return a guard: whether other tensors, including None, have the form of these, in the same global state."""
+    """Return a guard that tests whether tensors have the form of these, in the same global state.
+
+    A tensor may be None.
+    """
     # PyTorch's guards do not support None, nor the same tensor twice.
     same = [next((p for p, other in enumerate(tensors[:place]) if other is t), None) for place, t in enumerate(tensors)]
     places = [
@@ -91,7 +94,7 @@ def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
 
 
 def are_guards_reliable() -> bool:
-    """Return whether this PyTorch's guards distinguish what they must; PyTorch does not guarantee their behaviour."""
+    """Return whether the guards of this PyTorch distinguish all that matters; their behaviour is not guaranteed."""
     global _trusted  # noqa: PLW0603 (asked once a process)
     if _trusted is None:
         try:

@@ -1,4 +1,4 @@
-"""Choose the variant that runs a problem: from a winners file, the user's preference, a measurement now, or PyTorch."""
+"""Choose the variant that runs a problem, or PyTorch: by a winners file, a preference, or a measurement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ChoiceSettings:
 
 @dataclass(frozen=True)
 class ChosenRunner:
-    """The runner of a problem on one device."""
+    """The runner that was chosen for a problem on one device, and the reason."""
 
     runner: Runner | None
     """None if PyTorch's own operator runs the problem."""
@@ -100,20 +100,21 @@ def settings() -> ChoiceSettings:
 
 
 def book() -> Book:
-    """Return the winners file in use plus the measurements of this process, to save with
-    `book().save(Path("book.json"))`.
+    """Return the winners in use, with the measurements of this process.
+
+    Save them with `book().save(Path("book.json"))`.
     """
     entries = {entry.key: entry for entry in _settings.book.entries} | _measured
     return Book(_settings.book.mode, tuple(entries[key] for key in sorted(entries)))
 
 
 def problem_of(operator: str, text: str) -> Operator:
-    """Return the problem that prints as `text`, from the catalog in use."""
+    """Return the problem that a text such as "(m=64,n=64,k=64)" names, from the catalog in use."""
     return _settings.catalog.operator(operator).parse(text)
 
 
 def choice_for(operator: str, text: str, index: int) -> ChosenRunner:
-    """Return the runner of a problem on a device; it is chosen at the first call."""
+    """Return the runner of a problem on a device; the first call chooses it."""
     found = _chosen.get((operator, text, index))
     return found if found is not None else _choose_locked(operator, text, index)
 
@@ -158,7 +159,10 @@ def _make_choice(problem: Operator, place: DevicePlace) -> ChosenRunner:
 
 
 def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
-    """Return the times of a problem on a device, measured now if the settings say so; None if there are none."""
+    """Return the times of a problem on a device; None without times.
+
+    They are measured now if the settings say so.
+    """
     precisions = allowed_precisions(problem, place)
     entry = book().find(problem.name, problem, gpu=place.gpu, precisions=precisions)
     if entry is None and _settings.missing == "measure":
@@ -185,7 +189,7 @@ def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
 
 
 def _first_runnable(cases: Sequence[Case], place: DevicePlace, why: str) -> ChosenRunner:
-    """Return the first case that the device can run; raises UsageError if there is none."""
+    """Return the first case that the device can run; raise UsageError if there is none."""
     reasons = []
     for case in cases:
         if reason := place.backend.unsupported(case.request()):
@@ -205,7 +209,7 @@ def _first_runnable(cases: Sequence[Case], place: DevicePlace, why: str) -> Chos
 
 
 def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
-    """Return the cases that fit a problem in the allowed precision, best first as `insight.defaults` ranks them."""
+    """Return the cases that fit a problem in the allowed precision, as ranked by `insight.defaults`."""
     classes = {"bf16": ALLOWED["bf16"], "f16": (*ALLOWED["tf32"], "f16")}.get(
         problem.storage, allowed_precisions(problem, place)
     )
@@ -227,7 +231,7 @@ def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
 
 
 def allowed_precisions(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
-    """Return the precision classes of a winners file that are allowed for a problem's variants."""
+    """Return the precision classes that a problem's variants may use."""
     if problem.storage in ("bf16", "f16"):
         return (problem.storage,)
     switches = "tf32" if place.index != CPU and _tf32(problem.name) else "f32"
@@ -235,7 +239,7 @@ def allowed_precisions(problem: Operator, place: DevicePlace) -> tuple[str, ...]
 
 
 def _tf32(operator: str) -> bool:
-    """Return whether PyTorch may round float32 operands to TF32 in such a problem."""
+    """Return whether PyTorch's switches allow TF32 products in such a problem."""
     switch = torch.backends.cudnn.conv if operator.startswith("conv2d") else torch.backends.cuda.matmul
     precision = getattr(switch, "fp32_precision", None)
     if precision is not None:

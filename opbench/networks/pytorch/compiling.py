@@ -1,4 +1,4 @@
-"""Compile a whole model with opbench: import, rewrite and plan it as `opbench net run` does, and return a module."""
+"""Compile a whole PyTorch model: import it, plan it as `opbench net run` does, and return a module."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Form:
-    """The values of a node with their shapes."""
+    """The shapes and dtypes of a node's values."""
 
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
 
     @classmethod
     def of(cls, node: Node, graph: Graph) -> Form:
-        """Return the form of a node, in the operator's order."""
+        """Return the values of a node in the operator's order."""
         outputs = (node.outputs[tensor.name] for tensor in node.problem.output_tensors())
         return cls(
             tuple((node.inputs[tensor.name], tensor.shape) for tensor in node.problem.input_tensors()),
@@ -52,10 +52,11 @@ class Form:
 
 
 class CompiledNetwork(nn.Module):  # type: ignore[misc]
-    """A network that opbench runs; `compile` creates it.
+    """A network that opbench runs as a PyTorch module; `compile` creates it.
 
-    For a model in evaluation mode it holds a copy of the weights, with batch norms folded into convolutions. For one in
-    training mode it shares the model's parameters and statistics, so the model's optimiser trains it.
+    For a model in evaluation mode it holds a copy of the weights, with batch norms folded into convolutions.
+    For one in training mode it shares the model's parameters and statistics, so the model's optimiser trains
+    it.
     """
 
     def __init__(self, graph: Graph, model: nn.Module, example: Sequence[Tensor], recorded: bool) -> None:
@@ -93,7 +94,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return f"{self.network.name}: {len(self.network.nodes)} nodes"
 
     def problems(self) -> list[tuple[str, Operator]]:
-        """Return the problems of the nodes, by name; for training, also those of the backward pass."""
+        """Return the problems of all nodes by name; in training, also those of the backward pass."""
         problems = []
         for node in self.network.nodes:
             problem = node.problem
@@ -112,7 +113,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     @property
     def _nodes_with_gradient(self) -> set[str]:
-        """Return the nodes that receive a gradient: all except those that only depend on inputs and on no parameter."""
+        """Return the nodes that receive a gradient: those that depend on a parameter."""
         return {n.name for n in self.network.nodes if any(v not in self.network.inputs for v in n.inputs.values())}
 
     def choices(self) -> LayerChoices:
@@ -153,7 +154,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _step(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs by two CUDA graphs, forward and backward, recorded at the first call."""
+        """Compute the outputs by two CUDA graphs, forward and backward, recorded at the first call."""
         if self._trained_by is None:
             kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
             places = tuple(given.clone(memory_format=torch.preserve_format) for given in inputs)
@@ -164,7 +165,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return list(self._trained_by(*inputs))  # type: ignore[misc]
 
     def _replayed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs by a CUDA graph of all nodes, recorded at the first call."""
+        """Compute the outputs by one CUDA graph, recorded at the first call."""
         with torch.no_grad():
             if self._graph is None:
                 self._record(inputs)
@@ -188,7 +189,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         self._graph, self._static = graph, (places, outputs)
 
     def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs node by node; each value is released after its last reader."""
+        """Compute the outputs node by node; release each value after its last reader."""
         graph = self.network
         known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
         for number, node in enumerate(graph.nodes):
@@ -219,7 +220,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return readers
 
     def _value(self, known: Mapping[str, Tensor], name: str) -> Tensor:
-        """Return a value in its physical order."""
+        """Return a value in the memory order that its layout states."""
         if name in known:
             return known[name]
         if name in self.network.weights:
@@ -231,7 +232,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return whole.reshape(value.shape)
 
     def _parameter(self, name: str) -> Tensor:
-        """Return a parameter of the model in the order in which a node reads it."""
+        """Return a parameter of the model in the memory order that a node reads."""
         owner, attribute, columns = self._sources[name]
         parameter: Tensor = getattr(owner, attribute)
         if columns:
@@ -251,7 +252,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         return compute(node.operator, text, inputs)
 
     def _normalised(self, node: Node, inputs: list[Tensor]) -> list[Tensor]:
-        """Return the batch norm of a model in training: it uses the batch's statistics and updates the running ones."""
+        """Compute a batch norm in training: with the batch's statistics, updating the running ones."""
         x, relu = torch_operators.logical(node.problem, inputs[0]), node.problem.axes["epilogue"] == "relu"
         if not self.training:
             out = functional.batch_norm(x, inputs[3], inputs[4], inputs[1], inputs[2], False, 0.0, EPSILON)
@@ -265,7 +266,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
 
 class _Recorded(nn.Module):  # type: ignore[misc]
-    """The module that PyTorch records for a network in training: all nodes, with the model's parameters."""
+    """The module that PyTorch records as a graph for training: all nodes, with the model's parameters."""
 
     def __init__(self, network: CompiledNetwork) -> None:
         super().__init__()
@@ -281,7 +282,7 @@ OwnTensor = tuple[nn.Module, str, tuple[int, ...]]
 
 
 def _model_tensor(model: nn.Module, name: str) -> OwnTensor | None:
-    """Return the parameter or statistic of the model that a weight stands for; None for any other weight."""
+    """Return the parameter or statistic of the model that a weight came from; None for other weights."""
     match = re.fullmatch(r"(?P<name>.+?)(?:\.nhwc(?:_(?P<c>\d+)x(?P<h>\d+)x(?P<w>\d+))?)?", name)
     assert match
     if match["name"] not in {*dict(model.named_parameters()), *dict(model.named_buffers())}:
@@ -293,14 +294,14 @@ def _model_tensor(model: nn.Module, name: str) -> OwnTensor | None:
 def compile(
     model: nn.Module, example: Tensor | Sequence[Tensor], *, layout: str = "auto", graph: bool | None = None
 ) -> CompiledNetwork:
-    """Return a model that opbench runs: imported from PyTorch, with fused nodes, each variant chosen by the rule of
-    `use`.
+    """Return a module in which opbench runs a PyTorch model, with fused nodes and chosen variants.
 
-    `example` holds the inputs of a call, in their final sizes. A model in evaluation mode is compiled for inference; on
-    a GPU it replays a CUDA graph unless `graph` is False. A model in training mode stays trainable: opbench's backward
-    operators compute the gradients, and parameters and statistics remain the model's own. With `graph` True, forward
-    and backward are one CUDA graph each, under the rules of `torch.cuda.make_graphed_callables`. `layout` is nchw, nhwc
-    or auto, which is nhwc on a GPU. Raises UsageError, naming the node, for an unknown operator.
+    Variants are chosen by the rule of `use`. `example` holds the inputs of a call, in their final sizes. A
+    model in evaluation mode is compiled for inference; on a GPU it replays a CUDA graph unless `graph` is
+    False. A model in training mode stays trainable: opbench's backward operators compute the gradients, and
+    parameters and statistics remain the model's own. With `graph` True, forward and backward are one CUDA graph
+    each, under the rules of `torch.cuda.make_graphed_callables`. `layout` is nchw, nhwc or auto, which is nhwc
+    on a GPU. Raises UsageError, naming the node, for an unknown operator.
     """
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     dtype = OURS.get(inputs[0].dtype, str(inputs[0].dtype))

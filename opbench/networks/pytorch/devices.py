@@ -63,7 +63,7 @@ It takes a third of the time of torch.empty_strided.
 
 @dataclass(frozen=True)
 class DevicePlace:
-    """One open device."""
+    """An open device with its backend."""
 
     index: int
     backend: Backend
@@ -79,7 +79,7 @@ class DevicePlace:
 
 
 def place_of(index: int) -> DevicePlace:
-    """Return the device of a number, or CPU for the host; it is opened at the first call."""
+    """Return the device with this number, or the CPU; the first call opens it."""
     with _OPENING:
         return _open_device(index)
 
@@ -98,19 +98,19 @@ def _open_device(index: int) -> DevicePlace:
 
 
 def _driver_ordinal(index: int) -> int:
-    """Return the driver's number of PyTorch's device: both number the devices in CUDA_VISIBLE_DEVICES."""
+    """Return the driver's number of a PyTorch device, by the order in CUDA_VISIBLE_DEVICES."""
     if index >= torch.cuda.device_count():
         raise EnvironmentFault(f"cuda:{index}: PyTorch sees {torch.cuda.device_count()} GPUs")
     return index
 
 
 def capturing(index: int) -> bool:
-    """Return whether the current stream of a device is being captured into a CUDA graph."""
+    """Return whether the current stream of a device is captured into a CUDA graph at the moment."""
     return index != CPU and bool(torch.cuda.is_current_stream_capturing())
 
 
 class CudaRunner:
-    """A case on a GPU: its kernels run on tensors at any address, on PyTorch's current stream."""
+    """Run a case on a GPU, on PyTorch tensors at any address and on PyTorch's current stream."""
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
         self.case = case
@@ -126,12 +126,12 @@ class CudaRunner:
         """Enqueues by address, on a stream given by its handle, with the device current."""
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Launch on inputs and outputs in the problem's order, dense and aligned."""
+        """Launch the kernels on dense, aligned inputs and outputs, in the problem's order."""
         with torch.cuda.device(self._index):
             self.launch_on([tensor.data_ptr() for tensor in tensors], current_stream(self._index))
 
     def _first_launch(self, addresses: list[int], stream: int) -> None:
-        """Bind the launch at the first call, when memory is known; later calls use the bound launch directly."""
+        """Bind the launch at the first call; later calls use the bound launch directly."""
         if self._bytes:
             self.launch_on = self._with_workspaces
         else:
@@ -155,7 +155,7 @@ class CudaRunner:
 
 
 class CpuRunner:
-    """A case on the host's cores, on tensors in place."""
+    """Run a case on the CPU, directly on the memory of PyTorch tensors."""
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
         assert isinstance(place.backend, HostMemory)
@@ -185,12 +185,12 @@ Runner = CudaRunner | CpuRunner
 
 
 def runner(case: Case, place: DevicePlace) -> Runner:
-    """Return the runner of a case on a device."""
+    """Return the object that runs a case on a device."""
     return CpuRunner(case, place) if place.index == CPU else CudaRunner(case, place)
 
 
 def _memory(tensor: torch.Tensor) -> np.ndarray:
-    """Return the bytes of a dense tensor, without a copy."""
+    """Return the bytes of a dense tensor without a copy."""
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))
     found: np.ndarray = flat.view(torch.uint8).numpy()
     return found
@@ -198,7 +198,7 @@ def _memory(tensor: torch.Tensor) -> np.ndarray:
 
 @contextlib.contextmanager
 def on_backend_stream(place: DevicePlace) -> Iterator[int]:
-    """Send PyTorch's work to the stream that the backend's clock times; yield the handle of the stream."""
+    """Run PyTorch's work on the stream that the backend's clock times; yield the stream's handle."""
     backend: CudaBackend = place.backend  # type: ignore[assignment]
     with torch.cuda.device(place.index), torch.cuda.stream(torch.cuda.ExternalStream(backend.stream_handle)):
         yield backend.stream_handle

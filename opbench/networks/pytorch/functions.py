@@ -1,4 +1,4 @@
-"""Functions for models: the layers with PyTorch's own arguments, also under autocast, and other operators by name."""
+"""Functions for models: layers with PyTorch's arguments, also under autocast, and other operators by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _is_autocast_active() -> bool:
 
 
 def _to_autocast_type(*tensors: Tensor | None) -> Sequence[Tensor | None]:
-    """Return the tensors in autocast's type if it is active, as PyTorch does for matrix products."""
+    """Return the tensors in autocast's dtype if autocast is active, as PyTorch does for matrix products."""
     first = tensors[0]
     if not _is_autocast_active() or first is None or not torch.is_autocast_enabled(first.device.type):
         return tensors
@@ -40,7 +40,7 @@ def _to_autocast_type(*tensors: Tensor | None) -> Sequence[Tensor | None]:
 
 
 def _to_float32(*tensors: Tensor) -> Sequence[Tensor]:
-    """Return the tensors in float32 if autocast is active, as PyTorch does for sums of exponentials and losses."""
+    """Return the tensors in float32 if autocast is active, as PyTorch does for losses and softmax."""
     if not _is_autocast_active() or not torch.is_autocast_enabled(tensors[0].device.type):
         return tensors
     return [t.float() if t.dtype in LOWER else t for t in tensors]
@@ -130,7 +130,7 @@ def _momentum_percent(momentum: float) -> int:
 
 
 def _by_pytorch(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor) -> bool:
-    """Return whether PyTorch runs a batch norm with running statistics: gradients or mixed types are not supported."""
+    """Return whether PyTorch must compute a batch norm, because it has gradients or mixed dtypes."""
     dtype = x.dtype
     if mean.dtype != dtype or (weight is not None and weight.dtype != dtype):
         return True
@@ -189,7 +189,7 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
 
 
 def _operator_with_modes(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
-    """Return an operator with only its modes set, because the axes of its tensors depend only on those."""
+    """Return an operator with only its modes set; the axes of its tensors depend on nothing else."""
     draft = object.__new__(kind)
     for mode, default in kind.modes().items():
         object.__setattr__(draft, mode, modes.get(mode, default))
@@ -205,7 +205,7 @@ def _input_names(kind: type[Operator], modes: Mapping[str, object]) -> list[str]
 def _axes_of_call(
     kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]
 ) -> dict[str, int | str]:
-    """Return the axes of a problem from the shapes of its inputs, and `dtype` from their type."""
+    """Return the axes of a problem, from the shapes and the dtype of its inputs."""
     axes: dict[str, int | str] = dict(modes)
     if "dtype" in kind.choices and "dtype" not in axes:
         first = next(iter(tensors.values()))
