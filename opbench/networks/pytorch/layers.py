@@ -33,7 +33,7 @@ CACHES.append(_plans.clear)
 
 @dataclass(frozen=True)
 class LayerOperator:
-    """One operator: its schema, the conversion of its calls to problems, and its backward pass."""
+    """A PyTorch operator for one layer: its schema, the conversion of calls to problems, and its backward pass."""
 
     name: str
     arguments: str
@@ -58,7 +58,7 @@ class LayerOperator:
         torch.library.register_autograd(f"{NAMESPACE}::{self.name}", self.back, setup_context=self.setup, lib=library)
 
     def plan(self, arguments: Sequence[object]) -> CallPlan | None:
-        """Return the plan of a call; None for a call without elements."""
+        """Return the plan for a call; None for a call without elements."""
         key = self.key(arguments)
         plan = _plans.get(key)
         if plan is None:
@@ -68,7 +68,7 @@ class LayerOperator:
         return plan
 
     def key(self, arguments: Sequence[object]) -> tuple[object, ...]:
-        """Return the form of a call."""
+        """Return the key of a call: shapes, strides, dtypes, device and numbers."""
         parts: list[object] = [self.name, *arguments[self.tensors :]]
         for t in arguments[: self.tensors]:
             if t is None:
@@ -78,13 +78,13 @@ class LayerOperator:
         return tuple(parts)
 
     def compute(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
-        """Return the outputs, from tensors with memory."""
+        """Compute the outputs from real tensors."""
         plan = self.plan(arguments)
         found = plan(arguments[: self.tensors]) if plan else self._empty_outputs(arguments)
         return found[0] if self.outputs == 1 else tuple(found)
 
     def dispatched(self, tensors: Sequence[Tensor | None], numbers: Sequence[object]) -> Tensor:
-        """Return the first output, computed through PyTorch's dispatcher."""
+        """Compute the first output through PyTorch's dispatcher."""
         outputs = _overloads[self.name](*tensors, *numbers)
         if isinstance(outputs, torch.Tensor):
             return outputs
@@ -94,9 +94,7 @@ class LayerOperator:
         return outputs[0]
 
     def _empty_outputs(self, arguments: Sequence[object]) -> list[Tensor]:
-        """Return the outputs of a call without elements: empty, or 0 for sums over no terms, or NaN for the mean of
-        nothing.
-        """
+        """Return the outputs of a call without elements: empty, 0 for sums, NaN for means."""
         call = self.describe(*arguments)
         first: Tensor = arguments[0]
         if self.name == "batchnorm2d_train":
@@ -108,7 +106,7 @@ class LayerOperator:
         return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in outputs]
 
     def fake(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
-        """Return the outputs as fake tensors."""
+        """Return the outputs as fake tensors, which have shapes but no data."""
         first: Tensor = arguments[0]
         outputs = [
             torch.empty(shape, dtype=dtype, device=first.device, memory_format=form)
@@ -119,10 +117,10 @@ class LayerOperator:
     # Gradients ----------------------------------------------------------------------------------------------------
 
     def differentiated(self, plan: CallPlan, needs: tuple[bool, ...]) -> Callable[..., Tensor]:
-        """Return the first output of a plan as a function for autograd; created once per plan.
+        """Compute the first output of a plan as an autograd function, which is created once per plan.
 
-        Values that all calls of a form share are captured by the function, so they do not pass through PyTorch. Outputs
-        without a gradient are saved without being outputs for PyTorch.
+        Values that all calls of a form share are captured by the function, so they do not pass through PyTorch.
+        Outputs without a gradient are saved without being outputs for PyTorch.
         """
         found = plan.differentiated.get(needs)
         if found is not None:
@@ -164,7 +162,7 @@ class LayerOperator:
         inputs: tuple[object, ...],
         output: Tensor | tuple[Tensor, ...],
     ) -> None:
-        """Save the tensors that the backward pass of a traced or empty call reads."""
+        """Save the tensors that the backward pass of a traced or empty call needs."""
         tensors: Sequence[Tensor | None] = inputs[: self.tensors]
         needs = ctx.needs_input_grad[: self.tensors]
         like = [None if t is None else (t.shape, t.dtype) for t in tensors]
@@ -184,7 +182,7 @@ class LayerOperator:
         return backward.saved_positions
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
-        """Return the gradients of all arguments of a traced call; None for its numbers."""
+        """Return the gradients of a traced call's arguments; None for numbers."""
         found = self.input_gradients(ctx.backward_of, ctx.saved_tensors, gradients[0])
         return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
 
@@ -195,9 +193,9 @@ class LayerOperator:
         gradient: Tensor | None,
         known: list[KnownBack],
     ) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the tensors.
+        """Compute the gradients of the tensors.
 
-        If they can be computed by a cached launch next time, add it to `known`.
+        If a cached launch can compute them next time, add that launch to `known`.
         """
         gradients = tuple(self.input_gradients(backward, saved, gradient))
         if self.has_backward_kernels and backward.way is not None and gradient is not None:
@@ -223,7 +221,7 @@ class LayerOperator:
 
 
 def _select_positions(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
-    """Return a function that selects these positions of a list."""
+    """Return a function that selects the elements at these positions of a list."""
     if len(places) > 1:
         return itemgetter(*places)
     first = places[0] if places else 0
@@ -299,10 +297,10 @@ def call(
     numbers: tuple[object, ...] = (),
     prepare: Callable[..., Sequence[Tensor | None]] | None = None,
 ) -> Tensor:
-    """Return the first output of a layer: directly from the kernels if nothing intercepts the call, else by the
-    dispatcher.
+    """Compute the first output of a layer, by kernels directly or through PyTorch's dispatcher.
 
-    `prepare` converts the tensors for autocast.
+    The dispatcher is needed if a trace, transform or mode intercepts the call. `prepare` converts the tensors
+    for autocast.
     """
     # A guard sees what is in the way of PyTorch's dispatcher: transforms, traces and autocast. To ask for are what goes
     # by other ways, and modes, of which it sees some.
@@ -326,7 +324,7 @@ def call(
 def _run_plan(
     layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None], numbers: tuple[object, ...]
 ) -> Tensor:
-    """Return the first output by a plan, and remember the plan for calls of this form."""
+    """Compute the first output by a plan, and use the plan for later calls of this form."""
     plan = plan.updating(layer.updated)
     needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
     function = layer.differentiated(plan, needs) if _differentiating() and any(needs) else None

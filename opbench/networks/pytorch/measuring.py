@@ -1,4 +1,4 @@
-"""Time a problem at its first call: the variants that could serve it, and PyTorch's operator."""
+"""Time a problem at its first call: the variants that support it, and PyTorch's operator."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ PEER = "torch"
 
 
 def measure_candidates(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
-    """Return the fastest of the first fitting cases and PyTorch's time, from a cold L2; None if nothing can be timed.
+    """Time the first fitting cases and PyTorch with a cold L2; return the fastest case and PyTorch's time.
 
-    A case whose result differs from PyTorch's in float64 by more than its operator allows gets no time, and a message.
+    Returns None if nothing can be timed. A case whose result differs from PyTorch's in float64 by more than its
+    operator allows gets no time, and a message.
     """
     able = compile_candidates(fitting, place)
     if not isinstance(place.backend, Timed) or not able:
@@ -74,7 +75,7 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
 
 
 def compile_candidates(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
-    """Return the first fitting cases that the device can run and that compile; they are compiled in parallel."""
+    """Compile the first fitting cases in parallel; return those that compile and that the device can run."""
     able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         ready = list(pool.map(lambda case: _can_compile(case, place), able))
@@ -82,7 +83,7 @@ def compile_candidates(fitting: Sequence[Case], place: DevicePlace) -> list[Case
 
 
 def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None:
-    """Compile, in parallel, the kernels with which many problems will be measured."""
+    """Compile in parallel the kernels of many problems that will be measured."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for cases in ladders:
             able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MOST]
@@ -112,7 +113,7 @@ def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
 def _bind_case(
     case: Case, place: DevicePlace, inputs: Sequence[torch.Tensor], stream: int, expected: Sequence[torch.Tensor]
 ) -> Callable[[], None] | None:
-    """Return the case's launch on its own outputs, after one run; None if it fails or its result is wrong."""
+    """Bind a case to new outputs and run it once; return its launch, or None if it fails or is wrong."""
     outputs = [
         torch.empty(t.shape, dtype=TORCH_DTYPES[t.dtype], device=place.device) for t in case.problem.output_tensors()
     ]

@@ -1,7 +1,7 @@
-"""Convert calls in PyTorch's terms to problems of opbench, with memory formats and the form of the results.
+"""Convert calls with PyTorch's arguments to problems of opbench.
 
-Each function takes an operator's tensors and numbers as `opbench.torch` does. It works on fake tensors too, which have
-a form but no data.
+Each function takes an operator's tensors and numbers as `opbench.torch` does. It works on fake tensors too,
+which have a form but no data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One call as a problem of opbench."""
+    """One call as a problem of opbench, with the memory formats of its tensors and results."""
 
     operator: str
     names: tuple[str, ...]
@@ -40,13 +40,13 @@ class OperatorCall:
 
     @property
     def text(self) -> str:
-        """Return the problem as text that can be parsed again; a symbolic size of a trace becomes fixed."""
+        """Return the problem as text; a symbolic size of a trace becomes a number."""
         values = {name: value if isinstance(value, str) else int(value) for name, value in self.axes.items()}
         return f"({','.join(f'{name}={value}' for name, value in values.items())})"
 
 
 def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
-    """Return opbench's name of a tensor's type; raises UsageError for a type that the operator does not support."""
+    """Return opbench's name of a tensor's dtype; raise UsageError if the operator does not support the dtype."""
     name = OURS.get(tensor.dtype)
     if name not in known:
         allowed = ", ".join(known)
@@ -73,7 +73,7 @@ def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
 
 
 def is_channels_last(image: Tensor, weight: Tensor | None = None) -> bool:
-    """Return whether a call is channels_last: by the image's format, or by the weights' if the image fits both."""
+    """Return whether a call is channels_last: by the image's memory format or, if that is ambiguous, the weight's."""
     plain, last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
     if plain != last or weight is None:
         return bool(last and not plain)
@@ -105,7 +105,7 @@ def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
 
 
 def one_number(operator: str, what: str, value: int | Sequence[int]) -> int:
-    """Return the number that PyTorch gives for each side; opbench has one number for both."""
+    """Return the common value of one number per side; raise UsageError if the numbers differ."""
     if isinstance(value, int):
         return value
     sides = set(value)

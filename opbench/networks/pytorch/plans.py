@@ -1,4 +1,4 @@
-"""Plans of calls, forward and backward: created once per form; later calls only change the addresses of tensors."""
+"""Prepared calls, forward and backward: created once per form, so that later calls only change addresses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backward:
-    """The backward pass of calls of one form, for those of their tensors that require a gradient."""
+    """The backward pass for calls of one form, to those tensors that require a gradient."""
 
     call: OperatorCall | None
     """None for a call without elements."""
@@ -54,7 +54,7 @@ class Backward:
 
 
 class CallPlan:
-    """The plan of calls of one form."""
+    """A prepared call for tensors of one form."""
 
     def __init__(self, call: OperatorCall, tensors: Sequence[Tensor | None]) -> None:
         first = tensors[0]
@@ -114,7 +114,7 @@ class CallPlan:
         return self._copy_updated_inputs(given, outputs) if self._after else outputs
 
     def _prepare_inputs(self, given: Sequence[Tensor | None]) -> list[Tensor]:
-        """Return the problem's inputs: a constant for a tensor that is None, a copy of one in another memory format."""
+        """Return the problem's inputs: a constant for a missing tensor, a copy for another memory format."""
         tensors: list[Tensor] = list(given[: self.count])
         for place, tensor in self.filled:
             tensors[place] = tensor
@@ -123,7 +123,7 @@ class CallPlan:
         return tensors
 
     def _run_on_aligned_copies(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs, computed from copies of tensors that are not aligned for wide accesses."""
+        """Compute the outputs from copies of tensors that are not aligned for wide accesses."""
         aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
         outputs = self([*aligned, *given[self.count :]])
         for place in self._into:
@@ -135,7 +135,7 @@ class CallPlan:
         return outputs
 
     def _run_without_kernels(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs, computed by PyTorch or on the host."""
+        """Compute the outputs with PyTorch or on the CPU."""
         if self.runner is None:
             outputs = self._by_pytorch(tensors)
         else:
@@ -145,7 +145,7 @@ class CallPlan:
         return self._copy_updated_inputs(given, outputs) if self._after else outputs
 
     def _copy_updated_inputs(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
-        """Return the outputs except the last ones, which are copied over inputs."""
+        """Copy the last outputs over the inputs that they update, and return the other outputs."""
         count = len(self._after)
         for place, new in zip(self._after, found[-count:], strict=True):
             if (changed := given[place]) is not None:
@@ -153,7 +153,9 @@ class CallPlan:
         return found[:-count]
 
     def updating(self, places: tuple[int, ...]) -> CallPlan:
-        """Return the plan with its last outputs written over these inputs, which the operator's kernels must allow.
+        """Return a plan that writes its last outputs directly over these inputs.
+
+        The operator's kernels must allow that.
 
         They are copied instead on the host, with PyTorch, and for an input that is None or is copied first.
         """
@@ -180,12 +182,12 @@ class CallPlan:
 
 
 def in_order(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return a PyTorch tensor in the operator's order and shape."""
+    """Return a PyTorch tensor with the axes and shape that the operator declares."""
     return torch_operators.physical(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
 def from_order(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return an array of the operator as PyTorch's tensor of a shape."""
+    """Return an operator's array as a PyTorch tensor of a given shape."""
     return torch_operators.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
 
 
@@ -194,7 +196,7 @@ def _strides(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]
 
 
 def fillings(call: OperatorCall, tensors: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
-    """Return the constants, by position, for tensors that are None and that the operator needs."""
+    """Return constants, by position, for missing tensors that the operator needs."""
     first = tensors[0]
     assert first is not None
     fills = (0.0,) * (len(call.names) - len(call.fill)) + call.fill

@@ -1,6 +1,7 @@
-"""`opbench::compute`: any operator's problem on tensors in its physical order, differentiable by the operator's rule.
+"""The PyTorch operator `opbench::compute`, which runs any operator's problem and is differentiable.
 
-A traced program contains it as a call with the names of operator and problem; an eager call goes directly to `execute`.
+A traced program contains it as a call with the names of operator and problem; an eager call goes directly to
+`execute`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 @dataclass(frozen=True)
 class Signature:
-    """A problem with the shapes and types of its tensors."""
+    """A problem with the shapes and dtypes of its tensors."""
 
     problem: Operator
     inputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
@@ -51,7 +52,7 @@ CACHES.append(_signatures.clear)
 
 
 def signature(operator: str, text: str) -> Signature:
-    """Return the signature of the problem that prints as `text`."""
+    """Return the signature of the problem that a text such as "(n=64)" names."""
     cached = _signatures.get((operator, text))
     if cached is None:
         problem = problem_of(operator, text)
@@ -64,7 +65,7 @@ def signature(operator: str, text: str) -> Signature:
 
 
 class ReadyProblem:
-    """A problem on one device with its runner."""
+    """A problem on one device with the runner that was chosen for it."""
 
     def __init__(self, operator: str, text: str, index: int) -> None:
         known = self.signature = signature(operator, text)
@@ -75,7 +76,7 @@ class ReadyProblem:
         self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs; inputs in another memory order are copied first."""
+        """Compute the outputs; inputs in another memory order are copied first."""
         index, addresses = self.index, []
         ready = list(inputs)
         for place, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
@@ -121,15 +122,15 @@ CACHES.append(_ready.clear)
 
 
 def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the outputs of a problem, computed now.
+    """Run a problem now and return its outputs.
 
-    Raises UsageError for inputs of other shapes, types or devices.
+    Raises UsageError for inputs of other shapes, dtypes or devices.
     """
     return ready_problem(operator, text, inputs[0].get_device())(inputs)
 
 
 def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
-    """Return a problem on a device; it is prepared at the first call."""
+    """Return a problem with its runner on a device; the first call prepares it."""
     key = (operator, text, index)
     ready = _ready.get(key)
     if ready is None:
@@ -150,7 +151,7 @@ def _fake_outputs(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor
 
 @dataclass(frozen=True)
 class BackwardStep:
-    """One problem of a backward pass, connected to tensors by name."""
+    """One problem of a backward pass, with the names of its tensors."""
 
     operator: str
     text: str
@@ -161,10 +162,7 @@ class BackwardStep:
 
 
 def backward_steps(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
-    """Return the problems that compute the gradients of these inputs by the operator's rule.
-
-    Raises UsageError without one.
-    """
+    """Return the problems that compute the gradients of these inputs; raise UsageError without a gradient rule."""
     names = [name for name in problem.inputs if name in wanted]
     return tuple(
         _backward_step(problem, entry) for entry in rule(problem, names, "gradients of gradients, or of this operator")
@@ -213,10 +211,7 @@ class BackwardPass:
         ]
 
     def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
-        """Return the saved tensors and the one gradient by name for the steps.
-
-        None if the steps read another gradient.
-        """
+        """Return the saved tensors and the gradient by name; None if the steps need another gradient."""
         if [place for place, *_ in self._given] != [0]:
             return None
         ((_, own, form, is_turned, _),) = self._given
@@ -226,12 +221,11 @@ class BackwardPass:
 
     @property
     def found(self) -> Sequence[tuple[int, str, bool]]:
-        """Return for each gradient its position among the inputs, its name, and whether it is an image to permute."""
+        """Return for each gradient its position among the inputs, its name, and whether its axes must be permuted."""
         return self._found
 
     def input_gradients(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
-        """Return the requested gradients with their positions among the inputs, from those of the outputs; None means
-        zeros.
+        """Compute the requested gradients from those of the outputs (None means zeros), with their positions.
 
         At least one gradient of an output is not None. Gradients that no step reads may be None.
         """
@@ -259,7 +253,7 @@ class BackwardPass:
 
 
 def to_operator_order(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
-    """Return a PyTorch tensor in the operator's order and shape."""
+    """Return a PyTorch tensor with the axes and shape that the operator declares."""
     if turned:
         tensor = tensor.permute(0, 2, 3, 1)
     return tensor if tensor.shape == shape else tensor.reshape(shape)
@@ -308,13 +302,13 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor |
 
 
 def apply_function(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
-    """Return PyTorch's `apply` without its check for functorch, whose transforms never use this path."""
+    """Return PyTorch's `apply` of an autograd function without its check for functorch."""
     found: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
     return found
 
 
 class Computed(torch.autograd.Function):  # type: ignore[misc]
-    """`compute` without PyTorch's dispatcher."""
+    """The autograd function of `compute`, for calls that do not need PyTorch's dispatcher."""
 
     @staticmethod
     def forward(
@@ -336,7 +330,7 @@ _applied = apply_function(Computed)
 
 
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the outputs of a problem on tensors in the operator's order, differentiable, by the fastest path."""
+    """Run a problem on tensors in the operator's order and return differentiable outputs, by the fastest path."""
     outputs: Sequence[Tensor]
     if not eager(inputs):
         outputs = torch.ops.opbench.compute.default(operator, text, list(inputs))
@@ -366,7 +360,7 @@ _profiling = torch.autograd._profiler_enabled
 
 
 def eager(tensors: Collection[Tensor | None]) -> bool:
-    """Return whether no trace, transform or mode intercepts calls on these tensors, so that a kernel may run directly.
+    """Return whether a kernel may run directly: no trace, transform or mode intercepts calls on these tensors.
 
     A tensor with the negative bit set must be resolved by PyTorch.
     """

@@ -1,4 +1,4 @@
-"""Replace the layers of a model for which opbench was measured as faster, and return a table of the decisions."""
+"""Replace the layers of a model that are faster in opbench than in PyTorch, and return a table of decisions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _are_types_supported(x: Tensor, weight: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """The decision for one layer, and the times behind it."""
+    """The decision for one layer, with the times on which it is based."""
 
     layer: str
     problem: str
@@ -121,7 +121,7 @@ class LayerChoice:
 
 @dataclass(frozen=True)
 class LayerChoices:
-    """The layers of a model, and the decision for each."""
+    """The decisions for all layers of a model."""
 
     choices: tuple[LayerChoice, ...]
 
@@ -137,13 +137,13 @@ class LayerChoices:
 def replace(
     model: nn.Module, book: Book | str | Path | None = None, *, example: Tensor | Sequence[Tensor], verbose: bool = True
 ) -> LayerChoices:
-    """Replace, in place, the layers for which opbench is measured as faster than PyTorch; return and print the table.
+    """Replace, in place, the layers that opbench computes faster than PyTorch; return and print a table.
 
-    `example` holds the model's inputs: one call shows the shapes, types and memory formats of its layers. `book` is a
-    winners file, as in `use`; without one the settings stay. A layer is replaced if the whole 95 % interval of opbench
-    is below PyTorch's; for a model in training mode its backward problems count too. Problems that are not in the
-    winners file are measured first if the settings say so; otherwise the layer stays PyTorch's. Parameters, buffers,
-    hooks and the names in `state_dict` are unchanged.
+    `example` holds the model's inputs: one call shows the shapes, types and memory formats of its layers.
+    `book` is a winners file, as in `use`; without one the settings stay. A layer is replaced if the whole 95 %
+    interval of opbench is below PyTorch's; for a model in training mode its backward problems count too.
+    Problems that are not in the winners file are measured first if the settings say so; otherwise the layer
+    stays PyTorch's. Parameters, buffers, hooks and the names in `state_dict` are unchanged.
     """
     if book is not None:
         use(book, missing=settings().missing, precision=settings().precision)
@@ -164,7 +164,7 @@ def replace(
 
 
 def _compile_all(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
-    """Compile together the kernels that will be measured for all layers."""
+    """Compile the kernels that will be measured for all layers, in parallel."""
     problems: dict[int, list[Operator]] = {}
     for module, seen in everything.items():
         with contextlib.suppress(OpbenchError):  # the error is reported when the layer is decided
@@ -187,7 +187,7 @@ def _replace_layer(model: nn.Module, name: str, module: nn.Module) -> None:
 def _recorded_calls(
     model: nn.Module, inputs: Sequence[Tensor], layers: Sequence[nn.Module]
 ) -> dict[nn.Module, list[tuple[Tensor, Tensor]]]:
-    """Return the input and output of each call of each layer in one call of the model, whose state is restored."""
+    """Run the model once and return input and output of each call of each layer; then restore the model's state."""
     calls: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
     def note(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
@@ -207,7 +207,7 @@ def _recorded_calls(
 
 
 def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
-    """Return the decision from the times of all problems of a layer."""
+    """Decide whether to replace a layer, from the times of all its problems."""
     try:
         shown, needed = _layer_problems(module, seen)
     except OpbenchError as error:
@@ -221,7 +221,7 @@ def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Ten
 
 
 def _layer_problems(module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
-    """Return a layer's first problem as text, and all its problems, for training also those of the backward pass."""
+    """Return a layer's first problem as text, and all its problems; in training with those of the backward pass."""
     calls = [_call_of(module, x) for x, _ in seen]
     problems = [problem_of(call.operator, call.text) for call in calls]
     needed = list(problems)
@@ -254,7 +254,7 @@ def _compare_layer(
 
 
 def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
-    """Return a layer's call as a problem; raises UsageError for a layer that opbench's operators do not support."""
+    """Return a layer's call as a problem; raise UsageError for a layer that opbench does not support."""
     match module:
         case nn.Linear():
             x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)

@@ -1,4 +1,4 @@
-"""PyTorch's implementation of each operator, on arrays in the operator's physical order, where PyTorch is faster.
+"""PyTorch's implementations of operators, used where PyTorch is faster.
 
 An image in nhwc is a permuted view for PyTorch, channels_last, so nothing is copied.
 """
@@ -18,17 +18,17 @@ aten = torch.ops.aten
 
 
 def logical(problem: Operator, array: torch.Tensor) -> torch.Tensor:
-    """Return an array as PyTorch sees it: an image or filters in nhwc become a view in nchw."""
+    """Return an array with PyTorch's axes: images and filters in nhwc become a view in nchw."""
     return array.permute(0, 3, 1, 2) if array.dim() == 4 and problem.axes.get("layout") == "nhwc" else array
 
 
 def physical(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
-    """Return PyTorch's tensor as a view in the operator's order, the inverse of `logical`."""
+    """Return a PyTorch tensor as a view with the operator's axes; the inverse of `logical`."""
     return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 and problem.axes.get("layout") == "nhwc" else tensor
 
 
 def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return PyTorch's results for a problem whose operator is in `PEERS`, dense and in the declared types."""
+    """Run a problem with PyTorch's implementation; return dense results in the declared dtypes."""
     seen = [logical(problem, array) for array in inputs]
     outputs = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *seen)]
     shaped = zip(outputs, problem.output_tensors(), strict=True)

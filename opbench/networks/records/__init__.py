@@ -1,1 +1,1 @@
-"""The content of network.json, train.json and checkpoints."""
+"""The data in network.json, train.json and checkpoints."""

@@ -1,4 +1,4 @@
-"""The record of a network's attribution: each choice of the plan undone alone, checked, and timed with the plan."""
+"""Records of what each choice of a plan saves: a version without the choice, checked and timed next to the plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opbench.timing.stats import Difference, Interval, interval_difference
 
 @dataclass(frozen=True)
 class Counts:
-    """The nodes, launches, bytes and FLOPs of one run of a network; equal for every device."""
+    """The number of nodes, launches, bytes and FLOPs of one run of a network, equal on every device."""
 
     nodes: int
     launches: int
@@ -26,7 +26,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class AlternativeRecord:
-    """A network with one choice undone."""
+    """The record of a network without one choice of its plan."""
 
     choice: str
     """The choice that is undone, such as "fuse_relu"."""
@@ -57,7 +57,10 @@ class AlternativeRecord:
 
     @property
     def difference(self) -> Difference | None:
-        """Return how much longer it takes than the plan, in seconds with an interval; None if it was not timed."""
+        """Return how much longer the alternative takes than the plan, in seconds with an interval;
+
+        None without times.
+        """
         if not self.times or not self.plan:
             return None
         ends = [Interval(each.low_s, each.high_s, each.coverage) for each in (self.times, self.plan)]

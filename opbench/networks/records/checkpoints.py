@@ -1,4 +1,4 @@
-"""Checkpoints of a training: everything that a step needs, in one file that is written completely or not at all."""
+"""Checkpoints of a training: all data that a training needs to go on, in one file that is written atomically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RecipeValue = str | int | float | bool | tuple[str | float, ...] | None
 
 @dataclass(frozen=True)
 class TrainingIdentity:
-    """The training that a checkpoint belongs to."""
+    """The network, recipe and data of a training; a checkpoint belongs to one training."""
 
     network: str
     parameters: dict[str, tuple[int, ...]]
@@ -35,7 +35,7 @@ class TrainingIdentity:
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """The progress of a training, and what a resumed training needs to compute the same bits."""
+    """The progress of a training, and the facts that a resumed training needs for equal bits."""
 
     identity: TrainingIdentity
     step: int
@@ -54,7 +54,7 @@ class CheckpointFacts:
 
     @property
     def seen(self) -> int:
-        """Return the number of micro-batches of all ranks so far."""
+        """Return the number of micro-batches that all ranks have trained so far."""
         return self.step if self.micro_batches is None else self.micro_batches
 
 
@@ -67,14 +67,15 @@ class Checkpoint:
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
-        """Return the network's weights, by the names and in the order in which it was built."""
+        """Return the network's weights with their original names and order."""
         return {n.removeprefix("weight."): a for n, a in self.arrays.items() if n.startswith("weight.")}
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the newest checkpoint and keep the previous one; raises EnvironmentFault if the disk refuses.
+    """Write a checkpoint and keep the previous one; raise EnvironmentFault if writing fails.
 
-    The old file gets its second name before the new one is published, so one of the two is complete at every moment.
+    The old file gets its second name before the new one is published, so one of the two is complete at every
+    moment.
     """
     from safetensors.numpy import save
 
@@ -94,7 +95,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest complete checkpoint, else the previous one; None if there is none.
+    """Return the newest complete checkpoint in a folder; None without one.
 
     Raises UsageError for files that are no checkpoints of this version.
     """

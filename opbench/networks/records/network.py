@@ -1,4 +1,4 @@
-"""The record of one run of a network: network.json, with functions that read it and derive values."""
+"""The record of one run of a network, network.json, and functions that read it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Times = Measurement | HostTime
 
 @dataclass(frozen=True)
 class PeerRecord:
-    """One of PyTorch's ways; `error` says why it was not timed as a CUDA graph."""
+    """The times of PyTorch in one way of running the network; `error` says why it was not timed as a graph."""
 
     times: Measurement | None = None
     """In the file, its keys are among the peer's own."""
@@ -119,7 +119,7 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """A value that nodes exchange; `of` is the value in whose memory it is stored."""
+    """A value between nodes; `of` names the value whose memory it shares."""
 
     shape: tuple[int, ...] = ()
     dtype: str = ""
@@ -130,7 +130,7 @@ class ValueRecord:
 
 @dataclass(frozen=True)
 class WorkspaceRecord:
-    """Where a node's workspaces are in the one buffer."""
+    """The position of a node's workspaces in the allocation."""
 
     offset: int
     bytes: int
@@ -138,7 +138,7 @@ class WorkspaceRecord:
 
 @dataclass(frozen=True)
 class MemoryRecord:
-    """The plan of the network's memory."""
+    """The memory plan of a network: offsets in the one allocation, and sizes."""
 
     peak_bytes: int | None = None
     naive_bytes: int | None = None
@@ -152,7 +152,7 @@ class MemoryRecord:
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """An output compared with the float64 reference of the whole network."""
+    """The comparison of one output with the float64 reference."""
 
     norm_error: float | None = None
     allowed: float | None = None
@@ -161,7 +161,7 @@ class OutputVerdict:
 
 @dataclass(frozen=True)
 class NetworkVerdict:
-    """The verdicts of the outputs, and the nodes because of which the network did not run as a whole."""
+    """The verdicts on the outputs, and the nodes that prevented a run of the whole network."""
 
     right: bool
     outputs: dict[str, OutputVerdict] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class NetworkVerdict:
 
 @dataclass(frozen=True)
 class Recognised:
-    """The recognised class of each picture, and its true class."""
+    """The class that the network gives each image, and the true class."""
 
     found: tuple[int, ...]
     labels: tuple[int, ...]
@@ -180,7 +180,7 @@ class Recognised:
 
 @dataclass(frozen=True)
 class OptionsRecord:
-    """How the network was run."""
+    """The options with which the network ran."""
 
     graph: bool = True
     parallel: bool = False
@@ -190,7 +190,7 @@ class OptionsRecord:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """A pass over the graph, and what it changed."""
+    """A graph pass and its changes."""
 
     name: str
     on: bool
@@ -199,7 +199,7 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """One run of a network."""
+    """The record of one run of a network."""
 
     format: int
     network: str
@@ -260,17 +260,17 @@ class Record:
 
 
 def is_network(path: Path) -> bool:
-    """Return whether a folder, or a file, is the record of a network's run."""
+    """Return whether a folder or a file contains the record of a network's run."""
     return plain_name(path) == FILE if path.is_file() else stored(path / FILE).is_file()
 
 
 def read_network(path: Path) -> Record:
-    """Return the record in a run's folder, or the file itself; raises UsageError for one that is not whole."""
+    """Read the record of a network's run from its folder or file; raise UsageError for an invalid one."""
     return read_record(Record, path if path.is_file() else path / FILE, FORMAT, AGAIN, decode=Record.from_json)
 
 
 def keep_network(record: Record, folder: Path) -> Path:
-    """Write the record into a run's folder, completely or not at all."""
+    """Write the record into a run's folder, atomically."""
     path = folder / FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -284,14 +284,14 @@ def keep_network(record: Record, folder: Path) -> Path:
 
 
 def base(record: Record, name: str) -> str:
-    """Return the value in whose memory a value is stored: a flattened image is a view of it."""
+    """Return the value whose memory a value uses: itself, or the origin of a view."""
     value = record.values.get(name)
     return base(record, value.of) if value and value.of else name
 
 
 @dataclass(frozen=True)
 class ValueLifetime:
-    """The lifetime of a value, as numbers of nodes, both ends included."""
+    """The lifetime of a value: the numbers of its first and last node, inclusive."""
 
     value: str
     first: int
@@ -302,15 +302,15 @@ class ValueLifetime:
 
 
 class Placed(Protocol):
-    """A memory plan: offsets of values, and of nodes' workspaces."""
+    """A memory plan: the offsets of values and workspaces."""
 
     @property
     def offsets(self) -> Mapping[str, int]:
-        """Return the offsets by value."""
+        """Return the offset of each value in bytes."""
 
     @property
     def workspaces(self) -> Mapping[str, WorkspaceRecord]:
-        """Return the workspaces by node."""
+        """Return the position of each node's workspaces."""
 
 
 def value_lifetimes(record: Record) -> list[ValueLifetime]:
@@ -326,7 +326,7 @@ def lifetimes_of(
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> list[ValueLifetime]:
-    """Return the lifetimes for any nodes in their order, each given as its name, its inputs and its outputs."""
+    """Return the lifetime of each value; each node is given as name, inputs and outputs, in order."""
 
     def place(name: str) -> str:
         value = values.get(name)
@@ -357,13 +357,13 @@ def lifetimes_of(
 
 
 def batch(record: Record) -> int:
-    """Return the number of images in one run: the first axis of the first input."""
+    """Return the number of images per run: the first axis of the first input."""
     first = record.values.get(record.inputs[0]) if record.inputs else None
     return first.shape[0] if first and first.shape else 1
 
 
 def by_time(record: Record) -> list[NodeRecord]:
-    """Return the nodes, slowest first; in their own order without times."""
+    """Return the nodes, slowest first; without times, in their own order."""
     return sorted(record.nodes, key=lambda node: -(node.kernel_s or 0.0))
 
 
@@ -373,17 +373,17 @@ def node_sum(record: Record) -> float | None:
 
 
 def least_time(record: Record) -> float | None:
-    """Return the sum of the nodes' lower bounds from measured peaks, in seconds; None if one is not known."""
+    """Return the sum of the nodes' lower bounds in seconds; None if one is unknown."""
     return _sum_known([node.bound_s for node in record.nodes])
 
 
 def alone_time(record: Record) -> float | None:
-    """Return the sum of the variants' times measured alone, in seconds; None if one was not measured."""
+    """Return the sum of the times that the variants take alone, in seconds; None if one was not measured."""
     return _sum_known([node.alone_s for node in record.nodes])
 
 
 def recoverable_s(node: NodeRecord) -> float:
-    """Return the seconds of a node above its lower bound: its time times (1 - bound / time); 0 if one is unknown."""
+    """Return how many seconds a node takes beyond its lower bound; 0 if time or bound is unknown."""
     if node.kernel_s is None or node.bound_s is None:
         return 0.0
     return max(0.0, node.kernel_s - node.bound_s)
@@ -395,7 +395,7 @@ def _sum_known(values: Sequence[float | None]) -> float | None:
 
 
 def variant_of(node: NodeRecord) -> tuple[str, str]:
-    """Variant and config of a node's case, such as ("nhwc_mma", "[BM=64]")."""
+    """Return the variant and config of a node's case, such as ("nhwc_mma", "[BM=64]")."""
     name = node.case.partition("(")[0].partition("/")[2]
     variant, bracket, config = name.partition("[")
     return variant, bracket + config

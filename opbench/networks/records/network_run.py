@@ -1,7 +1,7 @@
-"""The run of a network as a run of cases: the whole and each node, for the commands that work on runs.
+"""The run of a network in the form of a run of cases: the whole network and each node is a case.
 
-Cases are named by network, sizes, precision and node, such as "lenet(batch=1,precision=f32)/conv1", and not by variant:
-two runs of a network are compared to see which variant serves a node better.
+Cases are named by network, sizes, precision and node, such as "lenet(batch=1,precision=f32)/conv1", and not by
+variant: two runs of a network are compared to see which variant serves a node better.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ CHAIN_MODE = "cold, nodes in order"
 
 
 def read_any_run(place: Path) -> Run:
-    """Return a run of cases, or of a network as one; raises UsageError if the folder has neither."""
+    """Read a run of cases, or the run of a network as cases; raise UsageError if the folder has neither."""
     if is_network(place) and not (place.is_dir() and run_file(place).exists()):
         return network_run(read_network(place), place if place.is_dir() else place.parent)
     return read_run(place)
 
 
 def read_case_run(place: Path) -> Run:
-    """Return a run of cases, or the nodes of a network as cases.
+    """Read a run of cases, or the nodes of a network as cases.
 
-    A node was timed within its network: the L2 cache was flushed before the first node only. Raises UsageError if the
-    file is missing.
+    A node was timed within its network: the L2 cache was flushed before the first node only. Raises UsageError
+    if the file is missing.
     """
     if place.is_dir() and run_file(place).exists():
         return read_run(place)
@@ -53,7 +53,10 @@ def read_case_run(place: Path) -> Run:
 
 
 def network_run(record: Record, folder: Path) -> Run:
-    """Return a network's record as a run; a node of an older record has its median and no interval."""
+    """Return the record of a network as a run of cases.
+
+    A node of an older record has its median and no interval.
+    """
     sizes = {**record.sizes, "precision": record.precision}
     problem = f"({','.join(f'{name}={value}' for name, value in sizes.items())})"
     name = f"{record.network}{problem}"
@@ -139,7 +142,7 @@ def _node_result(node: NodeRecord, record: Record, name: str) -> Result:
 
 
 def _peer_result(node: NodeRecord) -> Measurement | None:
-    """Return the node's times within the network; coverage 0 and no samples if the record has only a median."""
+    """Return a node's times within the network; without samples if an older record has only a median."""
     kernel_s, samples = node.kernel_s, node.samples_s
     if kernel_s is None:
         return None

@@ -1,4 +1,4 @@
-"""The record of one training: train.json, with functions that read it."""
+"""The record of a training, train.json, and functions that read it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 
 
 def original(node: str) -> str:
-    """Return the node whose problem a node computes again; its own name for any other node."""
+    """Return the name of the node that a recomputing node repeats; for other nodes their own name."""
     return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
 
 
 @dataclass(frozen=True)
 class TrainingNode:
-    """One node of the step."""
+    """One node of a training step."""
 
     name: str
     operator: str
@@ -49,7 +49,7 @@ class TrainingNode:
 
 @dataclass(frozen=True)
 class PassSaving:
-    """The additional cost of a step without a pass."""
+    """The additional cost that a step would have without a graph pass."""
 
     nodes: int
     compulsory_bytes: int
@@ -58,7 +58,7 @@ class PassSaving:
 
 @dataclass(frozen=True)
 class TrainingPass:
-    """One pass over the graph, and what it changed."""
+    """A graph pass, its changes and its saving."""
 
     name: str
     on: bool
@@ -68,7 +68,7 @@ class TrainingPass:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The times of one step; empty without a clock."""
+    """The times of a training step and its nodes; empty without a clock."""
 
     cold: Measurement | None = None
     """Time with a cold L2."""
@@ -80,7 +80,7 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class StepPeer:
-    """One of PyTorch's ways of a step; `error` says why it was not measured."""
+    """PyTorch's times of a step in one way of running it; `error` says why it was not measured."""
 
     captured: bool | None = None
     """Whether the step was one CUDA graph, enqueued completely before it began, as opbench's is.
@@ -97,7 +97,7 @@ class StepPeer:
 
 @dataclass(frozen=True)
 class FirstStepRecord:
-    """The distance of opbench's first step from PyTorch's eager one, with the same weights on the same batch."""
+    """The difference between the first steps of opbench and PyTorch, with equal weights and batch."""
 
     right: bool
     text: str
@@ -113,7 +113,7 @@ class FirstStepRecord:
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The memory of a step, and its layout in the one arena of activations and workspaces."""
+    """The memory of a training step, and the offsets in its one allocation."""
 
     activations_bytes: int
     state_bytes: int
@@ -124,7 +124,7 @@ class StepMemory:
 
 @dataclass(frozen=True)
 class Comparison:
-    """PyTorch compared with opbench's step, in the same run."""
+    """The comparison of opbench's training step with PyTorch's in the same run."""
 
     first_step: FirstStepRecord
     ways: dict[str, StepPeer]
@@ -133,7 +133,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ExchangedPart:
-    """A range of the gradients that is exchanged separately."""
+    """A range of the gradients that ranks exchange at once."""
 
     after: str
     """The node that completes the range."""
@@ -155,7 +155,7 @@ class ExchangeTimes:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The data set that was trained on."""
+    """The data set of a training."""
 
     name: str
     sha256: str = ""
@@ -166,7 +166,7 @@ class DataRecord:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """A training from its first step to its last."""
+    """The record of a training."""
 
     format: int
     opbench: str
@@ -200,11 +200,11 @@ class TrainingRecord:
     """The exchange, if several GPUs trained."""
 
     def __getitem__(self, key: str) -> Any:
-        """Return one value of the file's content: `record["losses"]` of earlier versions is `record.losses`."""
+        """Return a value by the name of its field, as in `record["losses"]`, which older versions use."""
         return self.to_json()[key]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content."""
+        """Return the record as JSON data."""
         written: dict[str, Any] = to_json(self)
         sparse = {
             "environment": self.environment.to_json(),
@@ -221,12 +221,12 @@ def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_training(folder: Path) -> bool:
-    """Return whether a folder, or a file, holds a training."""
+    """Return whether a folder or a file contains the record of a training."""
     return plain_name(folder) == FILE or stored(folder / FILE).is_file()
 
 
 def keep_training(record: TrainingRecord, folder: Path) -> None:
-    """Write the record completely or not at all."""
+    """Write the record atomically."""
     try:
         write_atomically(folder / FILE, json.dumps(record.to_json(), indent=1).encode() + b"\n")
     except OSError as error:
@@ -237,14 +237,14 @@ def keep_training(record: TrainingRecord, folder: Path) -> None:
 
 
 def read_training(folder: Path) -> TrainingRecord:
-    """Return a training's record; raises UsageError for any other file."""
+    """Read the record of a training; raise UsageError for any other file."""
     path = folder / FILE if folder.is_dir() else folder
     remedy = "a training ends with it: opbench net train --resume"
     return read_record(TrainingRecord, path, FORMAT, remedy, decode=_training_from_json)
 
 
 def _training_from_json(value: Mapping[str, Any]) -> TrainingRecord:
-    """Return the record of a file's content, also one with the keys of older versions; raises ValueError."""
+    """Convert JSON data to a record, also with keys of older versions; raise ValueError for invalid data."""
     own = dict(with_new_keys(value, notes="told"))
     if isinstance(passes := own.get("passes"), list):
         own["passes"] = [with_new_keys(one, notes="said") for one in passes]

@@ -1,4 +1,4 @@
-"""A network's report: its record, network.json, as a self-contained page and as text on the terminal."""
+"""The report of a network's run: an HTML page and text for the terminal, from network.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that each choice of a network saves, from PyTorch's time to opbench's: as picture, sentences and rows."""
+"""Show the time that each choice of a plan saves compared with PyTorch: chart, sentences and table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZE = 8.8
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the time from PyTorch to opbench; negative if it saves time."""
+    """One change of the time on the way from PyTorch to opbench; negative if it saves time."""
 
     name: str
     change_s: float
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """PyTorch's time, the steps, and opbench's time; the steps add up to the difference."""
+    """The times of PyTorch and opbench, and the steps whose sum is the difference."""
 
     peer: str
     peer_s: float
@@ -51,7 +51,7 @@ class Waterfall:
 
 
 def waterfall(record: Record) -> Waterfall | None:
-    """Return the steps from the fastest PyTorch to opbench; None if the two or no choice were timed."""
+    """Return the steps from the fastest PyTorch to opbench; None if one of the two has no time."""
     best, total = phrases.fastest(phrases.peers(record)), record.total
     if not best or not best.measured or not total:
         return None
@@ -69,7 +69,7 @@ def waterfall(record: Record) -> Waterfall | None:
 
 
 def waterfall_chart(record: Record) -> Chart | None:
-    """Return the waterfall as bars, one below the other; None without one."""
+    """Return the waterfall as a chart with one bar per step; None without a waterfall."""
     found = waterfall(record)
     if found is None:
         return None
@@ -123,7 +123,7 @@ def waterfall_chart(record: Record) -> Chart | None:
 
 
 def attribution_sentences(record: Record) -> list[str]:
-    """Return what the choices save, in sentences; empty without an attribution."""
+    """Return sentences on what each choice saves; empty without measurements."""
     found, every = waterfall(record), _alternatives(record)
     if not every:
         return []
@@ -151,13 +151,13 @@ def attribution_sentences(record: Record) -> list[str]:
 
 
 def _beyond(record: Record, found: Waterfall) -> list[str]:
-    """Return the choices that are no steps because they save more than PyTorch's whole time."""
+    """Return the choices that save more than PyTorch's whole time, which cannot be steps."""
     every = [one for one in _alternatives(record) if one.additive]
     return [one.choice for one in every if (d := one.difference) and d.value >= found.peer_s]
 
 
 def attribution_rows(record: Record) -> list[dict[str, JSON]]:
-    """Return a row of texts for each alternative."""
+    """Return one table row for each alternative."""
     found = waterfall(record)
     beyond = _beyond(record, found) if found else []
     return [_row(one, record, drawn=one.additive and one.choice not in beyond) for one in _alternatives(record)]
@@ -187,7 +187,7 @@ def _row(one: AlternativeRecord, record: Record, *, drawn: bool) -> dict[str, JS
 
 
 def attribution_table(record: Record) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return heading and rows of the table for a terminal; no rows without an attribution."""
+    """Return the heading and rows of the table for a terminal; no rows without measurements."""
     rows = attribution_rows(record)
     timed = any(one.times for one in _alternatives(record))
     columns = ("choice", "time", "saves", "ends", "nodes", "launches", "bytes") if timed else (
@@ -211,7 +211,7 @@ def _signed(seconds: float) -> str:
 
 
 def _amount(seconds: float) -> str:
-    """Return what is saved; negative if the choice costs time."""
+    """Format a saved time; negative if the choice costs time."""
     return _signed(seconds).lstrip("+")
 
 
@@ -226,7 +226,7 @@ def _change_text(difference: Difference) -> str:
 
 
 def _share_text(share: float) -> str:
-    """Return a share of the plan's time; of more than ten times as a factor."""
+    """Format a share of the plan's time; more than ten times the plan is a factor."""
     return units.ratio(share) if share > 10 else f"{'−' * (share < 0)}{units.percent(abs(share))}"
 
 

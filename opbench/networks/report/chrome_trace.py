@@ -1,4 +1,4 @@
-"""Export a network's run as Chrome trace events (Trace Event Format, complete events), which Perfetto opens."""
+"""Export a network's run in the Chrome trace event format, which Perfetto opens."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from opbench.records import JSON
 
 
 def export_trace(network: Path, path: Path) -> Path:
-    """Write the run of a network as Chrome trace events; return the file."""
+    """Write the run of a network as Chrome trace events; return the path."""
     return write_files({path: trace(read_network(network))})[0]
 
 
 def trace(record: Record) -> bytes:
-    """Return the nodes one after the other, each with its own time, in microseconds as the format requires.
+    """Return the nodes as events one after the other, in microseconds as the format requires.
 
-    If launches overlap, the whole is shorter than the sum of the nodes: the metadata has both. Raises UsageError if
-    nothing was timed.
+    If launches overlap, the whole is shorter than the sum of the nodes: the metadata has both. Raises
+    UsageError if nothing was timed.
     """
     times = [node.kernel_s for node in record.nodes]
     if not any(times):

@@ -1,4 +1,4 @@
-"""Draw the graph: one box per node, filled to its share of the time, with variant, time and share of peak."""
+"""Draw a network's graph: each node is a box with variant and time, filled by its share of the time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME, SMALL, TINY = 8.5, 7.4, 6.6
 
 
 def graph_chart(record: Record) -> Chart:
-    """Return the network as a chart of boxes and edges."""
+    """Return the chart of a network's graph."""
     items, edges = _items_and_edges(record)
     layout = layered_layout(items, list(edges))
     figure = Figure(figsize=(layout.width / 72, layout.height / 72))
@@ -74,7 +74,7 @@ def _legend(record: Record, timed: bool) -> str:
 
 
 def _items_and_edges(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
-    """Return inputs, nodes and outputs in order, and each edge with the value that it carries."""
+    """Return inputs, nodes and outputs in order, and each edge with its value."""
     source = {base(record, name): f"input {name}" for name in record.inputs}
     items = list(source.values())
     edges: dict[tuple[str, str], str] = {}
@@ -98,7 +98,7 @@ def _reused_values(edges: Mapping[tuple[str, str], str]) -> set[str]:
 
 
 def _nearest_reader(edges: Mapping[tuple[str, str], str], value: str, items: list[str]) -> tuple[str, str]:
-    """Return the edge of a value that leads to its first reader."""
+    """Return the edge from a value to its first reader."""
     return min((edge for edge, carried in edges.items() if carried == value), key=lambda edge: items.index(edge[1]))
 
 
@@ -163,7 +163,7 @@ def _draw_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, record: Rec
 
 
 def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: bool) -> None:
-    """Write name, operator and time above the middle; variant, share of the time and of peak below it."""
+    """Write a node's texts: name, operator and time above the middle, variant and shares below."""
     variant, config = variant_of(node)
     left, right = box.x - sizes.width / 2 + 9, box.x + sizes.width / 2 - 6
     upper, lower = box.y - 0.22 * sizes.height, box.y + 0.24 * sizes.height

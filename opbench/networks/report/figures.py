@@ -1,4 +1,4 @@
-"""The timeline of a network, and the map of its memory."""
+"""Charts of a network's run: the timeline of its nodes, and the map of its memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GAP = "#8a93a0"
 
 
 def timeline_chart(record: Record) -> Chart | None:
-    """Return the nodes in order as bars, each starting where the one before ends; the dark part is its lower bound."""
+    """Return a chart of the nodes as consecutive bars; the dark part of a bar is the lower bound."""
     total = node_sum(record)
     if not total:
         return None
@@ -66,22 +66,22 @@ def timeline_chart(record: Record) -> Chart | None:
 
 
 def time_scale(total_s: float) -> tuple[float, str]:
-    """Return the factor from seconds to the numbers of an axis up to `total_s`, and their unit."""
+    """Return the factor from seconds to the unit for an axis up to `total_s`, and the unit's name."""
     return (1e6, "µs") if total_s < 2e-3 else (1e3, "ms")
 
 
 def byte_scale(top: int) -> tuple[float, str]:
-    """Return the bytes of the unit for an axis up to `top` bytes, and the name of the unit."""
+    """Return the number of bytes in the unit for an axis up to `top` bytes, and the unit's name."""
     return next(((u, w) for u, w in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if top >= u), (1.0, "B"))
 
 
 def lifetime_sentence(life: ValueLifetime, names: Sequence[str]) -> str:
-    """Return the tooltip of a value, with the nodes' names."""
+    """Return the tooltip of a value: its size and lifetime with the nodes' names."""
     return f"{life.value}: {size(life.nbytes)} at {size(life.offset)}, from {names[life.first]} to {names[life.last]}"
 
 
 def _gap_text(record: Record) -> str:
-    """Return the difference between the sum of the nodes and the time of the whole, in words."""
+    """Return a sentence on the difference between the sum of the nodes' times and the whole time."""
     gap = record.gap_s
     if gap is None:
         return ""
@@ -91,7 +91,7 @@ def _gap_text(record: Record) -> str:
 
 
 def _place_bar_text(axes: Axes, row: int, begin: float, width: float, end: float, words: str) -> None:
-    """Write a bar's text on the side that has room."""
+    """Write the text of a bar on the side with more room."""
     right = begin + width < 0.8 * end
     axes.annotate(
         words,
@@ -107,7 +107,7 @@ def _place_bar_text(axes: Axes, row: int, begin: float, width: float, end: float
 
 
 def memory_chart(record: Record) -> Chart | None:
-    """Return every value as a rectangle: from the node that computes it to its last reader, at its place in memory."""
+    """Return a chart with a rectangle for each value: its lifetime by its place in memory."""
     lifetimes = value_lifetimes(record)
     if not lifetimes:
         return None
@@ -154,7 +154,7 @@ def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
 
 
 def _draw_life(axes: Axes, life: ValueLifetime, unit: float, colour: str, gid: str, record: Record, top: float) -> str:
-    """Draw the rectangle of one value, with its name if it fits; return its tooltip."""
+    """Draw the rectangle of a value, with its name if it fits; return its tooltip."""
     x, width = life.first - 0.47, life.last - life.first + 0.94
     place = (x, life.offset / unit)
     axes.add_patch(

@@ -1,7 +1,8 @@
-"""Positions of a network's boxes and routes of its edges: ranks from top to bottom, long edges at the side.
+"""Place the boxes of a network's graph and route its edges: ranks from top to bottom, long edges at the side.
 
-Ranks are longest paths from the inputs (the first step of Sugiyama, Tagawa and Toda, 1981). A network whose long edges
-connect its beginning with its end, such as UNet, is folded into two columns, down and then up, so that they stay short.
+Ranks are longest paths from the inputs (the first step of Sugiyama, Tagawa and Toda, 1981). A network whose
+long edges connect its beginning with its end, such as UNet, is folded into two columns, down and then up, so
+that they stay short.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Box:
-    """A placed item: its centre, and the direction of its column."""
+    """The position of an item: its centre, and the direction of its column."""
 
     x: float
     y: float
@@ -46,7 +47,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Layout:
-    """All placed items and edges; y grows downwards."""
+    """The positions of all items and edges; y grows downwards."""
 
     width: float
     height: float
@@ -56,7 +57,10 @@ class Layout:
 
 
 def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | None = None) -> Layout:
-    """Place items, given in topological order; `edges` lead from earlier items to later ones."""
+    """Place items in ranks and route the edges between them.
+
+    Items are in topological order; `edges` lead from earlier items to later ones.
+    """
     ranks = longest_paths(items, edges)
     fold = best_fold(ranks, edges)
     last = max(ranks.values(), default=0)
@@ -76,7 +80,7 @@ def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | N
 
 
 def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """Return each item's rank: one more than the highest rank it depends on.
+    """Return the rank of each item: the length of the longest path to it.
 
     An item without inputs is just above its reader.
     """
@@ -91,7 +95,7 @@ def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]
 
 
 def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
-    """Return the last rank of the first column, or the last of all ranks if folding shortens nothing."""
+    """Return the last rank in the first column; the last of all ranks if a second column shortens no edge."""
     last = max(ranks.values(), default=0)
     spans = [ranks[b] - ranks[a] for a, b in edges]
     if last < FOLD_FROM or max(spans, default=0) <= last / 3:
@@ -114,10 +118,10 @@ def _cell_of_rank(rank: int, fold: int, last: int) -> tuple[int, int]:
 
 
 def _assign_lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
-    """Return for each long edge its channel (left of the boxes, between the columns, right) and its lane in the
-    channel.
+    """Return the channel and the lane of each long edge.
 
-    Intervals of rows get lanes greedily, so that two edges in one lane never cross.
+    A channel is left of the boxes, between the columns, or right of them. Intervals of rows get lanes greedily,
+    so that two edges in one lane never cross.
     """
     folded = any(column for column, _ in places.values())
     wanted: list[tuple[int, int, int, Edge]] = []
@@ -140,7 +144,7 @@ def _assign_lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) 
 
 
 def _are_neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
-    """Return whether each item is alone in its rank, so that a straight line between them meets no other box."""
+    """Return whether a straight line between two items crosses no other box: each is alone in its rank."""
     return all(sum(place == places[item] for place in places.values()) == 1 for item in (a, b))
 
 
@@ -151,7 +155,7 @@ def _channel_width(lanes: int) -> float:
 def _place_boxes(
     items: Sequence[str], places: Mapping[str, tuple[int, int]], margins: Sequence[int], sizes: Sizes
 ) -> tuple[dict[str, Box], list[tuple[float, float]]]:
-    """Return every box, and the start and end of each column."""
+    """Return the box of every item, and the start and end of each column."""
     ranks: dict[tuple[int, int], list[str]] = {}
     for item in items:
         ranks.setdefault(places[item], []).append(item)
@@ -175,7 +179,7 @@ def _place_boxes(
 
 
 def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]:
-    """Return the route between neighbouring ranks, or straight from the end of one column to the start of the next."""
+    """Return the route between adjacent ranks, or from the end of one column to the start of the next."""
     a, b = (boxes[item] for item in edge)
     if a.column != b.column:
         return [(a.x + sizes.width / 2, a.y), (b.x - sizes.width / 2, b.y)]
@@ -190,7 +194,7 @@ def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Pos
 def _long_route(
     boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, ends: Sequence[tuple[float, float]], sizes: Sizes
 ) -> list[Position]:
-    """Return the route of a long edge: out at the side of the source, along its lane, in at the side of the target."""
+    """Return the route of a long edge: out at the source's side, along its lane, in at the target's side."""
     a, b = (boxes[item] for item in edge)
     x = ends[0][0] - STUB - lane * LANE if side == 0 else ends[0 if side == 1 else -1][1] + STUB + lane * LANE
     leaves = _stub_route(a, out=True, to_left=side == 0, sizes=sizes)
@@ -199,7 +203,7 @@ def _long_route(
 
 
 def _stub_route(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Position]:
-    """Return the route from a box's edge to where a horizontal line can reach its channel past all other boxes."""
+    """Return the route from a box to the position from which a horizontal line reaches the channel."""
     if box.leftmost if to_left else box.rightmost:
         # Edges leave below the middle and enter above it, so that the two never overlap.
         shift = (1 if out else -1) * (-1 if box.upward else 1) * sizes.height / 6

@@ -1,4 +1,4 @@
-"""Markdown tables of networks and trainings that were timed in the same way as PyTorch, one in a row."""
+"""Markdown tables of networks and trainings with their times in opbench and PyTorch, one per row."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ TRAININGS_HEAD = (
 
 
 def network_folders(folder: Path) -> list[Path]:
-    """Return the runs of networks and the trainings in a folder of such runs."""
+    """Return the folders of network runs and trainings in a folder."""
     return sorted(place for place in folder.glob("*/") if is_network(place) or is_training(place))
 
 
 def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
-    """Return the tables of these runs, with the documents of a checkout that show them; none without a run.
+    """Return the tables of these runs, each with the document that contains it; none without a run.
 
     Raises UsageError for a folder outside the checkout, which a committed document cannot link to.
     """
@@ -64,11 +64,11 @@ def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
 
 
 def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = False) -> str:
-    """Return the table of every network of these that was timed in the same way as PyTorch, slower ones too.
+    """Return the table of all networks that were timed together with PyTorch.
 
-    A row shows the GPU time of both sides as one CUDA graph, then one call from Python, which `brief` leaves out.
-    Records of older runs, whose PyTorch times include launches from the host, have no row; without a row there is no
-    table. Links are relative to the folder `base`.
+    A row shows the GPU time of both sides as one CUDA graph, then one call from Python, which `brief` leaves
+    out. Records of older runs, whose PyTorch times include launches from the host, have no row; without a row
+    there is no table. Links are relative to the folder `base`.
     """
     records = [(folder, read_network(folder)) for folder in folders]
     records.sort(key=lambda item: (item[1].network, batch(item[1]), item[1].precision))
@@ -77,7 +77,7 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
 
 
 def _row(record: Record, folder: Path, base: Path, brief: bool) -> str:
-    """Return a network's row; empty if it was not timed in the same way as PyTorch."""
+    """Return the row of a network; empty if it was not timed together with PyTorch."""
     everyone, total = phrases.peers(record), record.total
     best = phrases.fastest(everyone)
     if not total or not best or not best.measured or not best.ratio:
@@ -98,10 +98,10 @@ def _row(record: Record, folder: Path, base: Path, brief: bool) -> str:
 
 
 def trainings_overview(folders: Sequence[Path], base: Path) -> str:
-    """Return the table of every training of these whose step was timed together with PyTorch's, slower ones too.
+    """Return the table of all trainings whose step was timed together with PyTorch's.
 
-    Times are of steps back to back, each step one CUDA graph. A training whose first step differs from PyTorch's has a
-    time and no speedup. Links are relative to the folder `base`.
+    Times are of steps back to back, each step one CUDA graph. A training whose first step differs from
+    PyTorch's has a time and no speedup. Links are relative to the folder `base`.
     """
     records = [(folder, read_training(folder)) for folder in folders]
     records.sort(key=lambda item: (item[1].network, item[1].batch, item[1].precision))
@@ -110,7 +110,7 @@ def trainings_overview(folders: Sequence[Path], base: Path) -> str:
 
 
 def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
-    """Return a training's row; empty if its step was not compared with PyTorch's."""
+    """Return the row of a training; empty if its step was not compared with PyTorch's."""
     peers, step = step_peers(record), record.times.hot
     best = phrases.fastest(peers)
     if not step or not best or not best.measured or not best.ratio:
@@ -129,7 +129,7 @@ def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
 
 
 def _link(facts: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
-    """Return a link to a run, named by its facts and the model of its GPU."""
+    """Return a Markdown link to a run, with its facts and GPU model as text."""
     model = gpu.removeprefix("NVIDIA ").partition(" ")[0]
     name = " ".join(str(fact) for fact in (*facts, model) if fact)
     return f"[{name}]({Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()})"

@@ -1,4 +1,4 @@
-"""Write the page of a network's run: prepare every text and number of the template."""
+"""The HTML page of a network's run: prepare every text and number that the template prints."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ PAGE = "network.html"
 
 
 def write_network(record: Record, folder: Path) -> list[Path]:
-    """Write network.html and its charts as PNG into a folder; the record alone determines them.
+    """Write network.html and its charts as PNG into a folder; return the files, the page first.
 
-    Returns the files written, the page first.
+    The record alone determines their content.
     """
     import matplotlib
 
@@ -59,14 +59,14 @@ PIXELS_PER_POINT = 1.6
 
 
 def _chart_for_page(chart: Chart | None) -> Drawn:
-    """Return a chart for the page, with the width in pixels that makes its text as large as the page's small text."""
+    """Return a chart for the page, scaled so that its text has the size of the page's small text."""
     if chart is None:
         return None
     return {**chart.drawn(chart.name), "width": round(72 * PIXELS_PER_POINT * chart.figure.get_figwidth())}
 
 
 def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: Drawn = None) -> str:
-    """Return the page with its charts."""
+    """Return the page of a record with its charts."""
     known = record.ceilings
     largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
     numbers = {node.name: number for number, node in enumerate(record.nodes, 1)}
@@ -116,13 +116,13 @@ def _header_facts(record: Record) -> list[str]:
 
 
 def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
-    """Return the row of opbench first, then each of PyTorch's ways, fastest first."""
+    """Return the table rows of opbench, then of PyTorch's ways, fastest first."""
     own, *ordered = _everyone(record) or (None,)
     return [_peer_row(peer, batch(record), own=peer is own) for peer in (own, *ordered) if peer]
 
 
 def _everyone(record: Record) -> list[phrases.PeerTime]:
-    """Return opbench first, then each of PyTorch's ways, fastest first; empty without a comparison."""
+    """Return the times of opbench, then of PyTorch's ways, fastest first; empty without a comparison."""
     total = record.total
     peers = phrases.peers(record)
     if not peers or not total:
@@ -181,7 +181,7 @@ def _gap_note(record: Record) -> str:
 
 
 def _node_row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, JSON]:
-    """Return a node's row as text, with the numbers to sort it by."""
+    """Return the table row of a node, with the numbers to sort by."""
     check = node.check or NodeVerdict(right=True)
     variant, config = variant_of(node)
     share = node.share
@@ -241,7 +241,7 @@ def _memory_rows(record: Record) -> list[tuple[str, str]]:
 
 
 def _repeat_commands(record: Record) -> list[tuple[str, str]]:
-    """Return the commands that repeat the run, and that write this page again."""
+    """Return the commands that repeat the run and that write this page again."""
     sizes = [word for key, value in record.sizes.items() for word in (f"--{key}", str(value))]
     made = ["net", "run", record.network, *sizes, "--precision", record.precision]
     run = "opbench " + shlex.join(record.command or [*made, "--backend", record.backend])

@@ -1,4 +1,4 @@
-"""Sentences and table cells on a network's run, for the page and the terminal."""
+"""Sentences and table cells about a network's run, for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def short_name(record: Record) -> str:
 
 
 def headline_name(record: Record) -> str:
-    """Return such as "alexnet, batch 1, bf16"."""
+    """Return the name of a run for headlines, such as "alexnet, batch 1, bf16"."""
     sizes = ", ".join(f"{key} {value}" for key, value in {"batch": batch(record), **record.sizes}.items())
     return ", ".join(part for part in (record.network, sizes, record.precision) if part)
 
 
 def span(measured: Times | None, divisor: float = 1.0) -> str:
-    """Return a median with its interval, such as "118 µs [117–119 µs]"."""
+    """Format a median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
     middle, low, high = (each / divisor for each in (measured.median_s, measured.low_s, measured.high_s))
@@ -51,12 +51,12 @@ def span(measured: Times | None, divisor: float = 1.0) -> str:
 
 
 def size(nbytes: float | None) -> str:
-    """Return bytes with their prefix."""
+    """Format a number of bytes, such as "1.5 MB"."""
     return units.si(nbytes, "B")
 
 
 def shape_text(value: ValueRecord) -> str:
-    """Return such as "1×256×54×54 nchw f32"; a row of features has no layout."""
+    """Format a value's shape, layout and dtype, such as "1×256×54×54 nchw f32"; rows have no layout."""
     shape = "×".join(map(str, value.shape))
     layout = f" {value.layout}" if len(value.shape) == 4 and value.layout else ""
     return f"{shape}{layout} {value.dtype}".rstrip()
@@ -64,7 +64,7 @@ def shape_text(value: ValueRecord) -> str:
 
 @dataclass(frozen=True)
 class PeerTime:
-    """One of PyTorch's ways of the same work in the same run."""
+    """PyTorch's time in one way of running the network, compared with opbench's."""
 
     name: str
     measured: Times | None
@@ -78,7 +78,7 @@ class PeerTime:
 
     @property
     def verdict(self) -> str:
-        """Return which side is faster, or a tie if the intervals overlap."""
+        """Return which side is faster, or that they tie because the intervals overlap."""
         if self.ratio is None:
             return "not comparable: its time includes launches from the host" if self.measured else "not measured"
         if self.ratio.low <= 1 <= self.ratio.high:
@@ -87,14 +87,14 @@ class PeerTime:
 
     @property
     def times(self) -> str:
-        """Return the ratio with its interval."""
+        """Return the ratio of the times with its interval, as text."""
         if self.ratio is None:
             return "–"
         return f"{units.ratio(self.ratio.value)} [{units.ratio(self.ratio.low)}, {units.ratio(self.ratio.high)}]"
 
 
 def peers(record: Record) -> list[PeerTime]:
-    """Return PyTorch's ways as recorded, each compared with opbench; in older records their times include launches."""
+    """Return PyTorch's times compared with opbench's; in older records PyTorch's include launches."""
     own = record.total
     peer_times = []
     for name, peer in record.peers.items():
@@ -105,18 +105,18 @@ def peers(record: Record) -> list[PeerTime]:
 
 
 def smallest_peer(record: Record) -> PeerTime | None:
-    """Return the way of PyTorch that takes the least memory at its peak, without weights; None if none was measured."""
+    """Return PyTorch's way with the smallest peak of memory, without weights; None without a measurement."""
     return min((peer for peer in peers(record) if peer.peak_bytes), key=lambda peer: peer.peak_bytes or 0, default=None)
 
 
 def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
-    """Return the fastest of the ways that were timed with the same clock as opbench; None if there is none."""
+    """Return the fastest of PyTorch's ways with a time on opbench's clock; None without one."""
     timed = [(peer.measured.median_s, peer) for peer in everyone if peer.ratio and peer.measured]
     return min(timed, key=lambda pair: pair[0])[1] if timed else None
 
 
 def speedup(best: PeerTime) -> str:
-    """Return such as "speedup over the fastest PyTorch (torch.compile): 1.96× [1.95×, 1.97×]"."""
+    """Return a phrase such as "speedup over the fastest PyTorch (torch.compile): 1.96× [1.95×, 1.97×]"."""
     text = f"speedup over the fastest PyTorch ({best.name}): {best.times}"
     if best.verdict == "tie":
         return f"{text}, a tie: the 95 % intervals overlap"
@@ -124,7 +124,7 @@ def speedup(best: PeerTime) -> str:
 
 
 def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
-    """Return one time divided by another with its interval; None if one was not measured."""
+    """Return one time divided by another, with its interval; None without one of them."""
     if not top or not bottom:
         return None
     intervals = [Interval(m.low_s, m.high_s, m.coverage) for m in (top, bottom)]
@@ -132,7 +132,7 @@ def time_ratio(top: Times | None, bottom: Times | None) -> Ratio | None:
 
 
 def headline(record: Record) -> list[str]:
-    """Return the run in a few sentences, the most important first."""
+    """Return the result of a run in a few sentences, the most important first."""
     sentences = [
         _speedup_sentence(record),
         _time_sentence(record),
@@ -148,7 +148,7 @@ def headline(record: Record) -> list[str]:
 
 
 def answer(record: Record) -> list[str]:
-    """Return the answer of a run for the head of its page: how fast it is, then whether it is right.
+    """Return the first sentences of a page: how fast the network is, then whether it is right.
 
     Correctness comes first if something is wrong or nothing was timed.
     """
@@ -162,19 +162,19 @@ def answer(record: Record) -> list[str]:
 
 
 def next_steps(record: Record) -> list[str]:
-    """Return what to look at or to do next, in sentences."""
+    """Return sentences on what to look at or to do next."""
     sentences = (_limits_sentence(record), _unmeasured_sentence(record), _not_compared(record))
     return [sentence for sentence in sentences if sentence]
 
 
 def more_times(record: Record) -> list[str]:
-    """Return the times that `answer` does not state, in sentences."""
+    """Return sentences on times that `answer` omits."""
     times = [_time_sentence(record)] if _speedup_sentence(record) else []
     return [sentence for sentence in (*times, _host_sentence(record)) if sentence]
 
 
 def bars_of(everyone: Sequence[PeerTime]) -> list[dict[str, JSON]]:
-    """Return a bar for opbench and for each of PyTorch's ways that was timed with the same clock; none without a way.
+    """Return one bar for opbench and one for each of PyTorch's ways; none without PyTorch.
 
     The first of `everyone` is opbench. The longest bar is 100 % wide.
     """
@@ -197,7 +197,7 @@ def bars_of(everyone: Sequence[PeerTime]) -> list[dict[str, JSON]]:
 
 
 def memory_sentences(record: Record) -> list[str]:
-    """Return the memory of a run next to that of PyTorch, in sentences."""
+    """Return sentences on the memory of a run compared with PyTorch's."""
     sentence = _memory_sentence(record)
     return [sentence] if sentence else []
 
@@ -224,7 +224,7 @@ def _work_text(record: Record) -> str:
 
 
 def _prediction_sentence(record: Record) -> str:
-    """Return the lower bound of a GPU whose peaks are known."""
+    """Return a sentence on the lower bound of the run on a GPU with known peaks."""
     least, known = least_time(record), record.ceilings or Peaks()
     if least is None:
         return ""
@@ -241,7 +241,7 @@ def _prediction_sentence(record: Record) -> str:
 
 
 def _speedup_sentence(record: Record) -> str:
-    """Return the speedup if both sides were timed with one clock; else empty."""
+    """Return a sentence on the speedup over PyTorch; empty unless one clock timed both."""
     best, total = fastest(peers(record)), record.total
     if not best or not best.measured or not total:
         return ""
@@ -253,7 +253,7 @@ def _speedup_sentence(record: Record) -> str:
 
 
 def _host_sentence(record: Record) -> str:
-    """Return the time of one call from Python, on the host's clock."""
+    """Return a sentence on the time of one call from Python."""
     own = record.host
     if not own:
         return ""
@@ -263,7 +263,7 @@ def _host_sentence(record: Record) -> str:
 
 
 def _not_compared(record: Record) -> str:
-    """Return which of PyTorch's ways have no speedup, and why."""
+    """Return sentences on PyTorch's ways without a speedup, with the reason."""
     compared = peers(record)
     failed = [f"{peer.name} ({peer.error})" for peer in compared if peer.error]
     sentences = [f"Not compared: {'; '.join(failed)}."] if failed else []
@@ -276,7 +276,7 @@ def _not_compared(record: Record) -> str:
 
 
 def _unmeasured_sentence(record: Record) -> str:
-    """Return how many variants were chosen without a measurement.
+    """Return a sentence on how many variants were chosen without a measurement.
 
     Empty without a clock, where no choice is about time.
     """
@@ -285,7 +285,7 @@ def _unmeasured_sentence(record: Record) -> str:
 
 
 def unmeasured_hint(guessed: int, nodes: int) -> str:
-    """Return how many of a network's variants were chosen without a measurement, and the command that measures them."""
+    """Return a sentence on variants that were chosen without a measurement, with the command that measures them."""
     if not guessed:
         return ""
     which = f"{guessed} of {nodes} variants were" if guessed < nodes else "All variants were"
@@ -294,7 +294,7 @@ def unmeasured_hint(guessed: int, nodes: int) -> str:
 
 
 def _costly(record: Record) -> list[str]:
-    """Return the nodes that take most of the time with their shares; if they are many, the operators that do."""
+    """Return the nodes that take most of the time, with their shares; for many nodes, the operators."""
     nodes = [(node.name, 1, node.share) for node in by_time(record) if node.share]
     costly = _first_to_reach(nodes, MOST_OF_THE_TIME)
     if len(costly) <= MOST_NODES:
@@ -308,7 +308,7 @@ def _costly(record: Record) -> list[str]:
 
 
 def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> list[tuple[str, int, float]]:
-    """Return the first of some items with shares, as many as have this share together."""
+    """Return the first items whose shares add up to `share`."""
     chosen: list[tuple[str, int, float]] = []
     while len(chosen) < len(items) and sum(item[2] for item in chosen) < share:
         chosen.append(items[len(chosen)])
@@ -316,7 +316,7 @@ def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> li
 
 
 def _limits_sentence(record: Record) -> str:
-    """Return the distance of the whole from its lower bound, and the nodes that take most of the time."""
+    """Return a sentence on the lower bound of the run and on the slowest nodes."""
     least, total = least_time(record), record.total
     sentences = []
     if least and total:
@@ -353,7 +353,7 @@ def _memory_sentence(record: Record) -> str:
 
 
 def _correctness_sentence(record: Record) -> str:
-    """Return whether every node and output agrees with the reference, as a sentence."""
+    """Return a sentence on whether nodes and outputs agree with the reference."""
     wrong = [n.name for n in record.nodes if n.is_wrong]
     checked = sum(bool(n.check) for n in record.nodes)
     outputs = record.check.outputs if record.check else {}
@@ -372,7 +372,7 @@ def _correctness_sentence(record: Record) -> str:
 
 
 def _recognition_sentence(record: Record) -> str:
-    """Return how many pictures of known class were recognised, and which were not."""
+    """Return a sentence on the images that the network classified correctly."""
     classes = record.classes
     if not classes:
         return ""
@@ -385,9 +385,7 @@ def _recognition_sentence(record: Record) -> str:
 
 
 def notices(record: Record) -> list[str]:
-    """Return the notices on the measurements of opbench and PyTorch, each kind once: "not held (PyTorch eager): it
-    waits …".
-    """
+    """Return notices on the quality of measurements, each kind once: "not held (PyTorch eager): it waits …"."""
     everyone = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
     nodes_by_warning: dict[Warn, list[str]] = {}
     for who, measured in everyone.items():
@@ -400,12 +398,12 @@ def notices(record: Record) -> list[str]:
 
 
 def is_right(record: Record) -> bool:
-    """Return whether nothing that was checked is wrong."""
+    """Return whether all checks passed; True without checks."""
     return not any(node.is_wrong for node in record.nodes) and (record.check is None or record.check.right)
 
 
 def fault(node: NodeRecord) -> str:
-    """Return "wrong" for a node that is not right, or "failed" if it did not finish."""
+    """Return "wrong" for a node with wrong results, "failed" for one that did not finish."""
     return (node.check.status if node.check else "") or "wrong"
 
 
@@ -424,7 +422,7 @@ def node_sentence(node: NodeRecord) -> str:
 
 
 def source_text_of(node: NodeRecord) -> str:
-    """Return why this variant was chosen, and whether others were tied with it."""
+    """Return the reason why a node's variant was chosen, with the number of ties."""
     alone = node.alone_s
     parts = [(node.source or "–") + (f", {units.time(alone)} alone" if alone else "")]
     if ties := node.tied_with:

@@ -1,4 +1,4 @@
-"""Print a network's run on a terminal, or into a pipe with one line per node."""
+"""Print a network's run to a terminal or a pipe, with one line per node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def print_network(record: Record, console: Console, run: str = "RUN") -> None:
-    """Print the nodes, slowest first, then the run in sentences; `run` is the folder that commands name."""
+    """Print the nodes, slowest first, then sentences; `run` is the folder that commands name."""
     console.print(Text(phrases.headline_name(record), style="bold"), soft_wrap=True)
     wrong = {n.name: n for n in record.nodes if n.is_wrong}
     names = [node.name for node in by_time(record)]
@@ -44,7 +44,7 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
 
 
 def _print_attribution(record: Record, console: Console) -> None:
-    """Print what each choice saves: a line per choice that was undone, then the steps from PyTorch to opbench."""
+    """Print what each choice of the plan saves: one line per choice, then the steps from PyTorch to opbench."""
     head, rows = attribution_table(record)
     first, *lines = align_columns(head, rows, left=(0, len(head) - 1))
     console.print(Text("What each choice saves, undone alone:", style="bold"), soft_wrap=True)
@@ -56,7 +56,7 @@ def _print_attribution(record: Record, console: Console) -> None:
 
 
 def _table(record: Record) -> list[str]:
-    """Return the header, then one line per node."""
+    """Return the heading of the table, then one line per node."""
     if node_sum(record) is None:
         work = [
             (

@@ -1,4 +1,4 @@
-"""The page of a training: its curves, the nodes of a step by purpose, and the commands that repeat it."""
+"""The HTML page of a training: its curves, the nodes of a step, and commands that repeat it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEW = 300
 
 
 def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
-    """Write train.html and its pictures, which the record alone determines; return the files, the page first."""
+    """Write train.html and its charts from the record; return the files, the page first."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
 
 
 def loss_chart(record: TrainingRecord) -> Chart:
-    """Return the chart of every step's loss with its moving mean, and below it the score on the test set."""
+    """Return a chart of each step's loss with a moving mean, and of the score on the test set."""
     losses, scores = np.array(record.losses), record.scores
     figure = Figure(figsize=(5.0, 4.2))  # narrow enough for a phone
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -135,7 +135,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
 
 
 def headline(record: TrainingRecord) -> list[str]:
-    """Return the result of the training and its speed, in sentences."""
+    """Return sentences on the result of a training and on its speed."""
     losses, (step, score) = record.losses, record.scores[-1]
     few = min(50, max(1, len(losses) // 5))
     name = record.score_name
@@ -153,7 +153,7 @@ def headline(record: TrainingRecord) -> list[str]:
 
 
 def _step_text(record: TrainingRecord) -> list[str]:
-    """Return the time of a step in sentences; none if it was not measured."""
+    """Return sentences on the time of a step; none without a measurement."""
     hot, cold = record.times.hot, record.times.cold
     if not hot or not cold:
         return []
@@ -164,7 +164,7 @@ def _step_text(record: TrainingRecord) -> list[str]:
 
 
 def _saving_text(item: TrainingPass) -> str:
-    """Return the saving of a pass, in words."""
+    """Format what a graph pass saves."""
     saved = item.saved
     if not saved:
         return ""
@@ -217,7 +217,7 @@ def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
 
 
 def _nodes_text(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
-    """Return the sum of a value over a step, in which some nodes are launched once per micro-batch."""
+    """Format the sum of a quantity over the nodes of a step; a node counts once per micro-batch that launches it."""
     return sum(n.launches * what(n) for n in nodes)
 
 

@@ -1,4 +1,4 @@
-"""Rows and sentences on PyTorch's ways of the same training step."""
+"""Table rows and sentences that compare a training step with PyTorch's."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ OWN = "opbench"
 
 
 def opbench_state(record: TrainingRecord) -> int:
-    """Return the bytes of parameters, gradients, moments and statistics: the state without the data set."""
+    """Return the bytes of parameters, gradients, moments and statistics, without the data set."""
     return record.memory.state_bytes - record.memory.data_bytes
 
 
 def opbench_bytes(record: TrainingRecord) -> int:
-    """Return the bytes of opbench's step, counted like a peer's peak: the arena, including a batch, and the state."""
+    """Return the memory of opbench's step in bytes, counted as PyTorch's peak: activations, a batch, and state."""
     return record.memory.activations_bytes + opbench_state(record)
 
 
 def step_peers(record: TrainingRecord) -> list[phrases.PeerTime]:
-    """Return PyTorch's ways of the same step, back to back, each compared with opbench's."""
+    """Return PyTorch's times of the same step, back to back, compared with opbench's."""
     ways = record.comparison.ways if record.comparison else {}
     return [_peer_time(record, name, step) for name, step in ways.items()]
 
 
 def peer_text(record: TrainingRecord) -> list[str]:
-    """Return whether the peer computes the same step, and which one is faster, in sentences."""
+    """Return sentences on whether PyTorch computes the same step, and on which side is faster."""
     if not (comparison := record.comparison):
         return []
     sentences = [f"{comparison.first_step.text}."]
@@ -48,7 +48,7 @@ def peer_text(record: TrainingRecord) -> list[str]:
 
 
 def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
-    """Return a bar for opbench's step back to back and for each of PyTorch's ways, the fastest first."""
+    """Return one bar for opbench's step and one for each of PyTorch's ways, fastest first."""
     if not (ways := step_peers(record)):
         return []
     ordered = sorted(ways, key=lambda way: way.measured.median_s if way.measured else math.inf)
@@ -56,13 +56,13 @@ def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
 
 
 def speed_text(record: TrainingRecord) -> str:
-    """Return which side's step is faster, in a sentence; "" without a comparison."""
+    """Return a sentence on which side's step is faster; "" without a comparison."""
     best, hot = phrases.fastest(step_peers(record)), record.times.hot
     return f"A step takes {units.time(hot.median_s)}: {phrases.speedup(best)}." if best and hot else ""
 
 
 def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
-    """Return the row of opbench first, then each of PyTorch's ways, fastest first, failed ones last."""
+    """Return the table rows of opbench, then of PyTorch's ways, fastest first, failed ones last."""
     comparison = record.comparison
     if not comparison or not comparison.ways:
         return []
@@ -73,7 +73,7 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
 
 
 def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.PeerTime:
-    """Return the back-to-back time of a way compared with opbench's."""
+    """Return PyTorch's time of steps back to back in one way, compared with opbench's."""
     ratio = phrases.time_ratio(step.hot, record.times.hot)
     return phrases.PeerTime(name, step.hot, ratio, step.peak_bytes, None, step.error)
 
@@ -96,6 +96,6 @@ def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
 
 
 def _interval_cells(measured: Times | None) -> tuple[str, str]:
-    """Return a median and its interval as text."""
+    """Format a median and its interval."""
     middle, _, interval = phrases.span(measured).partition(" [")
     return middle, interval.rstrip("]")

@@ -1,4 +1,4 @@
-"""Text of a training's page on several micro-batches and several GPUs."""
+"""Texts about micro-batches and several GPUs on the page of a training."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ def devices(record: TrainingRecord) -> tuple[int, int]:
 
 
 def pictures(record: TrainingRecord) -> str:
-    """Return the pictures of a step as text: ranks, micro-batches and batch size, where there are several."""
+    """Return the ranks, micro-batches and batch size of a step as text, if there are several."""
     ranks, accumulate = devices(record)
     return " x ".join(str(count) for count in (ranks, accumulate, record.batch) if count > 1) or "1"
 
 
 def over_ranks(record: TrainingRecord) -> str:
-    """Return the number of devices as text; empty for one."""
+    """Return the number of devices as text; empty for one device."""
     ranks, _ = devices(record)
     return f" over {ranks} {'GPUs' if record.backend == 'cuda' else 'ranks'}" if ranks > 1 else ""
 
 
 def exchange_text(record: TrainingRecord) -> list[str]:
-    """Return the cost of the exchanges between GPUs in sentences, if it was measured."""
+    """Return sentences on the cost of exchanges between GPUs, if it was measured."""
     times = record.exchange
     if times is None:
         return []
@@ -43,7 +43,7 @@ def exchange_text(record: TrainingRecord) -> list[str]:
 
 
 def exchange_totals(record: TrainingRecord, group: str) -> tuple[int, float]:
-    """Return the number of sums over the ranks in a group of the step, and their time in seconds."""
+    """Return the number of exchanges in a group of a step, and their time in seconds."""
     if group != "exchange" or record.exchange is None:
         return int(group == "exchange" and devices(record)[0] > 1), 0.0
     return len(record.exchange.parts), record.exchange.alone_s

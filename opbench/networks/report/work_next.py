@@ -1,4 +1,4 @@
-"""The nodes of a network that are worth work next: the time above their lower bounds, and the commands to type."""
+"""The nodes of a network with the most time above their lower bounds, and commands to improve them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 3
 
 @dataclass(frozen=True)
 class WorkNode:
-    """A node, or several with the same case, with the time that a kernel at the lower bound would save."""
+    """Nodes with the same case, and the time that a kernel at the lower bound would save."""
 
     nodes: tuple[NodeRecord, ...]
     """The slowest first."""
@@ -27,23 +27,23 @@ class WorkNode:
 
     @property
     def name(self) -> str:
-        """Return the name of the node, and how many others have its case."""
+        """Return the name of the first node, and the number of other nodes with the same case."""
         more = len(self.nodes) - 1
         return self.nodes[0].name + (f" and {more} more" if more else "")
 
     @property
     def kernel_s(self) -> float:
-        """Return the time of its nodes together, in seconds."""
+        """Return the total time of the nodes in seconds."""
         return sum(node.kernel_s or 0.0 for node in self.nodes)
 
     @property
     def bound_s(self) -> float:
-        """Return the lower bound of its nodes together, in seconds."""
+        """Return the total lower bound of the nodes in seconds."""
         return sum(node.bound_s or 0.0 for node in self.nodes)
 
     @property
     def sentence(self) -> str:
-        """Return the nodes with their time, lower bound and variant."""
+        """Return a sentence on the nodes: time, lower bound and variant."""
         node = self.nodes[0]
         return (
             f"{self.name}: {units.time(self.kernel_s)}, lower bound {units.time(self.bound_s)} ({node.bound}): "

@@ -1,1 +1,1 @@
-"""A network as one C++ program."""
+"""Write a network as one C++ program."""

@@ -1,4 +1,4 @@
-"""A network as one C++ program: kernels launched in order by the host, in planned memory."""
+"""Generate the C++ source of a network: the host launches the kernels in order, in planned memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opbench.shipping.source import kernels_and_launching, updates
 
 @dataclass(frozen=True)
 class NodeCode:
-    """A node with its launches."""
+    """The generated code for the launches of one node."""
 
     node: Node
     code: LaunchCode
@@ -37,13 +37,13 @@ class NodeCode:
 
     @property
     def function(self) -> str:
-        """Return the name of the node's function in the source."""
+        """Return the name of the node's C++ function."""
         return safe(self.node.name)
 
 
 @dataclass(frozen=True)
 class NetworkProgram:
-    """The data from which the source is generated."""
+    """The data from which the C++ source is generated."""
 
     name: str
     gpu: ShipTarget
@@ -62,7 +62,7 @@ class NetworkProgram:
 
 
 def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm: float, command: str) -> NetworkProgram:
-    """Return a network as a program; raises UsageError for a case that cannot be shipped, and for a training step."""
+    """Return the program of a network; raise UsageError for a training step, or for a case that cannot be shipped."""
     if graph.state:
         raise UsageError(
             f"{graph.name}: it has state that a run changes, as in training; only inference can be shipped"
@@ -118,7 +118,7 @@ def _names(graph: Graph) -> dict[str, str]:
 
 
 def program_text(program: NetworkProgram) -> str:
-    """Return the whole source."""
+    """Return the C++ source of a program."""
     n = program.name
     includes = ["algorithm", "cmath", "cstdlib", "string", "vector"]
     parts = [
@@ -157,7 +157,7 @@ def _tensor_comment(graph: Graph, name: str) -> str:
 
 
 def _layer_function(one: NodeCode) -> str:
-    """Return the function of a layer, and that of its setup launches if there are any."""
+    """Return the C++ function of a node, and that of its setup launches."""
     code, name = one.code, one.function
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
     words = {t.name for t in one.persistent}
@@ -264,7 +264,7 @@ def _main_program(program: NetworkProgram) -> str:
 
 
 def _in_order(graph: Graph) -> list[str]:
-    """Return the values that are no weights: inputs and results in order, then views of others."""
+    """Return all values except weights: inputs and results in order, then views."""
     made = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
     every = dict.fromkeys((*made, *graph.values))
     own = [name for name in every if name not in graph.weights]
@@ -272,7 +272,7 @@ def _in_order(graph: Graph) -> list[str]:
 
 
 def _memory_of(program: NetworkProgram, name: str) -> str:
-    """Return where a value that is no weight is stored: in the arena, or in the memory of another value."""
+    """Return the place of a value that is not a weight: in the one allocation, or in another value's memory."""
     graph, value = program.graph, program.graph.values[name]
     base, start, _ = graph.place(name)
     if base == name:
@@ -291,7 +291,7 @@ def _setup_buffer(one: NodeCode, tensor: Tensor) -> str:
 
 
 def _setup_code(program: NetworkProgram) -> list[str]:
-    """Return the code of all setup launches, with their memory."""
+    """Return the C++ code of all setup launches, with their memory."""
     lines: list[str] = []
     for one in program.nodes:
         if not one.code.once.lines:

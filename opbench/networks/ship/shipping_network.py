@@ -1,4 +1,4 @@
-"""Write a network as files, for `opbench ship alexnet --plan plan.json`."""
+"""Write the C++ program of a network as files, for `opbench ship alexnet --plan plan.json`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from opbench.shipping.shipping import ShipResult
 def ship_network(
     options: NetOptions, *, gpu: str, test: bool, replace: bool, tell: Callable[[str], None] = lambda words: None
 ) -> ShipResult:
-    """Write the program of a network; raises UsageError, CompileError or EnvironmentFault and then writes nothing."""
+    """Write the program of a network; on UsageError, CompileError or EnvironmentFault write no file."""
     out = options.out
     require_free(out, replace)
     device = target(gpu)
@@ -62,7 +62,7 @@ def ship_network(
 
 
 def _environment_of(gpu: ShipTarget) -> Environment:
-    """Return the environment that a backend would report for such a GPU."""
+    """Return the environment that a backend would report for a GPU model."""
     digits = gpu.arch.removeprefix("sm_")
     capability = f"{digits[:-1]}.{digits[-1]}"
     assert (int(digits[:-1]), int(digits[-1])) in MULTIPROCESSORS
@@ -70,7 +70,7 @@ def _environment_of(gpu: ShipTarget) -> Environment:
 
 
 def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
-    """Raise UsageError for a plan of another GPU."""
+    """Raise UsageError for a plan that was made for another GPU."""
     if options.plan and plan.gpu and target(plan.gpu).arch != gpu.arch:
         raise UsageError(
             f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})",
@@ -82,7 +82,7 @@ def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
 
 
 def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:
-    """Return the tolerance of an output, the same as in a run of the network."""
+    """Return the tolerance of the outputs, the same as in a run of the network."""
     steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
     return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
 

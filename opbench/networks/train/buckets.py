@@ -1,4 +1,4 @@
-"""The parts of a step's gradients that GPUs exchange together, and the nodes that run during an exchange."""
+"""Split the gradients of a step into buckets that GPUs exchange while other nodes run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SURELY = 2
 
 
 def micro_batch(training: Training, exchange: Exchange) -> list[Node]:
-    """Return the nodes of one micro-batch: without those that add them up or run once per step."""
+    """Return the nodes of one micro-batch, without those that sum gradients or run once per step."""
     return [n for n in training.graph.nodes if n.name not in exchange.once and n.name != exchange.adds]
 
 
 def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
-    """Return the ranges of the arena in order of completion, each with the number of the node that completes it.
+    """Return ranges of the gradients in order of completion, each with the number of the node that completes it.
 
-    Gradients are in the arena in the order in which they are computed, so a range is complete when its last one is. The
-    end of the arena holds the statistics and the loss. Without an exchange there are no ranges.
+    Gradients are in the arena in the order in which they are computed, so a range is complete when its last one
+    is. The end of the arena holds the statistics and the loss. Without an exchange there are no ranges.
     """
     graph, exchange = training.graph, training.exchange
     if exchange is None:
@@ -57,11 +57,11 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
 def overlapped_buckets(
     training: Training, bucket_bytes: int, expected_s: Callable[[Node], float], fewer_s: Callable[[Node], float]
 ) -> list[str]:
-    """Return the nodes that are faster if they leave some multiprocessors to the exchange that runs at the same time.
+    """Return the nodes that should leave some multiprocessors to an exchange that runs at the same time.
 
-    Otherwise a grid as large as the device waits in part until the exchange ends. `fewer_s` is the time of a node in
-    seconds on the remaining multiprocessors, `expected_s` on all. The list is empty if the exchange waits for all
-    micro-batches.
+    Otherwise a grid as large as the device waits in part until the exchange ends. `fewer_s` is the time of a
+    node in seconds on the remaining multiprocessors, `expected_s` on all. The list is empty if the exchange
+    waits for all micro-batches.
     """
     exchange = training.exchange
     if exchange is None or exchange.adds:
@@ -80,9 +80,7 @@ def overlapped_buckets(
 
 
 def _merge_ranges(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Merge ranges that the same node completes: statistics and loss follow gradients in the arena, but are ready
-    first.
-    """
+    """Merge ranges that the same node completes."""
     merged: list[Bucket] = []
     for index, (first, end) in buckets:
         if merged and merged[-1][0] >= index:

@@ -1,8 +1,8 @@
-"""Messages between the ranks and the process that started them; the group is the all-reduce if there is no library.
+"""Messages between the ranks of a training and its main process, which also sums buffers if no library can.
 
-Each rank has one pair of connected sockets, which only that rank inherits, so no other process can send messages. Each
-rank sends heartbeats, so a rank that is stopped, or that waits for its device forever, ends the training as a crash
-does.
+Each rank has one pair of connected sockets, which only that rank inherits, so no other process can send
+messages. Each rank sends heartbeats, so a rank that is stopped, or that waits for its device forever, ends the
+training as a crash does.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ hanging.
 
 
 class RankLost(LaunchError):
-    """A rank crashed or hangs; the others were ended."""
+    """A rank crashed or hung, and the other ranks were ended."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """The job of a rank: what it trains, and its place among the ranks."""
+    """The task of a rank: its number, and the network, data and options of the training."""
 
     rank: int
     network: Path
@@ -60,19 +60,19 @@ class Job:
 
 @dataclass(frozen=True)
 class Sum:
-    """A request for a sum: an array of float32 follows; the answer is its sum over the ranks, in rank order."""
+    """Request the sum of an array over all ranks; the float32 array follows this message."""
 
 
 @dataclass(frozen=True)
 class Gather:
-    """A request to gather: the answer is the list of what all ranks sent, in rank order."""
+    """Request the values that all ranks send, as a list in rank order."""
 
     value: object
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The exception of a rank."""
+    """Report the exception that ended a rank."""
 
     kinds: tuple[str, ...]
     """Names of the exception's class and of its base classes."""
@@ -84,12 +84,12 @@ class Failed:
 
 @dataclass(frozen=True)
 class Done:
-    """The rank has ended normally."""
+    """Report that a rank has ended normally."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A heartbeat of the rank."""
+    """Report that a rank is alive, and how long it has waited for its device."""
 
     waited_s: float
     """Seconds of the current wait for the device."""
@@ -102,7 +102,7 @@ Together = Sum | Gather
 
 
 class RankGroup:
-    """The end of a rank: its requests to all others, which every rank makes in the same order."""
+    """A rank's connection to the group; all ranks must make the same requests in the same order."""
 
     def __init__(self, pipe: Connection, rank: int, ranks: int) -> None:
         self._pipe, self.rank, self.ranks = pipe, rank, ranks
@@ -111,7 +111,7 @@ class RankGroup:
         """The time when the current wait for the device began, 0 for none, and the longest wait so far, in seconds."""
 
     def beat(self) -> None:
-        """Start to send heartbeats from a separate thread."""
+        """Start a thread that sends heartbeats."""
 
         def beating() -> None:
             with contextlib.suppress(OSError):  # The other end is closed.
@@ -128,7 +128,10 @@ class RankGroup:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark a wait for the device, which ends when its work does, unless this or another rank has stopped."""
+        """Mark the time within the `with` block as waiting for the device.
+
+        The wait ends when the device's work does, unless this or another rank has stopped.
+        """
         self._since = time.monotonic()
         yield
         self._longest, self._since = max(self._longest, time.monotonic() - self._since), 0.0
@@ -154,11 +157,11 @@ class RankGroup:
         return cast(list[T], self._pipe.recv())
 
     def share(self, value: T) -> T:
-        """Return the value of rank 0."""
+        """Return the value that rank 0 passes."""
         return self.gather(value)[0]
 
     def agree(self, what: str, value: object) -> None:
-        """Raise UsageError unless all ranks have the same value."""
+        """Raise UsageError unless all ranks pass the same value."""
         first, *others = self.gather(value)
         if any(other != first for other in others):
             raise UsageError(
@@ -166,7 +169,7 @@ class RankGroup:
             )
 
     def tell(self, standing: Standing | Progress) -> None:
-        """Report the progress of the training, or of --tune."""
+        """Report the progress of the training, or of --tune, to the main process."""
         self._send(standing)
 
     def done(self) -> None:
@@ -192,7 +195,7 @@ def serve(
     obituary: Obituary,
     progress: Tell = lambda progress: None,
 ) -> None:
-    """Answer the ranks until all are done.
+    """Answer the ranks until all have ended.
 
     Raises the exception of a rank, and RankLost for one that crashed or hangs.
     """
@@ -212,7 +215,7 @@ def serve(
 
 @dataclass
 class _Server:
-    """The other end of all ranks' sockets."""
+    """The main process's connections to all ranks."""
 
     pipes: Sequence[Connection]
     obituary: Obituary
@@ -224,7 +227,7 @@ class _Server:
     """The time of the last message of each rank."""
 
     def messages(self) -> Iterator[tuple[int, object]]:
-        """Yield each message with its rank, in order of arrival; raises RankLost."""
+        """Yield each message with its rank, in order of arrival; raise RankLost."""
         for pipe in self.pipes:
             limit(pipe, SILENT_S)
         looked = time.monotonic()
@@ -256,7 +259,7 @@ class _Server:
         return message
 
     def _lost(self, rank: int, how: str) -> RankLost:
-        """Return the error about a rank that crashed, or that hangs as `how` says."""
+        """Return the error for a rank that crashed, or that hangs as `how` describes."""
         return RankLost(self.obituary(rank, how), kind="rank-hangs" if how else "rank-died", subject=rank)
 
     def _receive_array(self, pipe: Connection) -> np.ndarray:
@@ -275,7 +278,7 @@ class _Server:
             raise self._lost(late[0], how)
 
     def answer(self) -> None:
-        """Answer a request that all ranks have made."""
+        """Answer a request once all ranks have made it."""
         asked = [self.asked[rank] for rank in range(len(self.pipes))]
         self.asked.clear()
         messages, arrays = [message for message, _ in asked], [array for _, array in asked if array is not None]
@@ -296,7 +299,7 @@ class _Server:
 
 
 def limit(pipe: Connection, seconds: float) -> None:
-    """Make a blocked send or a partial read raise BlockingIOError after `seconds`."""
+    """Let a blocked send or a partial read raise BlockingIOError after `seconds`."""
     span = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
     with socket.socket(fileno=os.dup(pipe.fileno())) as both:
         both.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
@@ -304,7 +307,7 @@ def limit(pipe: Connection, seconds: float) -> None:
 
 
 def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum in float32, rounded once per array after the first."""
+    """Return the sum of arrays in float32, in order and rounded after each addition."""
     total = arrays[0].copy()
     for array in arrays[1:]:
         total += array

@@ -1,4 +1,4 @@
-"""The losses of all steps in a file, and the score on the test set."""
+"""A file with the losses of all steps, and the score on the test set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.errors import EnvironmentFault, writing_remedy
 
 @dataclass
 class LossLog:
-    """The losses of all steps, one line each, appended while the training runs."""
+    """A file with the loss of every step, one per line, written during the training."""
 
     path: Path
     losses: list[float]
@@ -34,7 +34,7 @@ class LossLog:
         self.losses.append(loss)
 
     def flush(self) -> None:
-        """Flush the lines, so that other programs see them."""
+        """Flush the lines so that other programs can read them."""
         with self._writing_errors():
             self._file.flush()
 
@@ -75,7 +75,7 @@ def read_losses(path: Path) -> list[float]:
 
 
 def score_outputs(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
-    """Return the accuracy of classes, the intersection over union of masks, or the mean loss otherwise."""
+    """Return accuracy for classes, intersection over union for masks, otherwise the mean loss."""
     if loss == "cross_entropy":
         return float((outputs.argmax(axis=1) == targets).mean())
     if loss == "binary_cross_entropy":

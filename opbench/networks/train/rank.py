@@ -1,4 +1,4 @@
-"""One rank of a training, started by `ranks`: `python -m opbench.networks.train.rank DESCRIPTOR NAME`."""
+"""The process of one rank, started by `ranks` as `python -m opbench.networks.train.rank DESCRIPTOR NAME`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.networks.train.training import Trainer
 
 
 def main() -> None:
-    """Receive the job, train, and report the end."""
+    """Receive the rank's task, train, and report the end."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     pipe = Connection(int(sys.argv[1]))
     job: Job = pipe.recv()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _end_with_the_parent() -> None:
-    """End this process when its parent ends: otherwise a rank could wait forever for others on its device."""
+    """End this process when its parent ends; otherwise it could wait for other ranks forever."""
     os.read(0, 1)
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Training on several devices: one process per device, and one that starts them, answers them and ends them."""
+"""Train on several devices with one process per device; the main process starts, answers and ends them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def train_network(
     tell: Callable[[Standing], None] = lambda standing: None,
     progress: Tell = lambda progress: None,
 ) -> TrainingRecord:
-    """Train a network, on several devices if the recipe has several ranks; return the record.
+    """Train a network on one or several devices; return the record.
 
-    Raises the errors of `Trainer.run`; EnvironmentFault, before anything runs, for fewer devices than ranks; RankLost
-    for a process that dies. Then, and for any other end of this process, the other ranks are ended.
+    Raises the errors of `Trainer.run`; EnvironmentFault, before anything runs, for fewer devices than ranks;
+    RankLost for a process that dies. Then, and for any other end of this process, the other ranks are ended.
     """
     recipe = options.recipe
     if recipe.ranks == 1:
@@ -54,7 +54,7 @@ def train_network(
 
 
 class _Processes:
-    """The ranks' processes; none outlives a call of `run` or this process."""
+    """The processes of all ranks; they end with the call of `run` or with this process."""
 
     def __init__(self, jobs: Sequence[Job], environments: Sequence[Mapping[str, str]], logs: Path) -> None:
         self._jobs, self._environments, self._logs = jobs, environments, logs

@@ -1,4 +1,4 @@
-"""Save a training and resume it: its identity, its state, and the settings that may differ."""
+"""Save and resume a training, and check that its settings still fit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ PLACING = ("advance", "gather", "tick")
 
 
 def identity(training: TrainingState) -> TrainingIdentity:
-    """Return the identity of a training; a resumed one may use another plan or device, but then the bits may differ."""
+    """Return the identity of a training: all settings that a resumed training must share.
+
+    A resumed one may use another plan or device, but then the bits may differ.
+    """
     return TrainingIdentity(
         network=training.network.name,
         parameters={name: tuple(shape) for name, (_, shape) in training.training.parameters.items()},
@@ -44,7 +47,7 @@ def identity(training: TrainingState) -> TrainingIdentity:
 
 
 def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> Checkpoint:
-    """Return a checkpoint of a state that was read from the device."""
+    """Return a checkpoint with a state that was read from the device."""
     arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
     known = {*PARAMETERS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
@@ -64,7 +67,7 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
 
 
 def plan_sha256(training: TrainingState) -> str:
-    """Return the SHA-256 of everything that determines the bits of a step."""
+    """Return the SHA-256 of all facts that determine the bits of a step."""
     graph, groups = training.training.graph, training.training.groups
     nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in PLACING]
     same = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
@@ -73,7 +76,7 @@ def plan_sha256(training: TrainingState) -> str:
 
 
 def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
-    """Return the newest checkpoint of this training and truncate the losses after it; None if there is none."""
+    """Return the newest checkpoint of this training, and remove later losses from the file; None without one."""
     checkpoint = read_checkpoint(out)
     losses = out / "losses.jsonl"
     if checkpoint is None:
@@ -110,7 +113,7 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
 
 
 def _say_of_micro_batches(training: TrainingState, checkpoint: Checkpoint) -> None:
-    """Add a note if the step adds other micro-batches, or in another order, than the steps before the checkpoint."""
+    """Add a note if the micro-batches, or their order, differ from those before the checkpoint."""
     (ranks, accumulate), recipe = micro_batches(checkpoint), training.recipe
     before, now = (
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
@@ -130,7 +133,7 @@ def _say_of_micro_batches(training: TrainingState, checkpoint: Checkpoint) -> No
 
 
 def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """Return the arrays of a checkpoint as the graph's state."""
+    """Return the arrays of a checkpoint as state of the training graph."""
     state = {name.removeprefix("state."): a for name, a in checkpoint.arrays.items() if name.startswith("state.")}
     state = {name: array for name, array in state.items() if name in training.training.graph.state}
     state |= training.training.running(checkpoint.weights)
@@ -140,7 +143,7 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
 
 
 def started_steps(options: TrainingSettings) -> int:
-    """Return the number of steps of a training that resumes with other micro-batches, to keep its schedule; else 0."""
+    """Return the total steps of a resumed training whose micro-batches changed, to keep its schedule; else 0."""
     found = read_checkpoint(options.out) if options.resume else None
     if found is None or micro_batches(found) == (options.recipe.ranks, options.recipe.accumulate):
         return 0
@@ -148,12 +151,12 @@ def started_steps(options: TrainingSettings) -> int:
 
 
 def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
-    """Return the ranks, and the micro-batches per rank, of each step before a checkpoint."""
+    """Return the number of ranks, and micro-batches per rank, of each step before a checkpoint."""
     return checkpoint.facts.ranks, checkpoint.facts.accumulate
 
 
 def _differing_values(one: object, other: object) -> tuple[object, object]:
-    """Return the values that differ; of two tables only their differing entries."""
+    """Return two values if they differ; for two tables only the entries that differ."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
     keys = [key for key in {**one, **other} if key not in FREE and one.get(key) != other.get(key)]

@@ -1,4 +1,4 @@
-"""The state of a training, from which its checkpoint and its record are made."""
+"""The state of a training, from which checkpoint and record are made."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TrainingState:
     begun: RunStart = field(init=False)
 
     def given_state(self) -> dict[str, np.ndarray]:
-        """Return the state that the data and the recipe determine, in its stored form."""
+        """Return the arrays that data and recipe determine, in their stored dtypes."""
         data, values = self.data, self.training.graph.values
         epochs = -(-self.recipe.steps // self.steps_per_epoch)
         order = data.order(epochs, self.pictures, self.recipe.seed)[: self.recipe.steps * self.pictures]
@@ -66,5 +66,5 @@ class TrainingState:
 
     @property
     def score_name(self) -> str:
-        """Return the name of the score on the test set."""
+        """Return the name of the score on the test set, such as "accuracy"."""
         return {"cross_entropy": "accuracy", "binary_cross_entropy": "IoU"}.get(self.recipe.loss, self.recipe.loss)

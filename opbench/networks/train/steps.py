@@ -1,4 +1,4 @@
-"""A training step as launches: the micro-batches in order, the exchange between ranks, and the nodes that run once."""
+"""The launches of a training step: micro-batches in order, exchanges between ranks, and the update."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Launched = tuple[str, Launch, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Piece:
-    """One launch of a step, the numbers of the earlier launches that it waits for, and its description."""
+    """One launch of a step, and the numbers of the launches that must end before it."""
 
     launch: Launch
     after: tuple[int, ...]
@@ -45,12 +45,12 @@ class Piece:
 
 
 class Step:
-    """The launches of a step on its own memory; with `graph`, if the backend has graphs, one CUDA graph.
+    """The launches of a training step; with `graph`, they are recorded as one CUDA graph if the backend has graphs.
 
     The first of several micro-batches writes its gradients to the buffer of the sum; each later one writes them
-    elsewhere and they are added. With `all_reduce` the sum is then added over the ranks, bucket by bucket, as the
-    backward pass completes them; launches that do not wait for a bucket run during its exchange. `bucket_bytes` is the
-    minimum size of a bucket.
+    elsewhere and they are added. With `all_reduce` the sum is then added over the ranks, bucket by bucket, as
+    the backward pass completes them; launches that do not wait for a bucket run during its exchange.
+    `bucket_bytes` is the minimum size of a bucket.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Step:
         self._add_phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
 
     def _first_micro_batch(self, each: Sequence[str]) -> list[_Launched]:
-        """Return the launches of the first micro-batch, whose gradients go directly to the buffer of the sum."""
+        """Return the launches of the first micro-batch, which writes directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
         instead = {exchange.written: exchange.total} if exchange.adds else {}
         launches: list[_Launched] = []
@@ -119,7 +119,7 @@ class Step:
         buckets: Sequence[tuple[int, tuple[int, int]]] = (),
         all_reduce: AllReduce | None = None,
     ) -> None:
-        """Add nodes in order, after all earlier launches.
+        """Add the launches of nodes in order, after all earlier launches.
 
         The exchange of a bucket follows the node that completes it.
         """
@@ -161,10 +161,7 @@ class Step:
     # Running it ---------------------------------------------------------------------------------------------------
 
     def _record_graph(self, backend: Recorder) -> Recording:
-        """Run everything once outside the graph, to load its code and to connect the ranks.
-
-        Then record it as one graph.
-        """
+        """Run everything once to load code and connect the ranks, then record everything as one graph."""
         network = self.context.network
         for piece in self.pieces:
             piece.launch()
@@ -199,7 +196,7 @@ class Step:
 
     @contextmanager
     def without_exchange(self) -> Iterator[Launch]:
-        """Yield a launch of the step without its exchanges, to measure how much of them it hides."""
+        """Yield a launch of the step without exchanges, to measure how much time they add."""
         kept = [number for number, piece in enumerate(self.pieces) if not piece.exchanged]
         behind: list[set[int]] = []
         for piece in self.pieces:  # what waits for an exchange waits for what that waits for
@@ -228,10 +225,10 @@ class Step:
 
 
 def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda own: [own]) -> ExchangeTimes:
-    """Return the times of a step, of one without exchange on each rank, and of the exchange alone: means in seconds.
+    """Return mean times in seconds: of the step, of the step without exchanges on each rank, and of the exchanges.
 
-    Steps run back to back. All ranks call it at the same time. It continues training on each rank separately: read
-    everything that you need first.
+    Steps run back to back. All ranks call it at the same time. It continues training on each rank separately:
+    read everything that you need first.
     """
 
     def mean(launch: Launch) -> float:

@@ -1,4 +1,4 @@
-"""Compare opbench's training step with PyTorch's: first the numbers, then the times of all ways, interleaved."""
+"""Compare opbench's training step with PyTorch's: first the results, then the times, measured in turn."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ AMONG_S = 1.0
 
 @dataclass(frozen=True)
 class TorchComparison:
-    """The peers to compare a step with, and the data to use."""
+    """The data and the options for comparing a step with PyTorch's."""
 
     names: Sequence[str]
     problem: StepProblem
@@ -65,15 +65,16 @@ class TorchComparison:
         require_known(self.names)
 
     def require(self, backend: str) -> None:
-        """Raise UsageError, before anything runs, for a comparison that would not be possible at the end."""
+        """Raise UsageError, before anything runs, for a comparison that cannot succeed."""
         if self.names:
             find_torch(gpu=backend == "cuda")
             to_module(self.problem.network, training=True)
 
     def measured(self, network: Network, step: Step, backend: Backend) -> tuple[StepTimes, Comparison | None]:
-        """Return the times of the step and its nodes, if there is a clock, and the comparison, if requested.
+        """Return the times of the step and its nodes, and the comparison with PyTorch if requested.
 
-        It continues training and overwrites the state: read everything that you need first.
+        Times need a clock. Measuring continues the training and overwrites the state: read everything that you
+        need first.
         """
         comparison = self._compare_step(network, step, backend) if self.names else None
         if not isinstance(backend, Timed):
@@ -113,7 +114,7 @@ class TorchComparison:
         return Comparison(first, {}, versions_of(find_torch(gpu=False)))
 
     def _opbench_first_step(self, network: Network, step: Step) -> FirstStep:
-        """Return the first step from the network's initial weights, whatever was trained since."""
+        """Return the results of the first step from the initial weights, whatever was trained since."""
         training = self.training
         network.write_state(training.graph.state)
         network.write_state(self.given)
@@ -141,10 +142,10 @@ class TorchComparison:
 def _time_those_that_run(
     backend: Timed, own: Launch, ways: Mapping[str, Launch], called: Collection[str]
 ) -> tuple[dict[str, Measurement], dict[str, Measurement], dict[str, str]]:
-    """Return the times of opbench's step and of PyTorch's ways, from a cold L2 and back to back, and errors by way.
+    """Return the times of opbench's and PyTorch's steps, with cold L2 and back to back, and the errors.
 
-    If a way fails, such as for lack of memory, the ways that are called from Python are left out: a captured one holds
-    its memory. If one fails again, opbench's step is timed alone.
+    If a way fails, such as for lack of memory, the ways that are called from Python are left out: a captured
+    one holds its memory. If one fails again, opbench's step is timed alone.
     """
     captured = {name: launch for name, launch in ways.items() if name not in called}
     faults: dict[str, str] = {}
@@ -159,10 +160,10 @@ def _time_those_that_run(
 def _time_launches(
     backend: Timed, launches: Mapping[str, Launch], called: Collection[str] = ()
 ) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
-    """Time all launches in turns, from a cold L2 and back to back, in seconds; return both.
+    """Time launches in turn, with a cold L2 and back to back, in seconds.
 
-    The launches in `called` run from Python and may wait for the device. For all others the stream is blocked until
-    everything is queued.
+    The launches in `called` run from Python and may wait for the device. For all others the stream is blocked
+    until everything is queued.
     """
     unheld = launches.keys() & set(called)
     options = replace(TIMING, budget_s=AMONG_S) if len(launches) > 1 else TIMING
@@ -173,11 +174,11 @@ def _time_launches(
 def differences(
     own: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], precision: str, rounded: FirstStep | None = None
 ) -> FirstStepRecord:
-    """Return the distance of opbench's first step from PyTorch's in float64, with a verdict and a sentence.
+    """Return the difference of opbench's first step from PyTorch's in float64, with a verdict.
 
-    `before` are the weights before the step. If PyTorch's own step in the same precision, `rounded`, is far from
-    float64 too, opbench's may be TIMES as far. Weights that only PyTorch trains, such as a bias that the next batch
-    norm subtracts, are not compared.
+    `before` are the weights before the step. If PyTorch's own step in the same precision, `rounded`, is far
+    from float64 too, opbench's may be TIMES as far. Weights that only PyTorch trains, such as a bias that the
+    next batch norm subtracts, are not compared.
     """
     record, worst = _relative_distances(own, exact, before, own.gradients)
     theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
@@ -209,7 +210,7 @@ def differences(
 def _relative_distances(
     step: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], names: Iterable[str]
 ) -> tuple[tuple[float, float, float], str]:
-    """Return the relative distances of a step's loss, worst gradient and parameter change, and that gradient's name."""
+    """Return the relative differences of loss, worst gradient and parameters, and the gradient's name."""
     names = list(names)
     whole = _norm(exact.gradients[name] for name in names)
     errors = {

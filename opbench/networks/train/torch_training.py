@@ -1,4 +1,4 @@
-"""PyTorch training the same network: whether its first step computes the same, and its ways of a step to time."""
+"""Train the same network in PyTorch: the results of the first step, and several ways to run a step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class StepProblem:
-    """One training step to run in PyTorch: the network with its initial weights, and the micro-batches."""
+    """The data of one training step for PyTorch: the network with initial weights, and the micro-batches."""
 
     network: Graph
     """The network as built, in nchw."""
@@ -54,7 +54,7 @@ class StepProblem:
 
 @dataclass(frozen=True)
 class FirstStep:
-    """The results of one step, by the weights' names in the network as built."""
+    """The results of one step, by the weights' original names."""
 
     loss: float
     gradients: Arrays
@@ -64,7 +64,7 @@ class FirstStep:
 
 @dataclass(frozen=True)
 class TorchMode:
-    """A way in which PyTorch runs a step."""
+    """A way in which PyTorch runs a training step: memory format, compiled, or as a graph."""
 
     channels_last: bool = False
     compiled: bool = False
@@ -73,10 +73,11 @@ class TorchMode:
 
 
 def torch_modes(precision: str) -> dict[str, TorchMode]:
-    """Return the ways by name; the compiled ones use the memory format in which the eager step is faster.
+    """Return the ways to run a step, by name.
 
-    That is channels_last for tensor cores, else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in
-    tf32, but 131 ms instead of 129 ms in f32.
+    The compiled ones use the memory format in which the eager step is faster. That is channels_last for tensor
+    cores, else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in tf32, but 131 ms instead
+    of 129 ms in f32.
     """
     last = precision != "f32"
     return {
@@ -93,10 +94,10 @@ def torch_modes(precision: str) -> dict[str, TorchMode]:
 
 
 class TorchStep:
-    """A network with its optimiser and a step's micro-batches on a device; a call runs a step and returns the loss."""
+    """A PyTorch network with optimiser and micro-batches; a call runs one step and returns the loss."""
 
     def __init__(self, problem: StepProblem, device: str, way: TorchMode, *, masked: bool = False) -> None:
-        """Prepare the step; with `masked`, dropout uses the problem's masks, else it draws its own."""
+        """Prepare the step; with `masked`, dropout uses the problem's masks instead of random ones."""
         import torch
 
         self.network, self.precision, self.device, self.torch = problem.network, problem.precision, device, torch
@@ -118,7 +119,7 @@ class TorchStep:
         self.loss_of = torch.compile(with_loss, dynamic=False) if way.compiled else with_loss
 
     def take_batch(self, images: np.ndarray, targets: np.ndarray, count: int = 1) -> None:
-        """Train on these images from the next step on, in `count` micro-batches."""
+        """Use these images for the next steps, in `count` micro-batches."""
         parts = (np.split(array, count) for array in (images, targets))
         self.batches = [tuple(self._to_device(part, self.way) for part in both) for both in zip(*parts, strict=True)]
 
@@ -138,7 +139,7 @@ class TorchStep:
         return sum(losses[1:], start=losses[0])
 
     def _micro_batch(self, number: int) -> Tensor:
-        """Add the gradients of one micro-batch to the sum, and return its part of the loss."""
+        """Add the gradients of one micro-batch to the sum, and return its loss."""
         for place, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
             getattr(self.module, f"mask{place}").copy_(self.torch.from_numpy(mask))
         with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
@@ -148,7 +149,7 @@ class TorchStep:
         return loss.detach()
 
     def gradients(self) -> Arrays:
-        """Return the gradients of the last step, by weight; zeros for a weight that no loss depends on."""
+        """Return the gradients of the last step by weight; zeros for a weight without a gradient."""
         weights = {name: weight_of(self.module, self.network, name) for name in self.network.weights}
         return {
             name: self._read(name, tensor.grad if tensor.grad is not None else self.torch.zeros_like(tensor))
@@ -161,13 +162,13 @@ class TorchStep:
         return {name: self._read(name, weight_of(self.module, self.network, name)) for name in self.network.weights}
 
     def _read(self, name: str, tensor: Tensor) -> np.ndarray:
-        """Return a weight or its gradient in the network's shape: PyTorch's depthwise filters have an axis more."""
+        """Return a weight or its gradient in the network's shape, without PyTorch's extra axis of depthwise filters."""
         array: np.ndarray = tensor.detach().float().cpu().contiguous().numpy().copy()
         return array.reshape(self.network.weights[name].shape)
 
 
 def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss: str) -> Callable[..., Tensor]:
-    """Return the network with its loss as one module of images and targets."""
+    """Return a PyTorch module that computes the loss from images and targets."""
     functional = torch.nn.functional
     losses = {
         "cross_entropy": functional.cross_entropy,
@@ -192,7 +193,7 @@ def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss:
 def _optimizer(
     torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, way: TorchMode
 ) -> Optimizer:
-    """Return the recipe's optimiser, as one fused kernel on a GPU, at the first step's learning rate."""
+    """Return the recipe's optimiser at the first learning rate, on a GPU as one fused kernel."""
     known: dict[str, object] = {"lr": float(recipe.learning_rates()[0]), "weight_decay": recipe.decay}
     if device == "cuda":
         known["fused"] = True
@@ -205,7 +206,7 @@ def _optimizer(
 
 
 def first_step(problem: StepProblem, device: str) -> FirstStep:
-    """Return the results of PyTorch's eager step with the dropout masks of opbench's step."""
+    """Return the results of PyTorch's eager step with opbench's dropout masks."""
     torch = find_torch(gpu=device == "cuda")
     with settings(torch, problem.precision):
         step = TorchStep(problem, device, TorchMode(), masked=True)
@@ -217,7 +218,7 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
 
 
 def dropout_masks(training: Training, number: int) -> Arrays:
-    """Return the factors of each dropout of a micro-batch, counted from 1, by the names in the network as built."""
+    """Return the dropout factors of a micro-batch, numbered from 1, by the nodes' original names."""
     graph, masks = training.graph, {}
     for node in graph.nodes:
         if node.operator != "dropout" or training.groups.get(node.name) != "forward":
@@ -241,7 +242,7 @@ def dropout_masks(training: Training, number: int) -> Arrays:
 
 @dataclass(frozen=True)
 class TimedStep:
-    """One of PyTorch's ways of a step: ready to launch, or the reason why it is not."""
+    """One of PyTorch's ways to run a step: ready to launch, or the reason why it is not."""
 
     launch: Launch | None = None
     """Enqueues a step on the backend's stream; None if the way failed."""
@@ -257,10 +258,10 @@ class TimedStep:
 
 @contextlib.contextmanager
 def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, TimedStep]]:
-    """Prepare PyTorch's ways of a step, by name, all at the same time.
+    """Prepare all of PyTorch's ways to run a step, by name.
 
-    A way that fails, without a compiler or memory for example, or that is not warmed up within `limit_s` seconds, has
-    its reason in `error`; the others continue.
+    A way that fails, without a compiler or memory for example, or that is not warmed up within `limit_s`
+    seconds, has its reason in `error`; the others continue.
     """
     torch, found = gpu.torch, dict[str, TimedStep]()
     with settings(torch, problem.precision):
@@ -283,7 +284,7 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
 
 
 def _prepare_mode(gpu: TorchGpu, problem: StepProblem, way: TorchMode, limit_s: float) -> TimedStep:
-    """Run a way until all compiling and tuning is done, and capture it if it is to be one CUDA graph."""
+    """Run a step in one way until compiling and tuning are done; capture it if it should be a graph."""
     gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
     before = gpu.allocated_bytes()
     with time_limit(limit_s):

@@ -1,4 +1,4 @@
-"""Options of a training, and its progress."""
+"""Options of a training, and reports on its progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opbench.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class CourseOptions(ChoosingOptions):
-    """The length of a training, its checks and its output."""
+    """Options on the length of a training, its checks and its files."""
 
     epochs: int = option(0, "Number of passes over the training data [default: 10].", metavar="N", least=1)
     bucket_bytes: int = option(
@@ -92,7 +92,7 @@ class TrainOptions(CourseOptions, OptimiserOptions):
             raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
 
     def settings(self, network: str, loss: str) -> TrainingSettings:
-        """Return the settings of a training of a network, by name, on data whose usual loss is `loss`."""
+        """Return the settings for a network, by name, and for data whose usual loss is `loss`."""
         backend = backends.resolve(self.backend)
         optimiser = {f.name: getattr(self, f.name) for f in fields(OptimiserOptions)}
         course = {f.name: getattr(self, f.name) for f in fields(CourseOptions)}
@@ -110,7 +110,7 @@ class TrainOptions(CourseOptions, OptimiserOptions):
 
 @dataclass(frozen=True)
 class TrainingSettings(CourseOptions):
-    """The options of a training, with the values that the data, the backend and the network determine."""
+    """The options of a training, completed with values that depend on data, backend and network."""
 
     recipe: Recipe
     """The recipe; its number of steps applies if `epochs` is 0."""
@@ -138,7 +138,7 @@ RECENT = 50
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of a training."""
+    """A report on the progress of a training."""
 
     step: int
     steps: int

@@ -1,4 +1,4 @@
-"""Train a network: run the steps of one graph, collect losses, write checkpoints that survive a crash, and score."""
+"""Train a network: run the steps, collect losses, write checkpoints, and compute the score."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Trainer(TrainingState):
         self.joined: Communicator | None = None
 
     def _torch_comparison(self) -> TorchComparison:
-        """Return the batches of the first step, so that PyTorch can run the same step."""
+        """Return the data of the first step for a comparison with PyTorch."""
         state, (name,) = self.given_state(), self.network.inputs
         count = self.recipe.accumulate
         rows = state["order"][: count * self.batch]
@@ -131,7 +131,7 @@ class Trainer(TrainingState):
         return TorchComparison(self.options.compare, problem, self.training, state, self.options.compare_limit_s)
 
     def _make_plan(self) -> Plan:
-        """Return the plan: from a file, from the resumed training if it still applies, else chosen.
+        """Return the plan: from a file, from the training to resume if it still fits, or a new one.
 
         With a memory limit, the step recomputes values as necessary.
         """
@@ -182,7 +182,7 @@ class Trainer(TrainingState):
     # The whole ----------------------------------------------------------------------------------------------------
 
     def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> TrainingRecord:
-        """Train to the end and return the record; each checkpoint writes its files into the options' folder.
+        """Train to the end and return the record; checkpoints are written into the options' folder.
 
         Raises UsageError for a checkpoint of another training, NotFinite for a loss that is NaN or infinite.
         """
@@ -197,7 +197,10 @@ class Trainer(TrainingState):
             return self._run_steps(network, step, tell)
 
     def follow(self) -> None:
-        """Train as a rank other than the first; only the first reads losses, computes scores and writes files."""
+        """Train as a rank other than the first.
+
+        Only the first rank reads losses, computes scores and writes files.
+        """
         checkpoint = open_checkpoint(self, self.options.out) if self.options.resume else None
         with self._open_network(checkpoint) as (_, step):
             while self.step < self.recipe.steps:
@@ -210,7 +213,7 @@ class Trainer(TrainingState):
                 exchange_times(step, self.group.gather)
 
     def _wait_for_launches(self, step: Step) -> None:
-        """Wait for the launches; one of several ranks may thereby wait for another."""
+        """Wait for the launches, and thereby for exchanges with other ranks."""
         with self.group.waiting() if self.group else contextlib.nullcontext():
             step.context.settle()
 
@@ -241,7 +244,7 @@ class Trainer(TrainingState):
                 self.group.agree("end", self.recipe.steps)  # so that no rank ends while another is not done
 
     def _all_reduce(self) -> AllReduce | None:
-        """Return the all-reduce over the ranks: the device's library if there is one, else the group itself."""
+        """Return the exchange over the ranks: by the device's library, or else through the main process."""
         if self.group is None or not isinstance(self.backend, Collective):
             return self.group.all_reduce if self.group else None
         identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
@@ -250,7 +253,7 @@ class Trainer(TrainingState):
         return joined.all_reduce
 
     def _overlap_with_exchange(self) -> dict[str, int]:
-        """Return the number of multiprocessors for each node that runs during an exchange by the device's library.
+        """Return the number of multiprocessors to use for each node that runs during an exchange.
 
         A grid with one block per multiprocessor would otherwise run in two waves instead of one.
         """
@@ -267,7 +270,10 @@ class Trainer(TrainingState):
         return dict.fromkeys(names, fewer.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
-        """Check every node of the first step in a worker, on the outputs of the nodes before it; raises LaunchError."""
+        """Check every node of the first step in a worker process; raise LaunchError for a wrong one.
+
+        Each node runs on the outputs of the nodes before it.
+        """
         graph = self.training.graph
         graph = replace(graph, state={**graph.state, **self.given_state()})
         worker = Worker(Open(self.name, self.options.variants, self.recipe.seed), out / "worker.log")
@@ -333,7 +339,7 @@ class Trainer(TrainingState):
         return record
 
     def _collect_losses(self, network: Network, step: Step, log: LossLog) -> None:
-        """Collect the losses since the last read: append them to the file and check them."""
+        """Read the losses since the last time, append them to the file and check them."""
         self._wait_for_launches(step)
         losses = network.read_state("losses")["losses"]
         for number in range(len(self.losses), self.step):
@@ -350,7 +356,7 @@ class Trainer(TrainingState):
         log.flush()
 
     def _save(self, network: Network, step: Step, log: LossLog) -> None:
-        """Write a checkpoint of the collected steps."""
+        """Write a checkpoint of the last complete step."""
         size = log.synchronised()
         state = network.read_state(*(name for name in network.state if name not in DATA))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))

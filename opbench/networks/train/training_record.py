@@ -1,4 +1,4 @@
-"""Build the record of a training, and locate the origin of a value that is NaN or infinite."""
+"""Write the record of a training, and find the node that produced a NaN or an infinity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from opbench.networks.train.steps import Step, launches_of
 
 
 def training_record(training: TrainingState, step: Step, timed: StepTimes, images_per_s: float) -> TrainingRecord:
-    """Return the record of a finished training, as train.json stores it."""
+    """Return the record of a finished training, the content of train.json."""
     graph, network, memory = training.training.graph, step.context.network, step.context.memory
     return TrainingRecord(
         format=FORMAT,
@@ -85,7 +85,7 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
 
 
 def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
-    """Return each pass with its saving: the difference from the step without the pass."""
+    """Return each graph pass with its saving: the difference from a step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
     own, records = _graph_work(training_graph(network, recipe, items).graph), []
     for name, on, notes in training.training.pass_notes:
@@ -99,13 +99,13 @@ def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
 
 
 def _graph_work(graph: Graph) -> tuple[int, int, int]:
-    """Return the number of nodes, the compulsory bytes and the FLOPs."""
+    """Return the number of nodes, the compulsory bytes and the FLOPs of a graph."""
     problems = [node.problem for node in graph.nodes]
     return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)
 
 
 def first_not_finite(training: TrainingState, network: Network, step: Step, number: int) -> NotFinite:
-    """Return the error with the origin of the first such value.
+    """Return the error for a NaN or an infinity, with the node that first computed one.
 
     The step runs again node by node, from the last checkpoint.
     """
