@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 State = Literal["ok", "missing", "warning"]
 OLDEST_GCC = 10
 """The cpu backend's headers use `__constinit`."""
-LEAST_FREE_BYTES = 1e9
+MIN_FREE_BYTES = 1e9
 PROBE_LIMIT_S = 20.0
 
 
@@ -365,7 +365,7 @@ def _bytes_below(folder: Path) -> int:
 def _disk() -> Need:
     free = shutil.disk_usage(Path.cwd()).free
     seen = f"{units.si(free, 'B')} free in {Path.cwd()}"
-    if free < LEAST_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         return Need("disk", "warning", seen, "free some space, or write elsewhere with --out DIR")
     return Need("disk", "ok", seen)
 

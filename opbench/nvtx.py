@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import nvtx
 
 DOMAIN = "opbench"
-SWITCH = "OPBENCH_NVTX"
+SWITCH_VARIABLE = "OPBENCH_NVTX"
 """The environment variable: 1 turns ranges on without a profiler, 0 turns them off with one."""
 
 TOOL_VARIABLES = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
@@ -29,7 +29,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F
 Phase = Literal["build", "check", "measure", "profile"]
 Range = contextlib.AbstractContextManager[object]
 
-LONGEST_NAME = 120
+MAX_NAME_LENGTH = 120
 # A case name that `safe_name` maps without loss: config keys are upper case and axes lower case, so that one can see in
 # the flattened name where the config ends; a key holds no "-", so that its first "-" ends it.
 _PLAIN = re.compile(
@@ -51,10 +51,10 @@ def safe_name(case_name: str) -> str:
     parts = re.split(r"[/\[\](),]+", case_name)
     flat = [re.sub(r"[^A-Za-z0-9_]", "-", part) for part in parts]
     name = ".".join(part for part in flat if part)
-    if _PLAIN.fullmatch(case_name) and len(name) <= LONGEST_NAME:
+    if _PLAIN.fullmatch(case_name) and len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(case_name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    kept = name[: LONGEST_NAME - len(digest) - 1].rstrip(".")
+    kept = name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip(".")
     return f"{kept}.{digest}" if kept else digest
 
 
@@ -110,7 +110,7 @@ def _domain() -> nvtx.Domain | None:
 
     Decided at the first range, because nvtx caches its answer.
     """
-    switch = os.environ.get(SWITCH, "")
+    switch = os.environ.get(SWITCH_VARIABLE, "")
     if switch == "0" or (not switch and tool_attached() is None):
         return None
     try:

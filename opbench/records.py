@@ -21,7 +21,7 @@ from opbench.errors import NotAllowed, OtherVersion, UsageError, unknown
 JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | float | bool | None"
 T = TypeVar("T")
 
-PACKED = (".xz", ".gz")
+PACKED_SUFFIXES = (".xz", ".gz")
 """Suffixes of files that `xz FILE` or `gzip FILE` made; opbench reads them in place of the plain file."""
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
@@ -50,13 +50,13 @@ def with_new_keys(value: Any, **names: str) -> Any:
 
 def stored(path: Path) -> Path:
     """Return the file, or its packed form if only that exists."""
-    packed = (path.with_name(path.name + suffix) for suffix in PACKED)
+    packed = (path.with_name(path.name + suffix) for suffix in PACKED_SUFFIXES)
     return path if path.exists() else next((twin for twin in packed if twin.exists()), path)
 
 
 def plain_name(path: Path) -> str:
     """Return the name of a file without the suffix of its packed form."""
-    return path.stem if path.suffix in PACKED else path.name
+    return path.stem if path.suffix in PACKED_SUFFIXES else path.name
 
 
 def unpacked(path: Path) -> bytes:

@@ -118,7 +118,7 @@ def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
     path = tmp_path / "mine.cu"
     path.write_text(PER_PROBLEM)
     every = targets.cases_to_check(CATALOG, path, 3, 1)
-    assert len(every) == len({case.request() for case in every}) > targets.MODULES
+    assert len(every) == len({case.request() for case in every}) > targets.MAX_MODULES
     notes: list[str] = []
     kept = targets.cases_to_check(CATALOG, path, 3, 1, every=False, note=notes.append)
     assert len(notes) == 1 and f"{len(kept)} of {len(every)} pairs" in notes[0] and "--all" in notes[0]
@@ -135,7 +135,7 @@ def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
     # A case that is named is checked, whoever's turn it is.
     left_out = next(case.name for case in every if case not in kept)
     assert [r.case for r in opbench.check([path], random_shapes=3, seed=1, cases=[left_out])] == [left_out]
-    monkeypatch.setattr(targets, "MODULES", len(every))
+    monkeypatch.setattr(targets, "MAX_MODULES", len(every))
     assert len(targets.cases_to_check(CATALOG, path, 3, 1, every=False)) == len(every)
 
 

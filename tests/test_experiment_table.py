@@ -6,7 +6,7 @@ import json
 import re
 
 from opbench import units
-from opbench.gpu.compile.knockout import CLASSES
+from opbench.gpu.compile.knockout import INSTRUCTION_CLASSES
 from opbench.report.experiment import NAMES
 from opbench.results.experiment import ClassCost, Experiment, read_experiments
 from opbench.results.files import read_run
@@ -33,12 +33,16 @@ def kernel(experiment: Experiment) -> str:
 
 def table(experiments: list[Experiment]) -> list[str]:
     """The lines of the table."""
-    head = ["kernel", "time", *(NAMES[name].replace("shared-memory accesses", "shared memory") for name in CLASSES)]
+    head = [
+        "kernel",
+        "time",
+        *(NAMES[name].replace("shared-memory accesses", "shared memory") for name in INSTRUCTION_CLASSES),
+    ]
     lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
     for one in experiments:
         assert one.total_s
         costs = {cost.name: cost for cost in one.classes}
-        cells = [cell(costs.get(name), one.total_s) for name in CLASSES]
+        cells = [cell(costs.get(name), one.total_s) for name in INSTRUCTION_CLASSES]
         lines.append(f"| `{kernel(one)}` | {units.time(one.total_s)} | {' | '.join(cells)} |")
     return lines
 

@@ -32,7 +32,7 @@ CASES = st.builds(_print, NAMES, CONFIGS, AXES)
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """No tool in the environment, and the decision not yet taken."""
-    for variable in (*nvtx.TOOL_VARIABLES, nvtx.SWITCH):
+    for variable in (*nvtx.TOOL_VARIABLES, nvtx.SWITCH_VARIABLE):
         monkeypatch.delenv(variable, raising=False)
     nvtx._domain.cache_clear()
     yield monkeypatch
@@ -48,7 +48,7 @@ def test_the_name_reads_like_the_case() -> None:
 def test_only_characters_that_no_filter_interprets(case: str) -> None:
     name = nvtx.safe_name(case)
     assert re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name)
-    assert len(name) <= nvtx.LONGEST_NAME
+    assert len(name) <= nvtx.MAX_NAME_LENGTH
 
 
 @given(CASES, CASES)
@@ -98,7 +98,7 @@ def test_without_a_tool_nvtx_is_not_even_imported() -> None:
         "with phase_range('build'), phase_range('check'), case_range('a/b(x=1)', 'a'): pass\n"
         "sys.exit('nvtx' in sys.modules)"
     )
-    variables = (*nvtx.TOOL_VARIABLES, nvtx.SWITCH)
+    variables = (*nvtx.TOOL_VARIABLES, nvtx.SWITCH_VARIABLE)
     done = subprocess.run(["env", *(f"--unset={v}" for v in variables), sys.executable, "-c", program], check=False)
     assert done.returncode == 0
 
@@ -143,14 +143,14 @@ def test_with_a_tool_ranges_carry_name_colour_and_category(fresh: pytest.MonkeyP
 @pytest.mark.parametrize("switch", ["1", "0"])
 def test_the_switch_decides_over_the_environment(fresh: pytest.MonkeyPatch, switch: str) -> None:
     fresh.setenv("CUDA_INJECTION64_PATH", "/tool.so")
-    fresh.setenv(nvtx.SWITCH, switch)
+    fresh.setenv(nvtx.SWITCH_VARIABLE, switch)
     with nvtx.phase_range("build"), nvtx.case_range("a/b(x=1)", "a"):
         assert (nvtx._domain() is not None) == (switch == "1")
 
 
 def test_a_missing_package_is_said_once_and_stops_nothing(fresh: pytest.MonkeyPatch) -> None:
     fresh.setitem(sys.modules, "nvtx", None)
-    fresh.setenv(nvtx.SWITCH, "1")
+    fresh.setenv(nvtx.SWITCH_VARIABLE, "1")
     with pytest.warns(RuntimeWarning, match="pip install nvtx"), nvtx.phase_range("build"):
         pass
     with nvtx.phase_range("build"):

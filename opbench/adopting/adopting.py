@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from opbench.adopting.file_facts import FileFacts, KernelRead, read_file
-from opbench.adopting.matching import ENOUGH, Match, nearest, rank, words_of
+from opbench.adopting.matching import MIN_SCORE, Match, nearest, rank, words_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
 from opbench.adopting.proposal import Proposal
@@ -165,14 +165,14 @@ class NoOperator(UsageError):
 
 def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
     """Return the operator with the most evidence; raise NoOperator without enough evidence or with a contradiction."""
-    fitting = [one for one in ranked if not one.contradictions and one.score >= ENOUGH]
+    fitting = [one for one in ranked if not one.contradictions and one.score >= MIN_SCORE]
     if fitting:
         return fitting[0]
-    named = [one for one in ranked if one.score >= ENOUGH and {c.kind for c in one.contradictions} <= PRINTED]
+    named = [one for one in ranked if one.score >= MIN_SCORE and {c.kind for c in one.contradictions} <= PRINTED]
     if named:
         return max(named, key=lambda one: one.score)
     near = nearest(ranked, read.facts)
-    named = sorted((one for one in ranked if one.score >= ENOUGH), key=lambda one: -one.score)
+    named = sorted((one for one in ranked if one.score >= MIN_SCORE), key=lambda one: -one.score)
     why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
     ways = (
         f"{next_command('adopt', path, variants=roots, operator=near[0])}; "

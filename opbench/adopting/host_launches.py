@@ -13,15 +13,15 @@ from opbench.source.c_expression import Unreadable, convert, tokens_of
 from opbench.source.scan import Declaration
 from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, split
 
-SIZE = re.compile(r"(?i)block|thread|tile|bdim")
+BLOCK_SIZE_NAME = re.compile(r"(?i)block|thread|tile|bdim")
 
 
-CALLS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+LAUNCH_FUNCTIONS = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel")
 """Functions that launch: a kernel with its grid, its block, the addresses of its arguments, shared bytes, a stream."""
 
-MEMBER = (".", "->")
-NUMBERS = frozenset(("int", "size_t", "unsigned", "long", "int64_t", "uint32_t", "float", "double"))
-OBJECTS = ("cudaTextureObject_t", "cudaSurfaceObject_t")
+MEMBER_OPERATORS = (".", "->")
+INTEGER_TYPES = frozenset(("int", "size_t", "unsigned", "long", "int64_t", "uint32_t", "float", "double"))
+TEXTURE_TYPES = ("cudaTextureObject_t", "cudaSurfaceObject_t")
 
 
 Fields = dict[str, dict[str, Sequence[Token]]]
@@ -63,16 +63,16 @@ class Parameter:
     @property
     def views(self) -> str:
         """Return "textures" or "surfaces" for a texture or surface object; "" for other parameters."""
-        return "textures" if OBJECTS[0] in self.type else "surfaces" if OBJECTS[1] in self.type else ""
+        return "textures" if TEXTURE_TYPES[0] in self.type else "surfaces" if TEXTURE_TYPES[1] in self.type else ""
 
 
-RENAMED = re.compile(r"\$\d+")
+INLINE_SUFFIX = re.compile(r"\$\d+")
 """The suffix of the names of a function's variables where its body replaces its call."""
 
 
 def plain_name(name: str) -> str:
     """Return the name of a variable as in the file, without the suffix of inlining."""
-    return RENAMED.sub("", name)
+    return INLINE_SUFFIX.sub("", name)
 
 
 QUALIFIERS = frozenset(
@@ -136,7 +136,9 @@ def launches_of(everything: Sequence[Declaration], constants: Mapping[str, Seque
     for one in everything:
         if one.kind == "function" and not one.is_device:
             sizes = tuple(
-                p.name for p in map(parameter_of, one.parameters()) if not p.is_pointer and SIZE.search(p.name)
+                p.name
+                for p in map(parameter_of, one.parameters())
+                if not p.is_pointer and BLOCK_SIZE_NAME.search(p.name)
             )
             found += launches_in(one.tokens, constants, max(0, one.body), sizes)
     return found
@@ -151,7 +153,7 @@ def launches_in(
     """Return every launch in a function whose statements begin at `body`, in order."""
     found = []
     for index, token in enumerate(code):
-        read = _launch if token.text == "<<<" else _called if token.text in CALLS else None
+        read = _launch if token.text == "<<<" else _called if token.text in LAUNCH_FUNCTIONS else None
         parts = read(code, index) if read else None
         if parts is None:
             continue
@@ -168,7 +170,7 @@ def launches_in(
                     {**defined, **definitions(before)},
                     members(before),
                     sizes,
-                    token.text == CALLS[1],
+                    token.text == LAUNCH_FUNCTIONS[1],
                     options_in(before),
                     _changing(code, index),
                 )
@@ -221,7 +223,7 @@ def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
     """Return the variables that statements assign, increment or swap, each with whether it is declared there."""
     found = []
     for index, token in enumerate(code[:-1]):
-        if token.kind != "name" or (index and code[index - 1].text in MEMBER):
+        if token.kind != "name" or (index and code[index - 1].text in MEMBER_OPERATORS):
             continue
         sign = code[index + 1].text + (code[index + 2].text if index + 2 < len(code) else "")
         before = code[index - 1].text if index else ";"
@@ -249,7 +251,7 @@ def _launch(code: Sequence[Token], index: int) -> Parts | None:
 
 
 def _called(code: Sequence[Token], index: int) -> Parts | None:
-    """Read a launch by one of the functions in `CALLS`, which takes an array of the arguments' addresses."""
+    """Read a launch by one of the functions in `LAUNCH_FUNCTIONS`, which takes an array of the arguments' addresses."""
     given = split(code[index + 2 : closing(code, index + 1)], ",") if code[index + 1].text == "(" else []
     if len(given) < 4:
         return None
@@ -297,18 +299,18 @@ def text_of(code: Sequence[Token]) -> str:
     return "".join(parts)
 
 
-FROM_OUTSIDE = re.compile(
+COMMAND_LINE_NAMES = re.compile(
     r"^(argv|optarg|argc|getenv|cin|ato[ifl]l?|sto[iul]l?|strto[lu]+|getCmdLineArgument\w*|checkCmdLine\w*|FLAGS_\w+)$"
 )
 """Names by which a value comes from the command line."""
 
 
-READING = ("scanf", "fscanf", "sscanf", "cudaMemcpy", "cudaMemcpyAsync")
+INPUT_FUNCTIONS = ("scanf", "fscanf", "sscanf", "cudaMemcpy", "cudaMemcpyAsync")
 """Functions that set the variables whose addresses they are given."""
 
 
 def _is_option(value: Sequence[Token]) -> bool:
-    return any(token.kind == "name" and FROM_OUTSIDE.match(token.text) for token in value)
+    return any(token.kind == "name" and COMMAND_LINE_NAMES.match(token.text) for token in value)
 
 
 def _default(value: Sequence[Token]) -> Sequence[Token]:
@@ -350,7 +352,7 @@ def _read_in(code: Sequence[Token]) -> dict[str, str]:
     """Return the variables that code reads into, such as `scanf("%d", &n)` or `cudaMemcpy(&total, …)`."""
     found: dict[str, str] = {}
     for index, token in enumerate(code[:-2]):
-        if token.text in READING and code[index + 1].text == "(":
+        if token.text in INPUT_FUNCTIONS and code[index + 1].text == "(":
             given = split(code[index + 2 : closing(code, index + 1)], ",")
             for part in given[:1] if "Memcpy" in token.text else given:
                 if [one.text for one in part[:1]] == ["&"] and len(part) == 2:
@@ -413,7 +415,7 @@ def _shapes_by_sides(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
 def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
     for index in range(1, len(code) - 1):
         token, after = code[index], code[index + 1]
-        if token.kind != "name" or code[index - 1].text in MEMBER or token.text in NUMBERS:
+        if token.kind != "name" or code[index - 1].text in MEMBER_OPERATORS or token.text in INTEGER_TYPES:
             continue
         if after.text == "=" and code[index + 2 : index + 3] and code[index + 2].text != "=":
             yield token.text, value_until(code, index + 2)
@@ -422,7 +424,7 @@ def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]
             ends = closing(code, index + 1)
             if (kind := next(before, token)).text == "dim3":
                 yield token.text, [kind, *code[index + 1 : ends + 1]]
-            elif code[index - 1].text in NUMBERS and ends - index > 2:
+            elif code[index - 1].text in INTEGER_TYPES and ends - index > 2:
                 yield token.text, code[index + 2 : ends]
 
 
@@ -431,7 +433,7 @@ def members(code: Sequence[Token]) -> Fields:
     found: Fields = {}
     for index in range(1, len(code) - 1):
         token, before, after = code[index], code[index - 1], code[index + 1]
-        if token.kind == "name" and after.text in MEMBER and before.text not in MEMBER:
+        if token.kind == "name" and after.text in MEMBER_OPERATORS and before.text not in MEMBER_OPERATORS:
             path, value = _assigned(code, index)
             if path:
                 found.setdefault(token.text, {}).setdefault(path, value_until(code, value))
@@ -441,7 +443,7 @@ def members(code: Sequence[Token]) -> Fields:
 def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
     """Return the path in `name.member.member[0] = value;` and the index of the value; "" for other statements."""
     path, at = [], index + 1
-    while at + 1 < len(code) and code[at].text in MEMBER:
+    while at + 1 < len(code) and code[at].text in MEMBER_OPERATORS:
         path.append(code[at + 1].text)
         at += 2
         while at < len(code) and code[at].text == "[":

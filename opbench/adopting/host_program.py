@@ -23,18 +23,20 @@ from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, closing_angle, split
 
-ALLOCATES = {
+ALLOCATION_FUNCTIONS = {
     "cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cudaHostAlloc": 1, "cudaMallocAsync": 1,
     "hipMalloc": 1,
 }  # fmt: skip
 """Functions that give memory to the pointer in their first argument, with the argument that counts its bytes."""
-HOST_MEMORY = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
+HOST_VISIBLE_ALLOCATIONS = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
 """Those whose memory the host may fill without a copy."""
-VECTORS = frozenset(("vector", "device_vector", "host_vector"))
-NEVER_FILLS = re.compile(r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$")
+VECTOR_CLASSES = frozenset(("vector", "device_vector", "host_vector"))
+NON_WRITING_FUNCTIONS = re.compile(
+    r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$"
+)
 """Names of calls that fill no memory: functions of the CUDA runtime other than copies, and error-checking macros."""
 TYPENAMES = ("typename", "class")
-DEEPEST = 8
+MAX_CALL_DEPTH = 8
 """Calls within calls that are put where they are called."""
 
 
@@ -92,7 +94,7 @@ class HostProgram:
         given: tuple[Token, ...] = tuple(_without_casts(tokens))
         while given and given[0].text == "(" and closing(given, 0) == len(given) - 1:
             given = given[1:-1]
-        if len(given) == 1 and depth < DEEPEST and (value := self.known.get(given[0].text)):
+        if len(given) == 1 and depth < MAX_CALL_DEPTH and (value := self.known.get(given[0].text)):
             inner = self._factors(value, depth + 1)
             is_product = len(inner) > 1 or (inner and inner[0][0].text == "sizeof")
             return inner if is_product else _one(given)
@@ -128,7 +130,7 @@ class HostProgram:
     def place(self, given: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
         """Return the buffer that an argument points into, and the offset in elements."""
         offsets: list[tuple[Token, ...]] = []
-        for _ in range(DEEPEST + 2):
+        for _ in range(MAX_CALL_DEPTH + 2):
             if (path := _path(given)) in self.buffers:
                 return path, tuple(offsets)
             left = _without_casts(given)
@@ -190,9 +192,9 @@ def _has_outer(given: Sequence[Token], signs: str) -> bool:
     return False
 
 
-ASKED = re.compile(r"^cuda(Occupancy|Device|Get|Set)\w*$")
+DEVICE_QUERY = re.compile(r"^cuda(Occupancy|Device|Get|Set)\w*$")
 """Functions of the runtime that put what they answer into a variable whose address they get."""
-OF_DEVICE = {
+ASSUMED_DEVICE_PROPERTIES = {
     "multiProcessorCount": "8",
     "warpSize": "32",
     "maxThreadsPerBlock": "1024",
@@ -205,9 +207,9 @@ def device_values(code: Sequence[Token]) -> dict[str, str]:
     """Return values for the device properties that a program queries, such as the number of multiprocessors."""
     found = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
     for index, token in enumerate(code[:-2]):
-        if token.text in OF_DEVICE and index > 1 and code[index - 1].text == ".":
-            found[f"{code[index - 2].text}.{token.text}"] = OF_DEVICE[token.text]
-        if ASKED.match(token.text) and code[index + 1].text == "(":
+        if token.text in ASSUMED_DEVICE_PROPERTIES and index > 1 and code[index - 1].text == ".":
+            found[f"{code[index - 2].text}.{token.text}"] = ASSUMED_DEVICE_PROPERTIES[token.text]
+        if DEVICE_QUERY.match(token.text) and code[index + 1].text == "(":
             for part in split(code[index + 2 : closing(code, index + 1)], ","):
                 if [t.text for t in part[:1]] == ["&"] and len(part) == 2:
                     found[part[1].text] = "256" if "lockSize" in token.text else "2"
@@ -261,7 +263,7 @@ def _flat(
     """Return the statements of a function, with calls of the file's functions replaced by their statements."""
     start = 0
     for index, token in enumerate(code):
-        if token.text in functions and token.text not in path and len(path) < DEEPEST and index + 1 < len(code):
+        if token.text in functions and token.text not in path and len(path) < MAX_CALL_DEPTH and index + 1 < len(code):
             opened = closing_angle(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
             if opened < len(code) and code[opened].text == "(" and _is_of_interest(functions[token.text], functions):
                 yield from code[start:index]
@@ -277,10 +279,10 @@ def _flat(
 def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
     """Return whether a function launches, allocates or copies, directly or through functions that it calls."""
     words = {token.text for token in one.tokens[max(0, one.body) :]}
-    if "<<<" in words or ALLOCATES.keys() & words or "cudaMemcpy" in words:
+    if "<<<" in words or ALLOCATION_FUNCTIONS.keys() & words or "cudaMemcpy" in words:
         return True
     inner = [functions[word] for word in words & functions.keys() if functions[word] is not one]
-    return depth < DEEPEST and any(_is_of_interest(other, functions, depth + 1) for other in inner)
+    return depth < MAX_CALL_DEPTH and any(_is_of_interest(other, functions, depth + 1) for other in inner)
 
 
 def _inlined(
@@ -376,15 +378,15 @@ def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[st
             found[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
     for index, token in enumerate(code[:-1]):
         after = code[index + 1].text
-        if token.text in ALLOCATES and after in ("(", "<"):
+        if token.text in ALLOCATION_FUNCTIONS and after in ("(", "<"):
             opened = closing_angle(code, index + 1) + 1 if after == "<" else index + 1
             given = split(code[opened + 1 : closing(code, opened)], ",")
-            if len(given) > ALLOCATES[token.text]:
+            if len(given) > ALLOCATION_FUNCTIONS[token.text]:
                 name = _target_of(program, given[0])
                 if name:
-                    filled = "host" if token.text in HOST_MEMORY else ""
+                    filled = "host" if token.text in HOST_VISIBLE_ALLOCATIONS else ""
                     found[name] = HostBuffer(name, elements.get(name, ""), given[1], filled=filled)
-        elif token.text in VECTORS and after == "<":
+        elif token.text in VECTOR_CLASSES and after == "<":
             _add_vector(program, index)
     _filled_by_calls(program, {one.name for one in everything if one.kind == "function"})
     _filled_by_the_host(program)
@@ -400,7 +402,7 @@ def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
         given = split(code[index + 2 : closing(code, index + 1)], ",")
         if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
             _copied(program, token.text, given)
-        elif token.text not in known and not NEVER_FILLS.match(token.text):
+        elif token.text not in known and not NON_WRITING_FUNCTIONS.match(token.text):
             for part in given:  # a library's function, or one of another file, may fill it
                 name = next((one.text for one in part if one.kind == "name"), "")
                 if name in found and not found[name].filled and len(part) <= 2:
@@ -411,7 +413,7 @@ def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
     """Return the pointer that an allocation fills: `&d_a`, `(void**)&d_a`, or a parameter that stands for `&d_a`."""
     name = _variable(given)
     by_address = any(token.text == "&" for token in given)
-    for _ in range(DEEPEST):
+    for _ in range(MAX_CALL_DEPTH):
         value = program.known.get(name, ())
         if by_address or not value or not any(token.text == "&" for token in value[:1]):
             break

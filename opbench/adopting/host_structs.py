@@ -11,7 +11,7 @@ from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, split
 
-HEADS = ("struct", "class", "typedef", "alignas", "__align__")
+STRUCT_KEYWORDS = ("struct", "class", "typedef", "alignas", "__align__")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] |
         ends = closing(one.tokens, opened)
         names = [t.text for t in (*one.tokens[:opened], *one.tokens[ends + 1 :]) if t.kind == "name"]
         fields = _fields(one.tokens[opened + 1 : ends])
-        found |= dict.fromkeys((name for name in names if name not in HEADS), fields)
+        found |= dict.fromkeys((name for name in names if name not in STRUCT_KEYWORDS), fields)
     return found
 
 

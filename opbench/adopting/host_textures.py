@@ -9,14 +9,14 @@ from opbench.adopting.host_launches import Fields, definitions, members
 from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, split
 
-FILTERS = {"cudaFilterModePoint": "point", "cudaFilterModeLinear": "linear"}
-ADDRESSES = {
+FILTER_MODES = {"cudaFilterModePoint": "point", "cudaFilterModeLinear": "linear"}
+ADDRESS_MODES = {
     "cudaAddressModeClamp": "clamp", "cudaAddressModeBorder": "border", "cudaAddressModeWrap": "wrap",
     "cudaAddressModeMirror": "mirror",
 }  # fmt: skip
-READS = {"cudaReadModeElementType": "element", "cudaReadModeNormalizedFloat": "normalized"}
-CREATES = ("cudaCreateTextureObject", "cudaCreateSurfaceObject")
-ARRAYS = ("cudaMallocArray", "cudaMalloc3DArray", "cudaMallocMipmappedArray")
+READ_MODES = {"cudaReadModeElementType": "element", "cudaReadModeNormalizedFloat": "normalized"}
+CREATE_FUNCTIONS = ("cudaCreateTextureObject", "cudaCreateSurfaceObject")
+ARRAY_ALLOCATIONS = ("cudaMallocArray", "cudaMalloc3DArray", "cudaMallocMipmappedArray")
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
         values |= definitions(code)
         fields |= members(code)
         for index, token in enumerate(code[:-1]):
-            if token.text in (*CREATES, *ARRAYS) and code[index + 1].text == "(":
+            if token.text in (*CREATE_FUNCTIONS, *ARRAY_ALLOCATIONS) and code[index + 1].text == "(":
                 given = split(code[index + 2 : closing(code, index + 1)], ",")
-                if token.text in CREATES:
+                if token.text in CREATE_FUNCTIONS:
                     created.append(given)
                 elif given:
                     arrays[_variable(given[0])] = given
@@ -70,9 +70,9 @@ def _texture(
 ) -> HostTexture:
     words: dict[str, str] = {}
     for key, member, known in (
-        ("filter", "filterMode", FILTERS),
-        ("address", "addressMode", ADDRESSES),
-        ("read", "readMode", READS),
+        ("filter", "filterMode", FILTER_MODES),
+        ("address", "addressMode", ADDRESS_MODES),
+        ("read", "readMode", READ_MODES),
     ):
         name = _variable(description.get(member, ()))
         if known.get(name, next(iter(known.values()))) != next(iter(known.values())):

@@ -9,7 +9,7 @@ from opbench.adopting.host_launches import definitions, launches_in, number_of, 
 from opbench.source.c_expression import Unreadable, tokens_of
 from opbench.source.tokens import Token, closing, split
 
-MOST_TURNS = 4
+MAX_UNROLLED_ITERATIONS = 4
 """Turns of a loop that are written out: a size of 32, the least of a check, can be halved so often."""
 
 
@@ -50,11 +50,11 @@ def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]],
         if not turns:
             continue
         name = turns[0][0].text
-        if len(turns) > MOST_TURNS:
-            notes.append(f"of the loop over '{name}' the first {MOST_TURNS} turns are launched")
+        if len(turns) > MAX_UNROLLED_ITERATIONS:
+            notes.append(f"of the loop over '{name}' the first {MAX_UNROLLED_ITERATIONS} turns are launched")
         semicolon = Token("mark", ";", token.start)
         made: list[Token] = []
-        for turn in turns[:MOST_TURNS]:
+        for turn in turns[:MAX_UNROLLED_ITERATIONS]:
             made += [semicolon, *turn, semicolon, *body, semicolon]
         return written_out((*code[:index], *made, *code[ends + 1 :]), constants, notes)
     return tuple(code)
@@ -86,7 +86,7 @@ def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]
     name, value = first[at - 1], tuple(first[at + 1 :])
     found: list[tuple[Token, ...]] = []
     try:
-        while len(found) <= MOST_TURNS:
+        while len(found) <= MAX_UNROLLED_ITERATIONS:
             if not number_of(test, {**known, name.text: value}):
                 break
             found.append((name, Token("mark", "=", name.start), *value))

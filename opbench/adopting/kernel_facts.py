@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from opbench.adopting.host_launches import Parameter, definitions, plain_type
 from opbench.adopting.stores import (
-    ATOMIC,
-    COMPOUND,
+    ATOMIC_CALL,
+    COMPOUND_OPERATORS,
     pointers_read,
     read_before_stored,
     statements,
@@ -207,10 +207,12 @@ def _indices(
         ends = closing(body, index + 1)
         sign = "".join(other.text for other in body[ends + 1 : ends + 3])
         stored = (
-            (sign[:1] == "=" and sign != "==") or (sign[:1] in COMPOUND and sign[1:] == "=") or sign in ("++", "--")
+            (sign[:1] == "=" and sign != "==")
+            or (sign[:1] in COMPOUND_OPERATORS and sign[1:] == "=")
+            or sign in ("++", "--")
         )
         before = [other.text for other in body[max(0, index - 3) : index]]
-        atomic = before[1:] == ["(", "&"] and ATOMIC.match(before[0]) is not None
+        atomic = before[1:] == ["(", "&"] and ATOMIC_CALL.match(before[0]) is not None
         written = "".join(other.text for other in body[index + 2 : ends])
         kind = found[0 if stored or atomic else 1]
         kind[token.text] = (*kind.get(token.text, ()), index_values.get(written, written))

@@ -16,11 +16,11 @@ from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.torch_task import TorchOperator
 from opbench.source.tokens import words
 
-NO_NUMBER = r"\b(float|double|bool|half|__half|bfloat16)\b"
-COUNTS = frozenset(
+NON_INTEGER_TYPE = r"\b(float|double|bool|half|__half|bfloat16)\b"
+COUNT_NAMES = frozenset(
     ("n", "size", "len", "length", "num", "count", "numelements", "num_elements", "total", "nelem", "elements", "numel")
 )
-AXES: Mapping[str, tuple[str, ...]] = {
+AXIS_NAMES: Mapping[str, tuple[str, ...]] = {
     "width": ("w", "cols"), "height": ("h", "rows"), "ncols": ("cols",), "columns": ("cols",), "nrows": ("rows",),
     "numcols": ("cols",), "numcolumns": ("cols",), "numrows": ("rows",), "row": ("rows",), "col": ("cols",),
     "batchsize": ("rows", "m"), "batch": ("rows", "m"), "numclasses": ("cols",), "classes": ("cols",),
@@ -35,8 +35,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "wb": ("n",), "numccolumns": ("n",), "ccols": ("n",), "colsc": ("n",),
 }  # fmt: skip
 """What parameters are called of which axis, without underscores, where the problem has it."""
-OUTPUTS = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
-ALIASES = {
+OUTPUT_NAMES = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
+OPERATOR_ALIASES = {
     "gemm": "matmul", "sgemm": "matmul", "hgemm": "matmul", "mm": "matmul", "matrixmul": "matmul", "mmul": "matmul",
     "matrixmultiply": "matmul", "matrixmultiplication": "matmul", "matmult": "matmul", "matrixmult": "matmul",
     "vecadd": "add", "vectoradd": "add", "addvectors": "add", "vectadd": "add", "matrixadd": "add", "matadd": "add",
@@ -46,7 +46,7 @@ ALIASES = {
     "matrixtranspose": "transpose", "transposematrix": "transpose",
 }  # fmt: skip
 """What kernels are called of which operator."""
-FOREIGN = words(
+FOREIGN_WORDS = words(
     """
     leaky log loss prod product mean avg average min max argmax argmin lower upper triangular sparse csr coo ell
     spmv scan prefix depthwise masked causal backward bwd grad gradient gradients int8 quant quantized fp8 complex
@@ -55,12 +55,12 @@ FOREIGN = words(
     """
 )
 """Words of a name that say something else than the operator that another word of it names."""
-FOREIGN_TO: Mapping[str, frozenset[str]] = {
+FOREIGN_WORDS_OF_OPERATOR: Mapping[str, frozenset[str]] = {
     "matmul": words("vector vec mv matvec"),
     "transpose": words("conv convolution"),
 }
 """The same for one operator."""
-FUSED = frozenset(("add", "relu", "softmax"))
+FUSED_WORDS = frozenset(("add", "relu", "softmax"))
 """Operators that a kernel does together with another one if its name has both."""
 SIMPLE = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
 """Operators that one store which is another operator's whole formula rules out."""
@@ -73,9 +73,9 @@ MATHEMATICS = re.compile(
 """Functions of mathematics, as CUDA calls them."""
 NAMED, IN_NAME, OF_FILE, BY_FORMULA, BY_TENSOR, BY_SIZES = 5.0, 4.0, 2.0, 4.0, 0.5, 1.0
 """What each piece of evidence weighs."""
-ENOUGH = 2.5
+MIN_SCORE = 2.5
 """From here on an operator is taken without being asked for."""
-SHOWN = 3
+MAX_SUGGESTIONS = 3
 """Operators that a refusal names."""
 
 
@@ -167,7 +167,7 @@ def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
         tensors = abs(len(one.problem.inputs) - read) + abs(len(one.problem.outputs) - written)
         return tensors - one.score, tensors
 
-    return [one.operator for one in sorted(ranked, key=distance)[:SHOWN]]
+    return [one.operator for one in sorted(ranked, key=distance)[:MAX_SUGGESTIONS]]
 
 
 def _kinds(operator: type[Operator]) -> list[Operator]:
@@ -262,14 +262,14 @@ def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[P
     if len(stored) > len(outputs):
         for several in (
             [p for p in stored if p.name not in facts.read],
-            [p for p in stored if plain(p.name) in {*outputs, *OUTPUTS}],
+            [p for p in stored if plain(p.name) in {*outputs, *OUTPUT_NAMES}],
         ):
             if len(several) == len(outputs):
                 return several
         free = stored
     elif not facts.is_readable and len(free) == len(outputs):
         return free
-    named = [p for p in facts.pointers if plain(p.name) in OUTPUTS or plain(p.name) in outputs]
+    named = [p for p in facts.pointers if plain(p.name) in OUTPUT_NAMES or plain(p.name) in outputs]
     chosen = named if len(named) == len(outputs) else free[len(free) - len(outputs) :]
     if facts.pointers:
         how = "by its name" if chosen is named else "by its place among the parameters"
@@ -282,23 +282,25 @@ def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[P
 
 def _match_numbers(found: Match, facts: KernelFacts) -> None:
     problem = found.problem
-    numbers = [p for p in facts.parameters if not (p.is_pointer or p.views or re.search(NO_NUMBER, p.type)) and p.name]
+    numbers = [
+        p for p in facts.parameters if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type)) and p.name
+    ]
     axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
     sizes = tensor_axes(problem)
     for one in numbers:
         name = one.name.lower().strip("_")
-        words = (name, *AXES.get(name.replace("_", ""), ()))
+        words = (name, *AXIS_NAMES.get(name.replace("_", ""), ()))
         axis = next((axis for word in words for axis in axes if axis.lower() == word), "")
         if axis:
             found.axes[one.name] = axis
-    if isinstance(problem, TorchOperator) and len(numbers) == 1 < len(axes) and numbers[0].name.lower() in COUNTS:
+    if isinstance(problem, TorchOperator) and len(numbers) == 1 < len(axes) and numbers[0].name.lower() in COUNT_NAMES:
         size = f"{next(iter(problem.outputs))}_size"
         found.axes = {numbers[0].name: size}
         found.guesses.append(Guess(numbers[0].name, size, ("it is the only size, and its name is that of a count",)))
     elif len(axes) == 1 and len(numbers) > 1 and "y" in facts.names:
         found.axes = {}  # rows and columns: their product is the size, which the buffers say
     elif len(axes) == 1 and numbers and not found.axes:
-        counts = [p for p in numbers if p.name.lower() in COUNTS] or (numbers if len(numbers) == 1 else [])
+        counts = [p for p in numbers if p.name.lower() in COUNT_NAMES] or (numbers if len(numbers) == 1 else [])
         found.axes = {p.name: axes[0] for p in counts}
     elif len(sizes) > 1 and len(numbers) == 1 and len(set(sizes)) == len(axes) and problem.name != "softmax":
         found.axes = {numbers[0].name: sizes[0]}
@@ -492,7 +494,7 @@ def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[st
     spans = [(i, j) for i in range(len(parts)) for j in range(len(parts), i, -1)]
     for i, j in sorted(spans, key=lambda span: -sum(map(len, parts[span[0] : span[1]]))):
         for joined in ("".join(parts[i:j]), "_".join(parts[i:j])):
-            operator = ALIASES.get(joined, joined)
+            operator = OPERATOR_ALIASES.get(joined, joined)
             if operator in known:
                 return operator, frozenset(parts[i:j])
     return "", frozenset()
@@ -509,10 +511,10 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
     own, used = named_operator(facts.name, known)
     if own == name:
         says(NAMED if set(words_of(facts.name)) <= used | {"kernel"} else IN_NAME, f"the kernel is named {facts.name}")
-        foreign = [w for w in words_of(facts.name) if w in FOREIGN and w not in used and w not in name]
-        foreign += [w for w in words_of(facts.name) if w in FOREIGN_TO.get(name, ())]
+        foreign = [w for w in words_of(facts.name) if w in FOREIGN_WORDS and w not in used and w not in name]
+        foreign += [w for w in words_of(facts.name) if w in FOREIGN_WORDS_OF_OPERATOR.get(name, ())]
         foreign += [w for w in words_of(facts.name) if w in ("1d", "3d") and "2d" in name]
-        foreign += [w for w in words_of(facts.name) if w not in used and w in FUSED - {name}]
+        foreign += [w for w in words_of(facts.name) if w not in used and w in FUSED_WORDS - {name}]
         if foreign:
             found.contradictions.append(
                 Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")
@@ -520,7 +522,7 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
     elif not own and (of_file := named_operator(stem, known))[0] == name:
         says(OF_FILE, f"the file is named {stem}")
         others = (w for w in (*words_of(facts.name), *words_of(stem)) if w not in of_file[1])
-        if foreign := [w for w in others if w in FOREIGN and not name.startswith(w)]:
+        if foreign := [w for w in others if w in FOREIGN_WORDS and not name.startswith(w)]:
             text = f"the name of the kernel or the file says '{foreign[0]}', which {name} does not do"
             found.contradictions.append(Contradiction("name", foreign[0], text))
     formula, does = _formula_operator(facts)

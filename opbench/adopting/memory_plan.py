@@ -25,19 +25,19 @@ from opbench.source.c_expression import Unreadable, tokens_of
 from opbench.source.names import plain_kernel
 from opbench.source.tokens import Token, closing
 
-ENOUGH_WORK = 1 << 20
+REDUCED_ACCESSES = 1 << 20
 """Threads, times the largest size where a kernel loops, up to which every access of a launch takes a few seconds."""
-LEAST_SIZE = 32
+MIN_REDUCED_SIZE = 32
 """No size is reduced below this one."""
-UNKNOWN_ELEMENTS = 1 << 20
+ASSUMED_ELEMENTS = 1 << 20
 """Elements of a buffer whose size the header does not say, at least: more than the assumed sizes reach."""
 UNKNOWN_PER_THREAD, MOST_UNKNOWN = 4, 1 << 25
 """Elements of such a buffer for each thread of the largest launch, and the most of them."""
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 DIVISORS = re.compile(r"cdiv\([^,]*, (\w+)\)|// (\w+)")
 """What a grid divides sizes by."""
-MOST_TILE = 1024
-MOST_NUMBERS = 64
+MAX_TILE = 1024
+MAX_HALVINGS = 64
 """Halvings of sizes that are tried."""
 
 
@@ -245,7 +245,7 @@ class _Planner:
     def _elements(self, buffer: BufferTemplate) -> int:
         if not buffer.elements:
             threads = max(math.prod((*grid, *block)) for grid, block in map(self._geometry, self.launches))
-            return max(UNKNOWN_ELEMENTS, min(MOST_UNKNOWN, UNKNOWN_PER_THREAD * threads))
+            return max(ASSUMED_ELEMENTS, min(MOST_UNKNOWN, UNKNOWN_PER_THREAD * threads))
         return max(1, self._number(buffer.elements, f"elements of buffer '{buffer.name}'"))
 
     # Less work ----------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class _Planner:
             work += math.prod(grid) * math.prod(block) * max(1, largest)
         known = [one for one in self.header.buffers if one.elements]
         size = sum(self._elements(one) * ELEMENT_BYTES[one.type] for one in known)
-        return work if size <= MOST_BYTES else math.inf
+        return work if size <= MAX_BYTES else math.inf
 
     def _reducible(self) -> list[str]:
         """Return the sizes that may be reduced: no block's shape depends on them, and the kernel's text can change."""
@@ -274,7 +274,7 @@ class _Planner:
         return [
             name
             for name, value in self.values.items()
-            if value > LEAST_SIZE
+            if value > MIN_REDUCED_SIZE
             and name not in shapes
             and name not in self.given
             and (name not in self.fixed or self._place(name) is not None)
@@ -299,14 +299,14 @@ class _Planner:
         sides = {side for step in self.launches for side in self._geometry(step)[1] if side > 1}
         for first, second in (pair for step in self.launches for text in step.grid for pair in DIVISORS.findall(text)):
             divisor = int(first or second) if (first or second).isdigit() else self.values.get(first or second, 1)
-            sides |= {divisor} if 1 < divisor <= MOST_TILE else set()  # a block's part of the work: no size below it
-        for _ in range(MOST_NUMBERS):
-            if self._work() <= ENOUGH_WORK:
+            sides |= {divisor} if 1 < divisor <= MAX_TILE else set()  # a block's part of the work: no size below it
+        for _ in range(MAX_HALVINGS):
+            if self._work() <= REDUCED_ACCESSES:
                 break
             names = self._reducible()
             for value in sorted({self.values[name] for name in names}, reverse=True):
                 less = _less(value, math.lcm(*sides))
-                if less >= LEAST_SIZE:
+                if less >= MIN_REDUCED_SIZE:
                     alike = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
                     before |= {name: value for name in alike if name not in before}
                     self.values |= dict.fromkeys(alike, less)

@@ -12,7 +12,7 @@ from opbench.adopting.file_facts import FileFacts, KernelRead
 from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_name, plain_type
 from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, product, program_of
 from opbench.adopting.host_structs import sizes_of
-from opbench.adopting.matching import NO_NUMBER
+from opbench.adopting.matching import NON_INTEGER_TYPE
 from opbench.adopting.proposal import (
     Proposal,
     launch_parts,
@@ -33,7 +33,7 @@ from opbench.kernels.memory_header import (
 from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
-from opbench.source.c_expression import DEEPEST, SIZES, Unreadable, convert, tokens_of
+from opbench.source.c_expression import MAX_DEPTH, SIZES, Unreadable, convert, tokens_of
 from opbench.source.scan import Declaration, declarations
 from opbench.source.tokens import Token
 
@@ -41,7 +41,7 @@ ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
 """The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
 of a kernel that nothing launches, which blocks divide: who would round up is not known."""
 ASSUMED_SHARED_BYTES = 16 << 10
-MOST_SIDE = 32
+MAX_BLOCK_SIDE = 32
 """The largest number that a kernel's template has alone and that is taken for a side of its block."""
 
 
@@ -90,7 +90,7 @@ def assumed_host(kernels: Sequence[Declaration]) -> str:
     for kernel in kernels:
         taken = [one for one in map(parameter_of, kernel.parameters()) if one.name]
         parameters |= {one.name: f"{one.type} {one.name}" for one in taken}
-        numbers = [one.name for one in taken if not one.is_pointer and not re.search(NO_NUMBER, one.type)]
+        numbers = [one.name for one in taken if not one.is_pointer and not re.search(NON_INTEGER_TYPE, one.type)]
         size = numbers[0] if numbers else "1024"
         shape = f"({size} + 255) / 256, 256"
         if any(a.text == "." and b.text == "y" for a, b in itertools.pairwise(kernel.tokens)):
@@ -163,7 +163,9 @@ class _Writer:
 
     def _assume(self) -> None:
         """Assume a value for each size from outside the file: a function's parameter, or the command line."""
-        outside = [p.name for p in self.program.parameters if not p.is_pointer and not re.search(NO_NUMBER, p.type)]
+        outside = [
+            p.name for p in self.program.parameters if not p.is_pointer and not re.search(NON_INTEGER_TYPE, p.type)
+        ]
         outside += [name for name in self.program.options if self._is_from_outside(name)]
         needed = [name for name in self._used() if name in outside and name not in self.values]
         shapes = {name: side for read in self.reads for name, side in self._shapes(read).items()}
@@ -189,7 +191,7 @@ class _Writer:
         code = self.program.code
         sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
         tiles = (re.fullmatch(r"<\s*(\d+)\s*>", one.template) for one in self.program.launches)
-        tile = next((match[1] for match in tiles if match and int(match[1]) <= MOST_SIDE), "16")
+        tile = next((match[1] for match in tiles if match and int(match[1]) <= MAX_BLOCK_SIDE), "16")
         shape = f"dim3({tile}, {tile})" if "y" in sides else "dim3(256)"
         self.program.known[name] = tokens_of(shape)
         if name in needed:
@@ -314,7 +316,7 @@ class _Writer:
         known = self._known(read)
         for token in given:
             value = known.get(token.text, ()) if token.kind == "name" else ()
-            if isinstance(value, str) or not value or depth > DEEPEST:
+            if isinstance(value, str) or not value or depth > MAX_DEPTH:
                 continue
             try:
                 self._number((token,), read)

@@ -27,7 +27,7 @@ from opbench.kernels.memory_header import table_of
 from opbench.source.c_expression import Unreadable, convert, tokens_of
 from opbench.source.tokens import Token
 
-FACTORS = frozenset(("alpha", "beta", "scale"))
+SCALE_FACTOR_NAMES = frozenset(("alpha", "beta", "scale"))
 """Numbers that a kernel takes and that change nothing where they are 1, of beta 0."""
 
 
@@ -191,7 +191,7 @@ class _Writer:
                 value, written = neutral, str(neutral)
                 self.proposal.guess(f"'{parameter.name}'", written, "the host's value cannot be read")
         operator = self.proposal.operator
-        if operator in PLAIN and (parameter.name.lower() not in FACTORS or value != neutral):
+        if operator in PLAIN and (parameter.name.lower() not in SCALE_FACTOR_NAMES or value != neutral):
             text = f"the kernel takes a number '{parameter.name}' = {written}, which {operator} does not have"
             self.proposal.contradict("formula", parameter.name, text)
         return written if kind == "f32" and value is not None else table_of({kind: written})

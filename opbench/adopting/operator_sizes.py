@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from opbench.adopting.file_facts import KernelRead
 from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, plain_name
 from opbench.adopting.host_program import HostProgram, product
-from opbench.adopting.matching import NO_NUMBER, Match, fields_with_defaults, tensor_axes
+from opbench.adopting.matching import NON_INTEGER_TYPE, Match, fields_with_defaults, tensor_axes
 from opbench.adopting.proposal import Proposal, launch_parts
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
@@ -23,8 +23,8 @@ FIRST_SIZES = ("rows", "m", "n")
 """Axes of which a grid may have one block each."""
 MOST_SPARE, LEAST_SPARE = 4, 1024
 """A launch with so many times more threads than elements, or than a block has, is not one of these elements."""
-LOOPS = frozenset(("for", "while", "do"))
-LEAST_LITERAL = 64
+LOOP_KEYWORDS = frozenset(("for", "while", "do"))
+MIN_LITERAL = 64
 """A smaller number in a launch is not taken for the size of which an argument has the same number."""
 
 
@@ -64,7 +64,7 @@ class SizesRead:
         self._take_defaults()
 
     def _may_name(self, argument: Token) -> bool:
-        return argument.kind != "number" or not argument.text.isdigit() or int(argument.text) >= LEAST_LITERAL
+        return argument.kind != "number" or not argument.text.isdigit() or int(argument.text) >= MIN_LITERAL
 
     def _relate_axes(self) -> None:
         """Add requirements on axes that share one variable or depend on another axis."""
@@ -235,7 +235,9 @@ class SizesRead:
                 self._reject_conflicting_sizes(parameter, axis)
         if not self.fixed:
             text = "the grid names no axis, so that every size gets the same: write an expression of the axes"
-            strides = LOOPS & self.read.facts.names and "blockDim" in self.read.facts.names and list(grid) == ["1"]
+            strides = (
+                LOOP_KEYWORDS & self.read.facts.names and "blockDim" in self.read.facts.names and list(grid) == ["1"]
+            )
             if strides or not self.read.facts.names:
                 self.proposal.notes.append(text)
             else:
@@ -319,7 +321,11 @@ class SizesRead:
                 )
                 self.proposal.contradict("sizes", parameter.name, text)
             stored = self.read.facts.indices.get(parameter.name, ())
-            if tensor.name in self.match.problem.outputs and len(stored) == 1 and not LOOPS & self.read.facts.names:
+            if (
+                tensor.name in self.match.problem.outputs
+                and len(stored) == 1
+                and not LOOP_KEYWORDS & self.read.facts.names
+            ):
                 self._contradict_threads(launch, needed, known)
 
     def _contradict_vectors(self) -> None:
@@ -354,7 +360,9 @@ class SizesRead:
 
     def _contradict_sides_of_elements(self, launch: HostLaunch, known: Mapping[str, Sequence[Token]]) -> None:
         """Add a contradiction for rows and columns whose product is less than the number of elements."""
-        given = [g for p, g in self._given(launch) if not (p.is_pointer or p.views or re.search(NO_NUMBER, p.type))]
+        given = [
+            g for p, g in self._given(launch) if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type))
+        ]
         if self.match.axes or len(given) < 2 or len(self.fixed) != 1:
             return
         with contextlib.suppress(Unreadable):

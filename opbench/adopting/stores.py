@@ -11,13 +11,15 @@ from opbench.source.scan import Declaration
 from opbench.source.tokens import Token, closing, closing_angle, split
 
 STORED, ADDED = "stored", "added"
-ATOMIC = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
-STORING = re.compile(r"(?i)^(?:store|write|st_)|(?:_store|store\d*|_write)$|^store_matrix_sync$")
+ATOMIC_CALL = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
+STORE_FUNCTION = re.compile(r"(?i)^(?:store|write|st_)|(?:_store|store\d*|_write)$|^store_matrix_sync$")
 """Functions that store through the pointer that they are given first, or alone."""
-CASTING = frozenset(("reinterpret_cast", "static_cast", "float", "half", "int", "unsigned", "void", "const", "char"))
-DEEPEST = 3
+CAST_KEYWORDS = frozenset(
+    ("reinterpret_cast", "static_cast", "float", "half", "int", "unsigned", "void", "const", "char")
+)
+MAX_CALL_DEPTH = 3
 """Calls within calls that are looked into."""
-COMPOUND = "+-*/%&|^"
+COMPOUND_OPERATORS = "+-*/%&|^"
 """Signs that make `=` an update."""
 
 
@@ -34,7 +36,7 @@ def stores(
         if alias := _alias(statement, names):
             names |= alias
             continue
-        called = _called(statement, names, functions, depth) if depth < DEEPEST else ()
+        called = _called(statement, names, functions, depth) if depth < MAX_CALL_DEPTH else ()
         for name, how in (*_stored(statement, names), *called):
             found[name] = STORED if STORED in (how, found.get(name)) else ADDED
     return found
@@ -54,7 +56,7 @@ def pointers_read(
             names |= alias
             continue
         found |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
-        if depth < DEEPEST:
+        if depth < MAX_CALL_DEPTH:
             for inner, taken, given in _calls(statement, functions):
                 read = pointers_read(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
                 for one, argument in zip(taken, given, strict=False):
@@ -85,7 +87,7 @@ def _read_at(
     """Yield the index of each pointer's name in a statement through which the statement reads."""
     written: set[int] = set()
     equals = _assignment(statement)
-    if equals > 0 and statement[equals - 1].text not in COMPOUND:
+    if equals > 0 and statement[equals - 1].text not in COMPOUND_OPERATORS:
         target = _target(statement[:equals], names)
         written |= {next((i for i in range(equals) if statement[i].text == target), -1)} if target in names else set()
     for index, (token, after) in enumerate(itertools.pairwise(statement)):
@@ -97,7 +99,7 @@ def _read_at(
         ends = closing(statement, opened)
         if token.text in functions:
             written |= set(range(opened, ends))  # looked into
-        elif ATOMIC.match(token.text) or STORING.search(token.text):
+        elif ATOMIC_CALL.match(token.text) or STORE_FUNCTION.search(token.text):
             depth = 0
             for at in range(opened + 1, ends):
                 depth += (statement[at].text in "([{") - (statement[at].text in ")]}")
@@ -189,18 +191,20 @@ def _alias(statement: Sequence[Token], names: Mapping[str, str]) -> dict[str, st
 def _stored(statement: Sequence[Token], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     equals = _assignment(statement)
     if equals > 0:
-        compound = statement[equals - 1].text in COMPOUND
+        compound = statement[equals - 1].text in COMPOUND_OPERATORS
         name = _target(statement[: equals - 1 if compound else equals], names)
         if name in names:
             yield names[name], ADDED if compound and statement[equals - 1].text in "+-" else STORED
     for index, (token, after) in enumerate(itertools.pairwise(statement)):
         if token.kind != "name" or after.text != "(":
             continue
-        atomic = ATOMIC.match(token.text)
-        if not atomic and not STORING.search(token.text):
+        atomic = ATOMIC_CALL.match(token.text)
+        if not atomic and not STORE_FUNCTION.search(token.text):
             continue
         parts = split(statement[index + 2 : closing(statement, index + 1)], ",")
-        name = next((t.text for part in parts[:1] for t in part if t.kind == "name" and t.text not in CASTING), "")
+        name = next(
+            (t.text for part in parts[:1] for t in part if t.kind == "name" and t.text not in CAST_KEYWORDS), ""
+        )
         if name in names:
             yield names[name], ADDED if atomic and (atomic[1] or "Add").startswith(("Add", "Sub")) else STORED
 

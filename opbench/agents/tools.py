@@ -56,10 +56,10 @@ from opbench.running.options import CheckOptions, RunOptions
 from opbench.running.profile import ProfileOptions, profile_case, target_of
 from opbench.running.targets import case_of
 
-MOST_FAULTS = 5
-MOST_ADVICE = 5
-MOST_CASES = 12
-SOURCE_LENGTH = 3000
+MAX_FAULTS = 5
+MAX_ADVICE = 5
+MAX_CASES = 12
+MAX_SOURCE_LENGTH = 3000
 """Most characters of a source that an answer contains; a longer one is left to the file."""
 HEADER = "// /// opbench\n"
 """The first line of a header. A file outside a folder of variants names its operator on the next one."""
@@ -253,7 +253,7 @@ def _simplest_source(variants: Sequence[Variant]) -> str:
     for variant in variants:
         if variant.path.stem == variant.name and variant.path.suffix == ".cu":
             source = variant.path.read_text(encoding="utf-8")
-            if len(source) <= SOURCE_LENGTH:
+            if len(source) <= MAX_SOURCE_LENGTH:
                 return source.replace(HEADER, f'{HEADER}// operator = "{variant.operator}"\n', 1)
     return ""
 
@@ -276,7 +276,7 @@ def _check_answer(file: str, results: Sequence[Result]) -> CheckAnswer:
     reason = next((r.reason for r in results if r.status == status and r.reason), "")
     summary = f"{right} of {len(results)} cases are right" + (f"; first fault: {reason}" if reason else "")
     return CheckAnswer(
-        status, summary, len(results), right, faults[:MOST_FAULTS], max(0, len(faults) - MOST_FAULTS), step
+        status, summary, len(results), right, faults[:MAX_FAULTS], max(0, len(faults) - MAX_FAULTS), step
     )
 
 
@@ -308,8 +308,8 @@ def _run_answer(file: str, finished: Run, gpu: str) -> RunAnswer:
     return RunAnswer(
         backend=finished.header.backend,
         gpu=finished.header.environment.gpu,
-        cases=cases[:MOST_CASES],
-        cases_not_shown=max(0, len(cases) - MOST_CASES),
+        cases=cases[:MAX_CASES],
+        cases_not_shown=max(0, len(cases) - MAX_CASES),
         results=from_here(str(finished.folder)),
         next_step=step,
     )
@@ -358,7 +358,7 @@ def _explain_answer(
         lower_bound_s=bound[0],
         lower_bound_by=bound[1],
         gpu=gpu,
-        advice=advice[:MOST_ADVICE],
+        advice=advice[:MAX_ADVICE],
         next_step=step,
     )
 
@@ -434,8 +434,8 @@ def _judge_answer(file: str, document: verdict.VerdictDocument, written: Path) -
         reason=document.reason,
         not_judged=list(document.lacking),
         sections=[Section(name, part.status, part.summary) for name, part in parts],
-        faults=faults[:MOST_FAULTS],
-        signs=[f"{sign.file}:{sign.line}: {sign.title}" for sign in document.signs.seen[:MOST_FAULTS]],
+        faults=faults[:MAX_FAULTS],
+        signs=[f"{sign.file}:{sign.line}: {sign.title}" for sign in document.signs.seen[:MAX_FAULTS]],
         seed=document.seed,
         document=from_here(str(written)),
         next_step=NextStep(document.next_step.sentence, retry, {"file": file}),

@@ -15,8 +15,8 @@ SPACES = ("global", "shared", "local", "module", "bulk", "operand")
 """Indexed by the runtime's numbers. Accesses to "local" and "module" are not counted. "bulk" is global memory that the
 TMA reads or writes, in lanes of 16 bytes; "operand" is shared memory that a warpgroup's wgmma reads."""
 KINDS = ("load", "store", "atomic")
-COUNTED = "counted"
-PREDICTED = "predicted"
+ORIGIN_COUNTED = "counted"
+ORIGIN_PREDICTED = "predicted"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class LineTraffic:
 
 COUNTS = tuple(f.name for f in fields(LineTraffic) if f.default == 0 and f.name not in ("column", "called_from"))
 """The fields of a line's traffic that are counts."""
-SAVED = tuple(name for name in COUNTS if "_saved_" in name)
+SAVED_COUNTS = tuple(name for name in COUNTS if "_saved_" in name)
 """The counts that wider accesses would save."""
 
 
@@ -239,7 +239,7 @@ class Traffic:
     lines: tuple[LineTraffic, ...] = ()
     """Sorted by kernel, file, line and column."""
     kernels: tuple[KernelTraffic, ...] = ()
-    source: str = COUNTED
+    source: str = ORIGIN_COUNTED
     """"counted" on the cpu backend from the source's own accesses, "measured" by hardware, or "predicted"."""
     complete: bool = field(default=True)
     """False if a launch was abandoned."""
@@ -270,7 +270,7 @@ class Traffic:
             return self
         lines = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.lines)
         branches = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.branches)
-        return replace(self, lines=lines, branches=branches, source=PREDICTED)
+        return replace(self, lines=lines, branches=branches, source=ORIGIN_PREDICTED)
 
     def renamed(self, name: Callable[[str], str]) -> Traffic:
         """Return the same traffic with file names converted by `name`."""
@@ -314,7 +314,7 @@ class Traffic:
 def gather(
     lines: Iterable[LineTraffic],
     kernels: Iterable[KernelTraffic],
-    source: str = COUNTED,
+    source: str = ORIGIN_COUNTED,
     complete: bool = True,
     branches: Iterable[BranchTraffic] = (),
 ) -> Traffic:

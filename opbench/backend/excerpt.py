@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-UPDATES = (
+UPDATE_STATEMENTS = (
     r"(?<![\w.\]]){element}(?:[-+*/%&|^]|<<|>>)=",
     r"(?<![\w.\]]){element}(?:\+\+|--)|(?:\+\+|--){element}(?!\w)",
     r"(?<![\w.\]]){element}=(?!=)[^;]*(?<![\w.\]]){element}(?![\w\[])",
 )
 """Statements that read and write an element, without blanks."""
-CLOSING = {"]": "[", ")": "("}
-MEMBER = re.compile(r"(?:\w|\.|->|::)+$")
+OPENING_BRACKETS = {"]": "[", ")": "("}
+MEMBER_ACCESS = re.compile(r"(?:\w|\.|->|::)+$")
 
 
 class Span(NamedTuple):
@@ -46,7 +46,7 @@ def expression_at(text: str, column: int, name: str = "") -> Span | None:
     at = column - 1
     if not 0 <= at < len(text) or text[at].isspace():
         return None
-    if text[at] in CLOSING:
+    if text[at] in OPENING_BRACKETS:
         return Span(_postfix_start(text, at + 1) + 1, at + 2)
     if re.match(r"(?:[-+*/&|^%]|<<|>>)?=(?!=)|\+\+|--", text[at:]) and (left := text[:at].rstrip()):
         start = _postfix_start(text, len(left))
@@ -80,7 +80,7 @@ def is_update(text: str, *columns: int) -> bool:
     if element != min(named, key=len) and not element.isidentifier():  # a bare operator may use any other element
         return False
     statement = re.sub(r"\s", "", text)
-    return any(re.search(form.format(element=re.escape(element)), statement) for form in UPDATES)
+    return any(re.search(form.format(element=re.escape(element)), statement) for form in UPDATE_STATEMENTS)
 
 
 def _is_dereference(text: str, at: int) -> bool:
@@ -93,16 +93,16 @@ def _postfix_start(text: str, end: int) -> int:
     """Return the start of the postfix expression that ends before `end`, such as `a.b[i][j]`."""
     at = end
     while at > 0:
-        if text[at - 1] in CLOSING:
+        if text[at - 1] in OPENING_BRACKETS:
             opening = _opening_bracket(text, at - 1)
             if opening < 0:
                 return at
             at = opening
-        elif name := MEMBER.search(text[:at]):
+        elif name := MEMBER_ACCESS.search(text[:at]):
             at = name.start()
         else:
             break
-        if at == 0 or (text[at - 1] not in CLOSING and not MEMBER.search(text[:at])):
+        if at == 0 or (text[at - 1] not in OPENING_BRACKETS and not MEMBER_ACCESS.search(text[:at])):
             break
     return at - 1 if at > 0 and _is_dereference(text, at - 1) else at
 
@@ -125,7 +125,7 @@ def _opening_bracket(text: str, closing: int) -> int:
     """Return the position of the bracket that matches a closing one; -1 without a match."""
     depth = 0
     for at in range(closing, -1, -1):
-        depth += (text[at] == text[closing]) - (text[at] == CLOSING[text[closing]])
+        depth += (text[at] == text[closing]) - (text[at] == OPENING_BRACKETS[text[closing]])
         if depth == 0:
             return at
     return -1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GUIDE = "findings.md"
+GUIDE_PAGE = "findings.md"
 """The page of the guide in docs/ that has a section for each rule, under its name."""
 
 

@@ -27,9 +27,9 @@ from opbench.errors import EnvironmentFault
 
 REQUEST_BYTES = 1 << 20
 """The longest request; it holds paths and a command line."""
-MOST_FILES = 8
+MAX_PASSED_FILES = 8
 NUMBER = struct.Struct("<i")
-PASSED_ON = ("PATH", "LANG", "OPBENCH_CPU_ORDER", "TMPDIR")
+KEPT_VARIABLES = ("PATH", "LANG", "OPBENCH_CPU_ORDER", "TMPDIR")
 """The environment variables that children see; others may hold secrets."""
 FAILED = 125
 """The exit code of a child whose task raised an error; its traceback is in the log."""
@@ -158,7 +158,7 @@ def _forget_parent(keep: int) -> None:
     gc.freeze()
     os.closerange(3, keep)
     os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
-    for name in [name for name in os.environ if name not in PASSED_ON]:
+    for name in [name for name in os.environ if name not in KEPT_VARIABLES]:
         del os.environ[name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
 
@@ -177,7 +177,7 @@ def _serve(requests: socket.socket) -> None:
                 os.read(ended, 4096)
             _report_ends(children)
         if requests.fileno() in ready:
-            data, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, MOST_FILES)
+            data, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, MAX_PASSED_FILES)
             if not data:
                 return
             _answer(pickle.loads(data), files, children, (requests.fileno(), ended, wake))

@@ -13,7 +13,7 @@ from opbench.cage import seccomp
 from opbench.cage.confine import Confinement, enter
 from opbench.cage.fork_server import ForkServer
 
-MOST_OUTPUT = 1 << 20
+MAX_OUTPUT_BYTES = 1 << 20
 """Bytes of a program's messages that are read."""
 
 
@@ -44,7 +44,7 @@ def run_program(
         code = child.wait(limit_s)
         child.kill()
         messages.seek(0)
-        return Ended(code, messages.read(MOST_OUTPUT).decode(errors="replace"))
+        return Ended(code, messages.read(MAX_OUTPUT_BYTES).decode(errors="replace"))
 
 
 def _execute(confinement: Confinement, command: list[str], environment: dict[str, str], files: list[int]) -> None:

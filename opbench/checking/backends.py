@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from opbench.backend.base import Backend, Gpu
     from opbench.cage.fork_server import ForkServer
 
-NAMES = ("cuda", "cpu")
+BACKEND_NAMES = ("cuda", "cpu")
 
 
-CHOICES = ("auto", "cuda", "cpu")
+BACKEND_CHOICES = ("auto", "cuda", "cpu")
 """The names that `resolve` accepts."""
 
 
@@ -27,8 +27,8 @@ def resolve(name: str) -> str:
         from opbench.gpu import driver as cuda
 
         return "cpu" if cuda.why_missing() else "cuda"
-    if name not in NAMES:
-        raise UsageError(unknown("backend", name, NAMES))
+    if name not in BACKEND_NAMES:
+        raise UsageError(unknown("backend", name, BACKEND_NAMES))
     return name
 
 

@@ -120,7 +120,7 @@ def allocate(backend: Backend, tensors: Iterable[Tensor]) -> dict[str, Buffer]:
     return buffers
 
 
-SMALL_BYTES = 64 << 20
+MAX_OWN_INPUT_BYTES = 64 << 20
 
 
 def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
@@ -131,7 +131,7 @@ def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     """
     problem = case.problem
     input_tensors = problem.input_tensors()
-    own = sum(t.nbytes for t in input_tensors) <= SMALL_BYTES or any(t.is_integer for t in input_tensors)
+    own = sum(t.nbytes for t in input_tensors) <= MAX_OWN_INPUT_BYTES or any(t.is_integer for t in input_tensors)
     inputs = problem.make_inputs(0) if own else {}
     values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
     tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]

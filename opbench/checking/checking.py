@@ -43,18 +43,18 @@ from opbench.results.result import Launched, Verdict
 from opbench.source.declared import declaration
 from opbench.timing.clock import Launch
 
-SEED = 20260
-TRACED_WORK = 1e7
+DEFAULT_SEED = 20260
+MAX_TRACED_WORK = 1e7
 """FLOPs and elements moved up to which the cpu backend traces a case's accesses, at about 30 million per second."""
-PATTERN_ELEMENTS = 1 << 20
-PATTERN_FLOPS = 1e8
+MAX_PATTERN_ELEMENTS = 1 << 20
+MAX_PATTERN_FLOPS = 1e8
 """Above these limits there is no search for a pattern in a wrong result, as smaller problems show the same."""
 UNDEFINED_FILLS = (1, 2)
 """Alternative values for shuffles that CUDA leaves undefined; with the first run each lane gets NaN, large and tiny."""
-MOST_SUSPECTS = 8
+MAX_TESTED_SHUFFLES = 8
 """Most lines with such shuffles to test: each costs two runs."""
-INTEGER_RUN_FLOPS = 4e9
-INTEGER_RUN_BYTES = 1 << 28
+MAX_INTEGER_RUN_FLOPS = 4e9
+MAX_INTEGER_RUN_BYTES = 1 << 28
 """Above these limits the integer run is skipped, as its reference would take longer than the measurement."""
 
 
@@ -104,9 +104,9 @@ class Session:
     def __init__(
         self,
         backend: Backend,
-        seed: int = SEED,
+        seed: int = DEFAULT_SEED,
         stands_for: DeviceLimits | None = None,
-        traced_work: float = TRACED_WORK,
+        traced_work: float = MAX_TRACED_WORK,
         secret: str = "",
     ) -> None:
         """Open a session; `secret` repeats the random choices of an earlier session, by default they are new."""
@@ -302,7 +302,7 @@ class Session:
                     return True
             return False
 
-        used = [finding for finding in suspects[:MOST_SUSPECTS] if is_used(finding)]
+        used = [finding for finding in suspects[:MAX_TESTED_SHUFFLES] if is_used(finding)]
         detail = "CUDA does not define the value, and an output depends on it: it changes when the value does."
         errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used)
         return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used)))
@@ -412,13 +412,13 @@ def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
     return Outcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
 
 
-def is_traceable(problem: Operator, traced_work: float = TRACED_WORK) -> bool:
+def is_traceable(problem: Operator, traced_work: float = MAX_TRACED_WORK) -> bool:
     """Return whether a problem is small enough to trace every memory access."""
     return work(problem) <= traced_work
 
 
 def trace_case(
-    case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = SEED
+    case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = DEFAULT_SEED
 ) -> tuple[Traffic, list[Finding]]:
     """Run a case once on the cpu backend, on seeded inputs, and trace every memory access.
 
@@ -460,7 +460,7 @@ def _why_no_integers(ready: BoundCase) -> str:
         return ""
     if ready.case.variant.precision != "f32" or not problem.integers_exact:
         return "not compared bit by bit: the results are rounded, so they depend on the order of operations"
-    if problem.flops() > INTEGER_RUN_FLOPS or problem.bytes() > INTEGER_RUN_BYTES:
+    if problem.flops() > MAX_INTEGER_RUN_FLOPS or problem.bytes() > MAX_INTEGER_RUN_BYTES:
         return "left out: too large; opbench check runs it on small problems"
     expected = ready.prepared.expect("integers", "f32")
     if not exact_integers_fit(problem, expected.inputs):
@@ -574,7 +574,7 @@ def _error_pattern(ready: BoundCase, tensor: Tensor, buffer: Buffer, expected: E
     """Return the pattern of an output's wrong elements; None if the output is large or shows no pattern."""
     problem, case = ready.case.problem, ready.case
     reference = expected.reference[tensor.name]
-    if tensor.elements > PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
+    if tensor.elements > MAX_PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
         return None
     out = buffer.read().reshape(tensor.shape)
     got = from_storage(out, tensor.dtype).astype(np.float64)
@@ -612,7 +612,7 @@ def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) ->
 
     Inputs outside of that part are 0.
     """
-    if problem.flops() > PATTERN_FLOPS:
+    if problem.flops() > MAX_PATTERN_FLOPS:
         return None
 
     def partial(axis: str, start: int, end: int) -> np.ndarray | None:

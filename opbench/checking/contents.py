@@ -10,11 +10,11 @@ from opbench.checking.binding import allocate
 from opbench.checking.expected import PreparedProblem
 from opbench.errors import EnvironmentFault
 
-JUDGED = ("normal", "again")
+JUDGED_CONTENTS = ("normal", "again")
 """Contents with a reference. They are the majority, so that the median time is that of a launch that may be judged."""
-SHIFTED = "shifted"
+SHIFTED_CONTENT = "shifted"
 """The normals with each tensor rotated by a random number of elements; or new random numbers."""
-CONTENTS = (*JUDGED, SHIFTED)
+CONTENTS = (*JUDGED_CONTENTS, SHIFTED_CONTENT)
 
 
 @dataclass
@@ -55,8 +55,8 @@ def _write_content(
     prepared: PreparedProblem, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]
 ) -> None:
     """Write one kind of content to input buffers; on the device, if it can be derived from the normals there."""
-    if kind == SHIFTED and prepared.are_independent:
-        chance = prepared.chance(SHIFTED)
+    if kind == SHIFTED_CONTENT and prepared.are_independent:
+        chance = prepared.chance(SHIFTED_CONTENT)
         for tensor in prepared.problem.input_tensors():
             elements = chance.randrange(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
             shift = elements * tensor.nbytes // tensor.elements
@@ -64,5 +64,5 @@ def _write_content(
         return
     for name, array in prepared.inputs(kind).items():
         buffers[name].write(array)
-    if kind == SHIFTED:
+    if kind == SHIFTED_CONTENT:
         del prepared.made[kind]  # it was made for this launch only, and takes as much memory as the inputs

@@ -25,7 +25,7 @@ ANY_NORM = 1e9
 FRESH_FLOPS, FRESH_BYTES = 2e8, 1 << 24
 """Up to these limits a second reference takes about 0.1 s."""
 
-AHEAD_BYTES = 1 << 22
+MIN_PREFETCH_BYTES = 1 << 22
 """From this size on, a second set of inputs is made in another thread while cases are checked on the first."""
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="inputs")
 
@@ -107,7 +107,7 @@ class PreparedProblem:
 
     def make_ahead(self, kind: str) -> None:
         """Start to generate one kind of inputs in another thread while the device is busy."""
-        if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= AHEAD_BYTES:
+        if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= MIN_PREFETCH_BYTES:
             self.inputs("normal")  # other kinds may be derived from them
             self.ahead[kind] = _THREAD.submit(self._make_inputs, kind)
 

@@ -16,7 +16,7 @@ from opbench.results.experiment import ORIGINAL
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
-PROBES = 2
+CHECK_LAUNCHES = 2
 """Launches of each knock-out on each content of the inputs before it is timed."""
 
 
@@ -65,7 +65,7 @@ def time_cubins(
         turns = {name: _turns(session, ready, contents, cubin) for name, cubin in cubins.items()}
         for name, own in turns.items():
             on_start(name)
-            for _ in range(PROBES * len(contents.sets)):
+            for _ in range(CHECK_LAUNCHES * len(contents.sets)):
                 own.next_launch()()
                 backend.synchronize()
         if clock is None:

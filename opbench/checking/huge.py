@@ -15,12 +15,12 @@ from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.operator import Operator
 from opbench.results.result import Launched, Verdict
 
-HUGE = 1 << 31
+HUGE_ELEMENTS = 1 << 31
 """Number of elements of a tensor from which a problem is huge."""
-MOST_INT = (1 << 31) - 1
-LONG = ((1 << 16) + 3, (1 << 16) - 1)
+MAX_INT = (1 << 31) - 1
+LONG_AXIS_SIZES = ((1 << 16) + 3, (1 << 16) - 1)
 """Sizes of an axis beyond 16 bits; the second one is the limit of blocks in a grid's y and z dimensions."""
-LONG_WORK = 4e6
+MAX_LONG_WORK = 4e6
 """FLOPs and elements up to which a problem with a long axis is checked."""
 
 
@@ -30,7 +30,10 @@ def is_huge(problem: Operator) -> bool:
     For a vector, almost as many are enough: its length is an axis, which must itself fit into an `int`.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
-    return any(t.elements >= HUGE or (len(t.shape) == 1 and t.elements >= MOST_INT - HUGE // 64) for t in tensors)
+    return any(
+        t.elements >= HUGE_ELEMENTS or (len(t.shape) == 1 and t.elements >= MAX_INT - HUGE_ELEMENTS // 64)
+        for t in tensors
+    )
 
 
 def huge_problems(
@@ -71,9 +74,9 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
             new = {(axis, mode) for mode in modes or [""]} - seen
             if not isinstance(size, int) or not new:
                 continue
-            made = (_with_axis_size(problem, axis, size) for size in LONG)
+            made = (_with_axis_size(problem, axis, size) for size in LONG_AXIS_SIZES)
             if affordable := [
-                one for one in made if one and _work_of(one) <= LONG_WORK and one.bytes() > problem.bytes()
+                one for one in made if one and _work_of(one) <= MAX_LONG_WORK and one.bytes() > problem.bytes()
             ]:
                 seen |= new
                 yield affordable
@@ -103,7 +106,7 @@ def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
     growth = (elements(doubled) - elements(low)) >> 20
     if growth < 1:
         return None
-    size = min(HUGE // growth + 3, MOST_INT - 7)
+    size = min(HUGE_ELEMENTS // growth + 3, MAX_INT - 7)
     problem_of_size = at(size)
     return problem_of_size if problem_of_size is not None and is_huge(problem_of_size) else None
 

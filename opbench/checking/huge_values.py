@@ -18,14 +18,14 @@ from opbench.kernels.tensors import to_storage
 
 SAMPLE, CHOSEN = 5, (0, 2, 3)
 """Number of slices of a small problem, and the slices of a still smaller one: if slices are independent, both agree."""
-DRAWS = 8
+INDEPENDENCE_TESTS = 8
 """Number of random inputs for which both must agree."""
-MOST_WORK = 1e8
+MAX_WORK = 1e8
 """FLOPs and bytes of a small problem above which one slice takes too long."""
-MOST_ELEMENTS = 1 << 18
+MAX_ELEMENTS = 1 << 18
 """Most elements of all tensors of the slices that are judged together."""
-MOST_SLICES = 4096
-MOST_PAGES = 4096
+MAX_SLICES = 4096
+MAX_PAGES = 4096
 """Most pages of an output that are searched for written elements."""
 SEED = 20260
 
@@ -118,7 +118,7 @@ def _independent_slices(problem: Operator, axis: str) -> Slices | None:
     try:
         whole, part = _with_axis_size(problem, axis, SAMPLE), _with_axis_size(problem, axis, len(CHOSEN))
         tensors = [*whole.input_tensors(), *whole.output_tensors()]
-        if whole.flops() + sum(t.nbytes for t in tensors) > MOST_WORK:
+        if whole.flops() + sum(t.nbytes for t in tensors) > MAX_WORK:
             return None
         places = {}
         for ours, theirs in zip(tensors, [*part.input_tensors(), *part.output_tensors()], strict=True):
@@ -134,7 +134,9 @@ def _independent_slices(problem: Operator, axis: str) -> Slices | None:
             return None  # a tensor with a number for many slices, such as a scale for each 128 columns
         slices = Slices(problem, axis, places)
         return (
-            slices if all(_are_slices_independent(slices, whole, part, SEED + draw) for draw in range(DRAWS)) else None
+            slices
+            if all(_are_slices_independent(slices, whole, part, SEED + draw) for draw in range(INDEPENDENCE_TESTS))
+            else None
         )
     except (OpbenchError, ArithmeticError, ValueError, IndexError):  # a size that the operator rejects
         return None
@@ -157,7 +159,7 @@ def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) ->
         if pages is None:
             return "this system does not report which memory pages were written"
         flat = _elements_on_pages(
-            _sample_indices(pages, MOST_PAGES), tensor.elements, mmap.PAGESIZE // buffer.dtype.itemsize
+            _sample_indices(pages, MAX_PAGES), tensor.elements, mmap.PAGESIZE // buffer.dtype.itemsize
         )
         if tensor.name not in case.updates:
             flat = flat[_as_unsigned(buffer.content.reshape(-1)[flat]) != _poison_bits(buffer)]
@@ -165,9 +167,7 @@ def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) ->
     one = slices.some(len(CHOSEN))
     tensors = [*one.input_tensors(), *one.output_tensors()]
     each = (sum(t.elements for t in tensors if t.name in slices.places) + one.flops() / 64) / len(CHOSEN)
-    which = _sample_indices(
-        np.unique(np.concatenate(slice_numbers)), max(1, min(MOST_SLICES, int(MOST_ELEMENTS / each)))
-    )
+    which = _sample_indices(np.unique(np.concatenate(slice_numbers)), max(1, min(MAX_SLICES, int(MAX_ELEMENTS / each))))
     return which if which.size else "nothing was written"
 
 
@@ -179,7 +179,7 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
     axis = max(problem.axes, key=lambda name: _axis_size(problem, name))
     try:
         small = _with_axis_size(problem, axis, SAMPLE)
-        if sum(t.elements for t in small.input_tensors()) > MOST_ELEMENTS:
+        if sum(t.elements for t in small.input_tensors()) > MAX_ELEMENTS:
             return
         content = small.make_inputs(SEED)
     except (OpbenchError, ArithmeticError, ValueError):  # a size that the operator rejects

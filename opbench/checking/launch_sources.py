@@ -9,13 +9,13 @@ from typing import Generic, TypeVar
 
 from opbench.backend.base import Buffer
 from opbench.checking.checking import BoundCase, Session, judge_outputs
-from opbench.checking.contents import CONTENTS, JUDGED, kind_of_set
+from opbench.checking.contents import CONTENTS, JUDGED_CONTENTS, kind_of_set
 from opbench.timing.clock import Launch, RenewableLaunch
 
 FIRST_WINDOW = 3
 """One of the first three samples is judged, then one in each following window, which is twice as long."""
-LONGEST_SCHEDULE = 1 << 12
-MOST_COMPARISONS = 3
+MAX_SCHEDULED_SAMPLE = 1 << 12
+MAX_COMPARISONS = 3
 """Most comparisons of outputs. Bits that were right before need no comparison; a kernel whose bits differ from launch
 to launch is compared at most this often."""
 
@@ -23,7 +23,7 @@ to launch is compared at most this often."""
 def judged_samples(chance: random.Random) -> frozenset[int]:
     """Draw the numbers of the samples to judge, one in each of [0, 3), [3, 6), [6, 12), [12, 24), …"""
     drawn, start, end = set[int](), 0, FIRST_WINDOW
-    while start < LONGEST_SCHEDULE:
+    while start < MAX_SCHEDULED_SAMPLE:
         drawn.add(chance.randrange(start, end))
         start, end = end, 2 * end
     return frozenset(drawn)
@@ -35,7 +35,7 @@ class SampleJudge:
     def __init__(self, session: Session, ready: BoundCase, chance: random.Random, active: bool = True) -> None:
         self._session, self._ready = session, ready
         self._schedule: Collection[int] = judged_samples(chance) if active else ()
-        self._kinds = chance.sample(JUDGED, len(JUDGED))
+        self._kinds = chance.sample(JUDGED_CONTENTS, len(JUDGED_CONTENTS))
         self._number = 0
         self._comparisons = 0
         self._owed = False
@@ -59,15 +59,15 @@ class SampleJudge:
     def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
         """Count a sample, and judge its outputs if due."""
         due = self.due and not self.fault
-        self._owed = due and kind not in JUDGED
-        if due and kind in JUDGED:
+        self._owed = due and kind not in JUDGED_CONTENTS
+        if due and kind in JUDGED_CONTENTS:
             self._kinds.append(self._kinds.pop(0))
             judged_before = len(self._ready.prepared.judged)
             self._session.backend.synchronize()
             reason = judge_outputs(self._session.backend, self._ready, kind, outputs)
             self.fault = f"wrong in timed sample {self._number + 1}: {reason}" if reason else ""
             self._comparisons += len(self._ready.prepared.judged) > judged_before
-            if self._comparisons >= MOST_COMPARISONS:
+            if self._comparisons >= MAX_COMPARISONS:
                 self._schedule = ()
         self._number += 1
 

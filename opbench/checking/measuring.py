@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.backend.findings import headline
 from opbench.checking.binding import rebind
-from opbench.checking.checking import INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
+from opbench.checking.checking import MAX_INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
 from opbench.checking.contents import CONTENTS, Contents, load_contents
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge
@@ -21,9 +21,9 @@ from opbench.timing.clock import Launch, LaunchSource
 from opbench.timing.measurement import Measurement, Warn
 from opbench.timing.sampling import TimingOptions, measure
 
-RELAUNCHES = 12
+RELAUNCH_COUNT = 12
 """Number of launches of a case without a clock, of which three are judged."""
-HOLES = 64
+POISONED_ELEMENTS = 64
 """Number of output elements that are poisoned before a launch over the case's own earlier output."""
 
 
@@ -121,7 +121,7 @@ def relaunch_cases(
         for name in timing.timed:
             on_start(name)
             turns = timing.case_launches[name]
-            for _ in range(RELAUNCHES):
+            for _ in range(RELAUNCH_COUNT):
                 turns.next_launch()()
                 if errors := [finding for finding in session.backend.synchronize() if not finding.hint]:
                     findings[name] = headline(errors[0])
@@ -263,7 +263,7 @@ def _check_again(
             )
     prepared.spare = {}
     contents.free(session.backend)
-    if prepared.problem.bytes() > INTEGER_RUN_BYTES:
+    if prepared.problem.bytes() > MAX_INTEGER_RUN_BYTES:
         return wrong  # moving and checking hundreds of megabytes would take longer than the measurement
     moved = session.move(prepared)
     for name in (n for n in ready if n not in wrong):
@@ -291,7 +291,7 @@ def _over_old_output(session: Session, ready: BoundCase) -> str:
     chance = ready.prepared.chance(f"holes of {ready.case.name}")
     for tensor in ready.case.problem.output_tensors():
         width = tensor.nbytes // tensor.elements
-        for _ in range(HOLES):
+        for _ in range(POISONED_ELEMENTS):
             ready.buffers[tensor.name].poison_part(width * chance.randrange(tensor.elements), width)
     ready.binding.launch()
     session.backend.synchronize()

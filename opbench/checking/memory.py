@@ -22,7 +22,7 @@ from opbench.results.result import Launched
 if TYPE_CHECKING:
     from opbench.adopting.memory_plan import MemoryPlan, PlannedBuffer
 
-SMALL_INTEGERS = 4
+RANDOM_INTEGER_LIMIT = 4
 """Random whole numbers are at least 1 and below this limit, because they may be indices or divisors."""
 
 
@@ -181,5 +181,5 @@ def _fill_buffer(buffer: Buffer, planned: PlannedBuffer, seed: int) -> None:
     elif planned.dtype == "bf16":
         content = (rng.standard_normal(buffer.shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     else:
-        content = rng.integers(1, SMALL_INTEGERS, buffer.shape)
+        content = rng.integers(1, RANDOM_INTEGER_LIMIT, buffer.shape)
     buffer.write(content.astype(buffer.dtype))

@@ -9,7 +9,7 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.checking.binding import Binding
 from opbench.checking.checking import BoundCase, Session, judge_outputs
-from opbench.checking.contents import JUDGED
+from opbench.checking.contents import JUDGED_CONTENTS
 from opbench.checking.launch_sources import CaseLaunches
 from opbench.kernels.shapes import work
 
@@ -18,9 +18,9 @@ LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_WORK = 24, 6, 1e8
 
 A limit on time would make a verdict depend on the load of the machine.
 """
-MIXED = (3, 5, 7, 9)
+MIXED_STATE_LAUNCHES = (3, 5, 7, 9)
 """The numbers of the launches that start from a mixture of two earlier states."""
-HEAP_FAULT = "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
+HEAP_MESSAGE = "keeps state between launches: it calls malloc, and memory of the device's heap outlives a launch"
 
 
 def uses_device_heap(binding: Binding) -> bool:
@@ -53,7 +53,7 @@ class ModuleState:
         right whatever their values are; they are then restored before each sample.
         """
         if self._heap:
-            return HEAP_FAULT
+            return HEAP_MESSAGE
         if not self._variables:
             return ""
         before = {name: variable.read() for name, variable in self._variables.items()}
@@ -97,11 +97,11 @@ class ModuleState:
         are mixed, word by word, from two states after a launch, so that a count or an index remains valid.
         """
         other = {name: self._variables[name].read() for name in changed}
-        kinds = [kind for kind in JUDGED if kind in self._turns.launches]
+        kinds = [kind for kind in JUDGED_CONTENTS if kind in self._turns.launches]
         launches = min(max(int(LAUNCHES_WORK / work(self._ready.case.problem)), FEWEST_LAUNCHES), LAUNCHES)
         chance = np.random.default_rng(self._ready.prepared.chance(self._ready.case.name).getrandbits(64))
         for number in range(launches):
-            if number in MIXED:
+            if number in MIXED_STATE_LAUNCHES:
                 for name in changed:
                     self._variables[name].write(_mix_states(self._variables[name].read(), other[name], chance))
             kind = kinds[number // 2 % len(kinds)]

@@ -15,16 +15,16 @@ from typing import cast
 import numpy as np
 
 from opbench.backend.base import Backend, Buffer, Libraries
-from opbench.checking.verdict import NORM_FROM, Judgement, judge
+from opbench.checking.verdict import MIN_NORM_ELEMENTS, Judgement, judge
 from opbench.kernels.arrays import cupy_module
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
-SMALLEST = 1 << 22
+MIN_DEVICE_ELEMENTS = 1 << 22
 """Elements from which a problem's reference is computed on the device; for fewer the host needs milliseconds."""
-ROOM = 12
+MEMORY_FACTOR = 12
 """Free device memory required, as a multiple of the problem's bytes: float64 inputs, results, scales, intermediates."""
-PIECE = 1 << 24
+CHUNK_ELEMENTS = 1 << 24
 """Elements compared at a time."""
 Sealed = tuple[tuple[Buffer, int], ...]
 """Memory that no kernel may write, each with the fingerprint of its content."""
@@ -39,7 +39,7 @@ def expected_on_device(
     reference; the host then computes it.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
-    if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < SMALLEST:
+    if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < MIN_DEVICE_ELEMENTS:
         return None
     cupy = cupy_module()
     if cupy is None:
@@ -47,7 +47,7 @@ def expected_on_device(
     try:
         with backend.on_stream():
             try:
-                if cupy.cuda.runtime.memGetInfo()[0] < ROOM * problem.bytes():
+                if cupy.cuda.runtime.memGetInfo()[0] < MEMORY_FACTOR * problem.bytes():
                     return None
                 stored = {name: cupy.asarray(array) for name, array in inputs.items()}
                 reference = problem.reference_outputs(stored)
@@ -128,8 +128,8 @@ def compare_faultless(
     if allowance is not None and dtype in INTEGERS:
         return None
     worst, square_error, square_reference = 0.0, 0.0, 0.0
-    for start in range(0, stored.size, PIECE):
-        part = slice(start, start + PIECE)
+    for start in range(0, stored.size, CHUNK_ELEMENTS):
+        part = slice(start, start + CHUNK_ELEMENTS)
         want = wanted[part] * scale
         if allowance is None:
             bits = f"u{stored.itemsize}"
@@ -148,6 +148,6 @@ def compare_faultless(
         if not (math.isfinite(square_error) and math.isfinite(worst)) or bool(outside.any()):
             return None
     norm = math.sqrt(square_error / square_reference) if square_reference > 0 else math.sqrt(square_error)
-    if norm > tolerance.norm and not tolerance.exact and stored.size >= NORM_FROM:
+    if norm > tolerance.norm and not tolerance.exact and stored.size >= MIN_NORM_ELEMENTS:
         return None
     return Judgement(worst, norm, None)

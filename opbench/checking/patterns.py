@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-WARP = 32
-FEW = 3
+WARP_SIZE = 32
+MIN_WRONG_ELEMENTS = 3
 """With fewer wrong elements than this, chance could form any pattern."""
-CLOSE = 1e-4
+RELATIVE_TOLERANCE = 1e-4
 """Relative difference up to which two results count as equal."""
 ALONE = 5e-6
-"""The limit with fewer than `FEW` wrong elements, as one of many partial sums could be close by chance."""
+"""The limit for fewer than `MIN_WRONG_ELEMENTS`, as one of many partial sums could be close by chance."""
 FULL_TILES = 4
 """Least number of right tiles before a wrong tail: in a tiny output the last elements may be wrong by chance."""
-TILES = (2, 4, 8, 16, 32, 64, 128, 256)
+TILE_SIZES = (2, 4, 8, 16, 32, 64, 128, 256)
 """Possible sizes of tiles and vectors, in addition to the block's dimensions."""
 POISON_PAYLOADS = (0x7FFFFFFF, 0xFFFFFFFF)
 """float32 bit patterns of memory that was never written, which arithmetic propagates."""
@@ -64,7 +64,7 @@ class Evidence:
     def tiles(self) -> list[int]:
         """Return the possible tile sizes: the block's dimensions first, then from large to small."""
         sides = [side for side in (*self.block, int(np.prod(self.block or (1,)))) if side > 1]
-        return list(dict.fromkeys([*sides, *sorted(TILES, reverse=True)]))
+        return list(dict.fromkeys([*sides, *sorted(TILE_SIZES, reverse=True)]))
 
 
 def pattern_of(evidence: Evidence) -> Pattern | None:
@@ -91,7 +91,7 @@ def poisoned_nan(e: Evidence) -> Pattern | None:
 def one_element(e: Evidence) -> Pattern | None:
     """Detect that only element 0 is wrong: it is 0, or it was never written."""
     wrong = np.flatnonzero(e.wrong)
-    if e.got.size <= FEW or wrong.size != 1 or wrong[0] != 0:
+    if e.got.size <= MIN_WRONG_ELEMENTS or wrong.size != 1 or wrong[0] != 0:
         return None
     unwritten = bool(e.unwritten.flat[0])
     if not unwritten and e.got.flat[0] != 0:
@@ -108,7 +108,7 @@ def lane_zero(e: Evidence) -> Pattern | None:
     """Detect that only lane 0 of every 32 elements is right, in a kernel with a __shfl_down."""
     if "__shfl_down" not in e.source or e.got.shape[-1] < 2 or e.unwritten.any():
         return None
-    lane = np.broadcast_to(np.arange(e.got.shape[-1]) % WARP, e.got.shape)
+    lane = np.broadcast_to(np.arange(e.got.shape[-1]) % WARP_SIZE, e.got.shape)
     return _only_first_right(
         e,
         lane,
@@ -123,7 +123,7 @@ def lane_zero(e: Evidence) -> Pattern | None:
 def thread_zero(e: Evidence) -> Pattern | None:
     """Detect that only the first thread of every block is right, in a kernel with shared memory."""
     threads = int(np.prod(e.block)) if e.block else 0
-    if threads <= WARP or "__shared__" not in e.source or e.got.shape[-1] <= WARP or e.unwritten.any():
+    if threads <= WARP_SIZE or "__shared__" not in e.source or e.got.shape[-1] <= WARP_SIZE or e.unwritten.any():
         return None
     thread = np.broadcast_to(np.arange(e.got.shape[-1]) % threads, e.got.shape)
     return _only_first_right(
@@ -140,7 +140,7 @@ def thread_zero(e: Evidence) -> Pattern | None:
 def _only_first_right(e: Evidence, place: Any, pattern: Pattern) -> Pattern | None:
     first = np.equal(place, 0)
     others = np.logical_not(first)
-    if np.count_nonzero(others) < FEW or e.wrong[first].any():
+    if np.count_nonzero(others) < MIN_WRONG_ELEMENTS or e.wrong[first].any():
         return None
     return pattern if np.count_nonzero(e.wrong & others) >= 0.9 * np.count_nonzero(others) else None
 
@@ -174,7 +174,7 @@ def transposed(e: Evidence) -> Pattern | None:
     if e.got.ndim < 2 or e.unwritten.any():
         return None
     rows, cols = e.got.shape[-2:]
-    if min(rows, cols) < 2 or np.count_nonzero(e.wrong) < FEW:
+    if min(rows, cols) < 2 or np.count_nonzero(e.wrong) < MIN_WRONG_ELEMENTS:
         return None
     turned = np.swapaxes(e.expected, -1, -2).reshape(e.got.shape)  # in memory order
     if not _equal_up_to_rounding(e.got, turned) or _equal_up_to_rounding(e.expected, turned):
@@ -188,7 +188,7 @@ def transposed(e: Evidence) -> Pattern | None:
 
 def all_zero(e: Evidence) -> Pattern | None:
     """Detect that every element is 0 although the reference is not."""
-    if e.got.size < FEW or e.got.any() or not e.wrong.all():
+    if e.got.size < MIN_WRONG_ELEMENTS or e.got.any() or not e.wrong.all():
         return None
     return Pattern(
         "all-zero",
@@ -200,7 +200,7 @@ def all_zero(e: Evidence) -> Pattern | None:
 def repeated(e: Evidence) -> Pattern | None:
     """Detect that all elements equal element 0 although the reference's differ."""
     first = e.got.flat[0]
-    if e.got.size < 2 * FEW or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
+    if e.got.size < 2 * MIN_WRONG_ELEMENTS or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
         return None
     if np.count_nonzero(e.wrong) < e.got.size // 2:
         return None
@@ -214,7 +214,7 @@ def repeated(e: Evidence) -> Pattern | None:
 def multiple(e: Evidence) -> Pattern | None:
     """Detect that every wrong element is the expected value times the same whole number."""
     wrong = e.wrong & (e.expected != 0)
-    if np.count_nonzero(wrong) < FEW or not np.isfinite(e.got[wrong]).all():
+    if np.count_nonzero(wrong) < MIN_WRONG_ELEMENTS or not np.isfinite(e.got[wrong]).all():
         return None
     ratios = e.got[wrong] / e.expected[wrong]
     ratio = float(np.median(ratios))
@@ -260,14 +260,22 @@ def _same_sum(e: Evidence, other: np.ndarray) -> bool:
     """Return whether the wrong elements equal another result, which clearly differs from the expected one."""
     got, other, expected = e.got[e.wrong], other[e.wrong], e.expected[e.wrong]
     size = float(np.linalg.norm(other))
-    near = CLOSE if got.size >= FEW else ALONE
+    near = RELATIVE_TOLERANCE if got.size >= MIN_WRONG_ELEMENTS else ALONE
     return bool(np.linalg.norm(got - other) <= near * size and np.linalg.norm(expected - other) > 100 * near * size)
 
 
 def _equal_up_to_rounding(left: np.ndarray, right: np.ndarray) -> bool:
     """Return whether two results differ only by rounding."""
     with np.errstate(invalid="ignore"):
-        return bool(np.allclose(left, right, rtol=CLOSE, atol=CLOSE * float(np.abs(right).mean()), equal_nan=True))
+        return bool(
+            np.allclose(
+                left,
+                right,
+                rtol=RELATIVE_TOLERANCE,
+                atol=RELATIVE_TOLERANCE * float(np.abs(right).mean()),
+                equal_nan=True,
+            )
+        )
 
 
 PATTERNS = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from opbench.backend.base import Buffer, DeviceClock
 from opbench.checking.checking import Session
-from opbench.checking.contents import JUDGED
+from opbench.checking.contents import JUDGED_CONTENTS
 from opbench.checking.launch_sources import CaseLaunches
 from opbench.checking.measuring import TimedCases, timed_cases
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, UsageError
@@ -90,7 +90,7 @@ def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]
     """Judge a possible winner on every content that has a reference; a short race judges only one of them."""
     on_start(name)
     turns, judge = timing.turns[name], timing.judges[name]
-    for _ in JUDGED:
+    for _ in JUDGED_CONTENTS:
         judge.require()
         turns.next_launch()()
         turns.sampled()

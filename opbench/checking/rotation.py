@@ -13,7 +13,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.tensors import Tensor
 from opbench.timing.clock import Launch
 
-TIMES_L2 = 3
+L2_FACTOR = 3
 """Total size of the buffer sets as a multiple of the L2 size, so that L2 evicts a set before it is used again."""
 MOST_SETS, MOST_BYTES = 1024, 2 << 30
 """Most sets (a graph's number of launches), and most bytes of the additional sets."""
@@ -44,7 +44,7 @@ def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
 
     If memory allows, there is at least one set for each content of the inputs.
     """
-    wanted = max(1, math.ceil(TIMES_L2 * l2_bytes / set_bytes))
+    wanted = max(1, math.ceil(L2_FACTOR * l2_bytes / set_bytes))
     if wanted < len(CONTENTS) and (len(CONTENTS) - 1) * set_bytes <= MOST_BYTES:
         wanted = len(CONTENTS)
     return wanted if wanted <= MOST_SETS and (wanted - 1) * set_bytes <= MOST_BYTES else 0

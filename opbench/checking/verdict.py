@@ -22,11 +22,11 @@ CHUNK = 1 << 20
 """Elements that a thread compares at a time, which limits the memory of a comparison of gigabytes."""
 BLOCK = 1 << 15
 """Elements processed together, so that intermediate results stay in a core's cache."""
-NORM_FROM = 64
+MIN_NORM_ELEMENTS = 64
 """Least number of elements for a meaningful norm error."""
 FEW_ROUNDINGS = 64
 """An error of at most this many roundings may mean that the tolerance is too small, not that the kernel is wrong."""
-FLOAT_LIKE = 1e-4
+MAX_FLOAT32_ERROR = 1e-4
 """Relative error of a double up to which rounding to float is the likely cause."""
 
 
@@ -87,7 +87,7 @@ class Mismatch:
         kind = "f64" if self.dtype == "f64" else "f32"
         relative = abs(self.got - self.want) / largest if largest else 0.0
         roundings = relative / UNIT_ROUNDOFF[kind]
-        if kind == "f64" and roundings > FEW_ROUNDINGS and relative <= FLOAT_LIKE:
+        if kind == "f64" and roundings > FEW_ROUNDINGS and relative <= MAX_FLOAT32_ERROR:
             return (
                 f"The relative difference is {relative:.1g}, as of numbers rounded to float. Look for a float "
                 "variable, a constant such as 0.5f, or a function such as expf in the kernel.",
@@ -189,7 +189,7 @@ def _combine_pieces(
         allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
         want = scale * float(reference[at])
         mismatch = Mismatch(kind, name, _unravel_index(at, out.shape), got, want, allowed, outside, out.size, dtype)
-    elif norm > tolerance.norm and not tolerance.exact and out.size >= NORM_FROM:
+    elif norm > tolerance.norm and not tolerance.exact and out.size >= MIN_NORM_ELEMENTS:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Judgement(worst, norm, mismatch)
 

@@ -63,7 +63,7 @@ HIDDEN_COMMANDS = {
 COMMANDS = {**FIRST_COMMANDS, **OTHER_COMMANDS, **HIDDEN_COMMANDS}
 """Every command; its module is imported only when the command is used."""
 
-COMPLETE = "_OPBENCH_COMPLETE"
+COMPLETION_VARIABLE = "_OPBENCH_COMPLETE"
 """The environment variable with which a shell requests completions or the completion script; see README.md."""
 
 EPILOG = """\b
@@ -131,10 +131,10 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line; print each opbench error as one message and exit with its code."""
-    if instruction := os.environ.get(COMPLETE):
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import shell_complete
 
-        sys.exit(shell_complete(cli, {}, "opbench", COMPLETE, instruction))
+        sys.exit(shell_complete(cli, {}, "opbench", COMPLETION_VARIABLE, instruction))
     codecs.register_error("plain", _plain_sign)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():

@@ -15,7 +15,7 @@ from opbench.paths import from_here
 if TYPE_CHECKING:
     from opbench.results.advice import Advised
 
-SHOWN = 3
+MAX_ADVICE = 3
 """Most pieces of advice for a case on the terminal."""
 
 
@@ -64,7 +64,7 @@ def lines(found: Advised) -> list[str]:
 def advice_lines(found: Advised) -> list[str]:
     """Return the lines on the strongest pieces of advice, as `advise` and `explain` print them."""
     text = []
-    for number, one in enumerate(found.advice[:SHOWN], start=1):
+    for number, one in enumerate(found.advice[:MAX_ADVICE], start=1):
         text.append(f"  {number}. {one.binds}: {one.action}")
         text.append(f"     {one.evidence} ({one.source})" + (f", {from_here(one.file)}:{one.line}" if one.line else ""))
         see = f"; see {', '.join(one.examples[:2])}" if one.examples else ""

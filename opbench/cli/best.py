@@ -11,8 +11,16 @@ from opbench.cli.options import json_option, variants_option
 from opbench.errors import UsageError, unknown
 from opbench.paths import next_command
 
-PAGES = ("report.html", "network.html", "train.html", "tune.html", "selftest.html", "comparison.html", "agreement.html")
-RUNS = Path("reports")
+PAGE_NAMES = (
+    "report.html",
+    "network.html",
+    "train.html",
+    "tune.html",
+    "selftest.html",
+    "comparison.html",
+    "agreement.html",
+)
+RUNS_FOLDER = Path("reports")
 
 
 @click.command("best")
@@ -57,14 +65,14 @@ def _timed_runs() -> list[Path]:
     from opbench.results.files import read_run
 
     found = []
-    for folder in sorted({file.parent for file in RUNS.glob("*/results.jsonl*")}):
+    for folder in sorted({file.parent for file in RUNS_FOLDER.glob("*/results.jsonl*")}):
         if read_run(folder).header.backend == "cuda":
             found.append(folder)
     if not found:
-        deeper = sorted({file.parent for file in RUNS.glob("*/*/results.jsonl*")})
+        deeper = sorted({file.parent for file in RUNS_FOLDER.glob("*/*/results.jsonl*")})
         such = f", such as {deeper[0]}" if deeper else ""
         raise UsageError(
-            f"no GPU run was found in {RUNS}/; name one{such}, or measure: opbench run SUITE --backend cuda"
+            f"no GPU run was found in {RUNS_FOLDER}/; name one{such}, or measure: opbench run SUITE --backend cuda"
         )
     return found
 
@@ -73,7 +81,7 @@ def _timed_runs() -> list[Path]:
 @click.argument("run", type=click.Path(path_type=Path, exists=True))
 def open_command(run: Path) -> None:
     """Open the page of RUN in the browser, and print its path."""
-    pages = [run] if run.is_file() else [run / name for name in PAGES if (run / name).is_file()]
+    pages = [run] if run.is_file() else [run / name for name in PAGE_NAMES if (run / name).is_file()]
     if not pages:
         raise UsageError(f"{run}: has no page; write it: {next_command('report', run)}")
     click.echo(pages[0])

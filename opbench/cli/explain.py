@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from opbench import units
-from opbench.backend.counts import PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.backend.counts import ORIGIN_PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.cli import completion
-from opbench.cli.advise import SHOWN, advice_lines
+from opbench.cli.advise import MAX_ADVICE, advice_lines
 from opbench.cli.options import case_option, gpu_option, json_option, variants_option
 from opbench.cli.run import stdout_console
 from opbench.errors import EXIT_WRONG
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from opbench.results.own_variants import VariantComparison
     from opbench.running.explaining import Explained
 
-AROUND = 2
+CONTEXT_LINES = 2
 """Lines of context shown around each header line with an access."""
-WORST = 8
+MAX_SHOWN_PROBLEMS = 8
 """Most problems in the summary."""
 LEGEND = (
     "Request: one access of one warp in the source; the device compiler may merge requests. ≈: predicted from a sample",
@@ -279,19 +279,19 @@ def _width(console: Console) -> int:
 
 def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
     """Print the lower bound of each limit of the GPU for the variant, the tightest first."""
-    from opbench.report.speed_of_light import CELLS, limit_bars
+    from opbench.report.speed_of_light import BAR_WIDTH, limit_bars
 
     if not explanation.bounds:
         return
     line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
     bars = limit_bars(explanation.bounds, explanation.measured_s, measured_by="by the run of --times")
     for bar in bars[: len(bars) - len(explanation.bounds)]:
-        line(f"  {bar.name:16} {'':>9}  {'':>7}  {units.time(bar.time_s):>9}  {bar.text:{CELLS}}  {bar.note}")
+        line(f"  {bar.name:16} {'':>9}  {'':>7}  {units.time(bar.time_s):>9}  {bar.text:{BAR_WIDTH}}  {bar.note}")
     for bound, bar in zip(explanation.bounds, bars[-len(explanation.bounds) :], strict=True):
         bytes_text = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
         intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
         first = f"  {bar.name:16} {bytes_text:>9}  {intensity:>7}  {units.time(bound.time_s):>9}"
-        line(f"{first}  {bar.text:{CELLS}}  {bar.note}")
+        line(f"{first}  {bar.text:{BAR_WIDTH}}  {bar.note}")
 
 
 def _value(figure: Figure) -> str:
@@ -309,20 +309,20 @@ def _print_summary(explanation: Explanation, advised: Advised, line: Callable[..
         for words in rest:
             line(words)
     groups = same_advice(explanation.problems)
-    named = {one.mechanism for one in advised.advice[:SHOWN]}
-    evidence = {one.evidence for one in advised.advice[:SHOWN]}
+    named = {one.mechanism for one in advised.advice[:MAX_ADVICE]}
+    evidence = {one.evidence for one in advised.advice[:MAX_ADVICE]}
     if advised.advice:
         line("  what to change first", "bold")
         for text in advice_lines(advised):
             line(textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * 9, drop_whitespace=False))
-    for group in groups[:WORST]:
+    for group in groups[:MAX_SHOWN_PROBLEMS]:
         line(f"  ! {_group_head(explanation, group)}", "yellow")
         # Lines do not repeat what the advice above says.
         texts = [] if group[0].evidence in evidence else [f"{group[0].evidence} ({group[0].source})"]
         texts += [] if group[0].mechanism in named else [group[0].advice]
         for text in texts:
             line(textwrap.fill(text, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
-    if (more := len(groups) - WORST) > 0:
+    if (more := len(groups) - MAX_SHOWN_PROBLEMS) > 0:
         line(f"    and {more} smaller {'problem' if more == 1 else 'problems'}, marked at their lines")
     if not explanation.findings and not explanation.problems:
         line("  nothing is wrong with any line's accesses", "green")
@@ -347,7 +347,7 @@ def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
     """Print the kernel's own file in full, or the lines around the accesses of a header."""
     if file is not explanation.files[0]:
-        file = file.around(AROUND)
+        file = file.around(CONTEXT_LINES)
         if not file.lines:
             return
     rows = [
@@ -390,7 +390,7 @@ COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
     """Return the cells of an access for `COLUMNS`; "≈" marks predicted counts."""
-    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
     return [
         label,
@@ -405,7 +405,7 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
     """Return the cells of a branch; each execution by a warp counts as a request."""
-    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     return ["branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from opbench.backend.rules import GUIDE, RULES
+from opbench.backend.rules import GUIDE_PAGE, RULES
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.insight.stalls import CAUSES, STALLS, find_stall
 from opbench.kernels.mechanism import MECHANISMS
@@ -73,7 +73,7 @@ def _list_mechanisms(names: Iterable[str]) -> None:
 
 def section(name: str) -> str:
     """Return the guide's section on a rule, as Markdown."""
-    page = shipped("docs") / GUIDE
+    page = shipped("docs") / GUIDE_PAGE
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opbench.networks.train.train_options import Standing
     from opbench.running.runner import Tell
 
-BATCH = 32
+DEFAULT_BATCH = 32
 
 
 @net_command.command("train")
@@ -65,7 +65,7 @@ def train_command(
 
     given = chosen_sizes(network, sizes)
     if "batch" in given and sizes.get("batch") is None:
-        given["batch"] = BATCH
+        given["batch"] = DEFAULT_BATCH
     folder = options.out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(options.backend)}")
     graph = make_graph(NetOptions(network, given, weights=weights, variants=options.variants), training=True)
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))

@@ -15,9 +15,9 @@ from opbench.cli.options import variants_option
 from opbench.errors import EnvironmentFault, UsageError, unknown, writing_remedy
 from opbench.paths import next_command
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")
+VALID_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
-UNSET = "ADDRESS-OF-OPBENCH@COMMIT"
+UNSET_ADDRESS = "ADDRESS-OF-OPBENCH@COMMIT"
 """A placeholder for the address from which CI installs opbench."""
 folder_option = click.option(
     "--in",
@@ -102,7 +102,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
 )
 @click.option(
     "--source",
-    default=UNSET,
+    default=UNSET_ADDRESS,
     metavar="ADDRESS@COMMIT",
     help="The git address and the commit or tag from which CI installs opbench [default: a placeholder to fill in].",
 )
@@ -111,14 +111,14 @@ def ci_command(folder: Path, base: str, source: str) -> None:
 
     It checks each pull request on a CPU, shows findings at their source lines, and compares times on a GPU runner.
     """
-    words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base), "UNSET": UNSET, "SOURCE": source}
+    words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base), "UNSET": UNSET_ADDRESS, "SOURCE": source}
     _write(
         {
             Path(".github/workflows/kernels.yml"): _template("workflow.txt", words),
             Path(".github/opbench-matcher.json"): _template("matcher.txt", words),
         }
     )
-    if source == UNSET:
+    if source == UNSET_ADDRESS:
         _print_next_command(
             "set OPBENCH_SOURCE in .github/workflows/kernels.yml to the git address of opbench and a commit of it"
         )
@@ -129,7 +129,7 @@ def ci_command(folder: Path, base: str, source: str) -> None:
 
 
 def _require_name(name: str, kind: str) -> None:
-    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+    if not VALID_NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(
             f"'{name}' is not allowed as the name of {'an' if kind == 'operator' else 'a'} {kind}; use a-z, 0-9 and _"
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WIDTH = 110
 """Columns of the summary on a terminal."""
 SOURCE_WIDTH = 44
-EXPLAINED = 3
+MAX_EXPLAINED_REASONS = 3
 """Reasons of waits that the summary explains."""
 
 
@@ -157,18 +157,18 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
     for text in align_columns(("samples", "line", "source", "reasons"), rows, (1, 2, 3)):
         echo(text.rstrip())
     _print_limits(profile, echo)
-    for remedy in profile.remedies[:EXPLAINED]:
+    for remedy in profile.remedies[:MAX_EXPLAINED_REASONS]:
         found = remedy_lines(remedy, profile.total)
         causes = f" It waits for: {found['causes']}." if found["causes"] else ""
         echo("")
         first = f"{found['title']} {found['share']}: {found['meaning']}{causes} {found['cure']}"
         echo(textwrap.fill(first, WIDTH, subsequent_indent="  "))
-        for mechanism, variants in list(remedy.variants.items())[:EXPLAINED]:
+        for mechanism, variants in list(remedy.variants.items())[:MAX_EXPLAINED_REASONS]:
             echo(f"  {mechanism}: see {', '.join(variants[:2])}")
 
 
 def _print_limits(profile: SourceProfile, echo: Callable[[str], None]) -> None:
-    from opbench.report.speed_of_light import CELLS, limit_bars
+    from opbench.report.speed_of_light import BAR_WIDTH, limit_bars
 
     bars = limit_bars(profile.bounds, profile.time_s, counted=True)
     if not bars:
@@ -176,7 +176,7 @@ def _print_limits(profile: SourceProfile, echo: Callable[[str], None]) -> None:
     gpu = profile.gpu.removeprefix("NVIDIA ")
     echo(f"\nleast time that each limit of {gpu} allows, and its share of the measured time")
     for bar in bars:
-        echo(f"{bar.name:16} {units.time(bar.time_s):>9} {bar.percent:>6}  {bar.text:{CELLS}}  {bar.note}".rstrip())
+        echo(f"{bar.name:16} {units.time(bar.time_s):>9} {bar.percent:>6}  {bar.text:{BAR_WIDTH}}  {bar.note}".rstrip())
 
 
 def _shorten(text: str) -> str:

@@ -12,7 +12,7 @@ import click
 from opbench import units
 from opbench.running.runner import Progress
 
-WORTH_TELLING_S = 10.0
+MIN_SHOWN_ESTIMATE_S = 10.0
 
 
 @contextmanager
@@ -69,4 +69,4 @@ class _TimeLeft:
         if progress.phase != "done" or not done:
             return ""
         left_s = (self.now() - self.began_s) / done * (progress.total - progress.done)
-        return f"about {units.duration(left_s)} left: " if left_s >= WORTH_TELLING_S else ""
+        return f"about {units.duration(left_s)} left: " if left_s >= MIN_SHOWN_ESTIMATE_S else ""

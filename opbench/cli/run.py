@@ -195,7 +195,7 @@ def check_command(
 
 def _doubts(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
     """Return a note for each file without a header most of whose cases are wrong: its operator was guessed."""
-    from opbench.running.memory import OPERATOR as MEMORY
+    from opbench.running.memory import OPERATOR_NAME as MEMORY
     from opbench.running.targets import is_bare
 
     found = []
@@ -222,7 +222,7 @@ def leave(code: int, show: Callable[[], None]) -> None:
     click.get_current_context().exit(code)
 
 
-REPEATED = (
+REPEATED_OPTIONS = (
     "--cpu-only",
     "--backend",
     "--gpu",
@@ -243,7 +243,7 @@ def _flags_given() -> str:
     context, words = click.get_current_context(), [""]
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.opts[0] in REPEATED:
+        if given and option.opts[0] in REPEATED_OPTIONS:
             value = context.params[option.name or ""]
             values = value if option.multiple else [value]
             words += [option.opts[0] if v is True else f"{option.opts[0]} {shlex.quote(str(v))}" for v in values]
@@ -253,7 +253,7 @@ def _flags_given() -> str:
 def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
     """Print one line per variant, then each kind of failure once, with its source line and the rerun command."""
     from opbench.results.faults import faults_of
-    from opbench.running.memory import OPERATOR as MEMORY
+    from opbench.running.memory import OPERATOR_NAME as MEMORY
 
     tally: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Result]] = {}
@@ -335,7 +335,7 @@ def _print_uncompiled(results: Sequence[Result]) -> None:
 def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     """Return the files of the user's own variants by variant id, as typed."""
     from opbench.kernels.folders import Catalog
-    from opbench.running.memory import OPERATOR as MEMORY
+    from opbench.running.memory import OPERATOR_NAME as MEMORY
     from opbench.running.targets import is_file, own_variants
 
     catalog = Catalog(click.get_current_context().params["variants"])

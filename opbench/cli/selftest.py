@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
     from opbench.timing.clock import Launch
 
-OUT = Path("reports") / "selftest"
+DEFAULT_FOLDER = Path("reports") / "selftest"
 
 
 @click.command("selftest")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    default=OUT,
+    default=DEFAULT_FOLDER,
     show_default=True,
     metavar="DIR",
     help="Folder for selftest.html, selftest.png and selftest.json.",

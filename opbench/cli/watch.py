@@ -28,11 +28,11 @@ from opbench.kernels.folders import Catalog
 from opbench.running.targets import is_file
 from opbench.source.sources import closure
 
-LOOK_MS = 250
+POLL_MS = 250
 """Interval for testing whether the check has ended; a save is noticed at once."""
 SETTLE_MS = 50
 """Time without events after which a save is complete: editors write a file in several steps."""
-PATIENCE_S = 2.0
+STOP_TIMEOUT_S = 2.0
 """Time for a check to end its workers before it is killed."""
 INTERRUPTED = 130
 
@@ -143,7 +143,7 @@ class _Check:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(PATIENCE_S)
+            self._process.wait(STOP_TIMEOUT_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # remaining compilers, or the whole check
         self._process.wait()
@@ -179,7 +179,7 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
     while True:
         folders = watched.folders()
         if not folders:
-            time.sleep(LOOK_MS / 1000)
+            time.sleep(POLL_MS / 1000)
             yield True
             continue
         fresh = True  # a file may have been saved before the watch started
@@ -189,7 +189,7 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
                 watch_filter=None,
                 step=SETTLE_MS,
                 debounce=4 * SETTLE_MS,
-                rust_timeout=LOOK_MS,
+                rust_timeout=POLL_MS,
                 yield_on_timeout=True,
                 recursive=False,
             ):

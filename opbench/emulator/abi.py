@@ -12,7 +12,7 @@ from dataclasses import fields
 from enum import IntEnum
 from typing import NamedTuple
 
-from opbench.backend.counts import KINDS, SAVED, SPACES, CacheTraffic
+from opbench.backend.counts import KINDS, SAVED_COUNTS, SPACES, CacheTraffic
 from opbench.errors import EnvironmentFault
 from opbench.kernels import texture
 
@@ -186,7 +186,7 @@ class NativeCount(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts")),
         *((name, ctypes.c_uint64) for name in ("ideal_wavefronts", "collisions", "upper_requests")),
         *((name, ctypes.c_uint64) for name in ("upper_sectors", "upper_wavefronts")),
-        *((name, ctypes.c_int64) for name in SAVED),
+        *((name, ctypes.c_int64) for name in SAVED_COUNTS),
     )
 
 
@@ -274,7 +274,7 @@ CONSTANTS: Mapping[str, int] = {
     "opb_texture_magic": TEXTURE_MAGIC,
     **{f"OPB_{name.upper()}": number for name, number in TENSOR_TYPES.items()},
     **{f"OPB_TEXEL_{name.upper()}": number for number, name in enumerate(texture.TYPES)},
-    **{f"OPB_ADDRESS_{name.upper()}": number for number, name in enumerate(texture.CHOICES["address"])},
+    **{f"OPB_ADDRESS_{name.upper()}": number for number, name in enumerate(texture.ALLOWED_MODES["address"])},
     **{f"OPB_ACCESS_{name.upper()}": number for number, name in enumerate(KINDS)},
     **{f"kEvent{name.title()}": number for number, name in enumerate(KINDS, FIRST_ACCESS_EVENT)},
     **{f"k{name.title()}": number for number, name in enumerate(SPACES)},

@@ -35,7 +35,7 @@ from opbench.paths import cache_folder
 from opbench.source.device_part import device_part
 from opbench.source.sources import Source, closure, plain_code, without_comments, without_idle_macros
 
-BEYOND = {
+UNSUPPORTED_FEATURES = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
     r"\b(?:(?:tex|surf)(?:[12]DLayered|3D|Cubemap)\w*|tex[12]D(?:Lod|Grad|gather)\w*)\b": (
         "textures of three dimensions, layers or levels; those of one and two dimensions are known"
@@ -51,7 +51,7 @@ ORDER_MATTERS = re.compile(
     r"opb_(mbarrier_over|named_barrier|cluster_wait|trace_atomic|trace_order)$|__tsan_(unaligned_)?volatile_"
 )
 """Runtime functions that a traced module calls only if its threads synchronise by other means than __syncthreads()."""
-ORDERS = 4
+THREAD_ORDERS = 4
 """Runs of an order-dependent kernel: the first schedules threads in turn and finishes asynchronous work as late as
 possible; the others choose both at random."""
 
@@ -117,7 +117,7 @@ class CpuBackend:
         except OSError:
             return None
         whole = "\n".join(plain_code(source.text) for source in read)
-        if any(re.search(pattern, whole) for pattern in BEYOND) and (reason := _beyond(request, read)):
+        if any(re.search(pattern, whole) for pattern in UNSUPPORTED_FEATURES) and (reason := _beyond(request, read)):
             return reason
         if self.capability != NEWEST_CAPABILITY or re.search(r"\b(asm|__asm__|__asm)\b", whole):
             return self._unknown_instruction(request)
@@ -161,7 +161,7 @@ class CpuBackend:
         The number is 1 unless the module uses mbarriers, atomic or volatile accesses, whose order may change a result.
         """
         called = imported_symbols(self.compile_traced(request))
-        return ORDERS if any(map(ORDER_MATTERS.match, called)) else 1
+        return THREAD_ORDERS if any(map(ORDER_MATTERS.match, called)) else 1
 
     def architecture(self, request: BuildRequest) -> str:
         """Return the architecture for which `__CUDA_ARCH__` selects code, such as "sm_90"; "" if no file uses it."""
@@ -269,7 +269,7 @@ def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
     part = device_part(read, request.roots)
     for source in read:
         text = without_idle_macros(plain_code(part.texts[source.path]))
-        for pattern, feature in BEYOND.items():
+        for pattern, feature in UNSUPPORTED_FEATURES.items():
             if found := re.search(pattern, text):
                 line = text.count("\n", 0, found.start()) + 1
                 place = f"line {line}" if source is read[0] else f"{source.path.name}:{line}"

@@ -80,7 +80,7 @@ NO_MEMORY = re.compile(
 NEWEST_CAPABILITY = (9, 0)
 """The newest compute capability whose code the cpu backend executes."""
 ARCHITECTURE_MACRO = "__CUDA_ARCH__"
-KEPT = 64
+CACHED_TEXTS = 64
 """The number of preprocessed texts that a builder caches; each has about 100 kB."""
 
 
@@ -221,7 +221,7 @@ class KernelBuilder:
             found = self.preprocess(request, reduced)
             require_capability(found.text, self.capability)
             self._preprocessed[key] = replace(found, text=replace_ptx(found.text))
-            for old in list(self._preprocessed)[:-KEPT]:
+            for old in list(self._preprocessed)[:-CACHED_TEXTS]:
                 self._preprocessed.pop(old, None)
         return self._preprocessed[key]
 

@@ -57,8 +57,8 @@ from opbench.errors import EnvironmentFault, LaunchError, Location, OpbenchError
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.source.sources import closure
 
-IMPORTED_LATE = ("elftools.elf.elffile", "elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe", "numpy.ctypeslib")
-MOST_PROCESSES = 4
+LAZY_IMPORTS = ("elftools.elf.elffile", "elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe", "numpy.ctypeslib")
+MAX_PROCESSES = 4
 """Kernels' processes that wait for their next launch at the same time."""
 LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 1 << 30, 16 << 30
 """Limits of one kernel's process: half of the available memory, but not less and not more than these."""
@@ -74,7 +74,7 @@ ERRORS: Mapping[str, type[OpbenchError]] = {
 
 def import_all() -> None:
     """Import all modules that the emulator may need, because a confined process cannot read Python files."""
-    for name in IMPORTED_LATE:
+    for name in LAZY_IMPORTS:
         importlib.import_module(name)
 
 
@@ -415,7 +415,7 @@ class CagedBackend(CpuBackend):
         """Return the process of a module; start it if there is none."""
         process = self._processes.pop(path, None)
         if process is None:
-            for old in list(self._processes)[: 1 - MOST_PROCESSES]:
+            for old in list(self._processes)[: 1 - MAX_PROCESSES]:
                 self._drop(old)
             sources = tuple(source.path.absolute() for source in closure(request.source, request.include))
             free = available_memory() or 2 * LEAST_MEMORY_BYTES

@@ -16,7 +16,7 @@ DIAGNOSTIC = re.compile(r"^(\S[^:]*):\d+(?::\d+)?: (?:fatal )?(error|warning|not
 PREAMBLE = re.compile(
     r"^(In file included from |\s+from |compilation terminated|\d+ errors? generated|cc1plus: note: disable pass)"
 )
-UNCLEAR = re.compile(r"wrapper\.cpp:.*error: no matches converting function ['‘](\w+)['’]")
+AMBIGUOUS_NAME = re.compile(r"wrapper\.cpp:.*error: no matches converting function ['‘](\w+)['’]")
 CANDIDATE = re.compile(r"^(/[^:\n]+):(\d+):\d+: note: (?:candidates? (?:is|are):)?\s+['‘]", re.MULTILINE)
 REMOVED = re.compile(r"['‘](__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)['’]? was not declared")
 
@@ -40,7 +40,7 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
 
 def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     """Return an error if a kernel's name is ambiguous or its template arguments do not fit, else None."""
-    found = UNCLEAR.search(stderr)
+    found = AMBIGUOUS_NAME.search(stderr)
     if found is None:
         return None
     kernel = next((one for one in request.kernels if plain_kernel(one) == found[1]), found[1])

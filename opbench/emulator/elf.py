@@ -34,9 +34,9 @@ WRITTEN, THREAD_LOCAL = 0x3, 0x400
 """Flags of sections: writable and in memory; one instance per thread."""
 OBJECT, THREAD_OBJECT = 1, 6
 """Types of symbols: a variable; a thread-local variable."""
-OTHERS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
+RUNTIME_SYMBOLS = frozenset({"opb_current", "_TLS_MODULE_BASE_"})
 """Undefined thread-local symbols that are no `__shared__` arrays: the runtime or the linker defines them."""
-EVERYWHERE = re.compile(
+GLOBAL_SYMBOLS = re.compile(
     r"(?:opb|__tsan|__ubsan_handle|__sanitizer_cov)_\w+|mem(?:cpy|move|set|cmp)"
     r"|__tls_get_addr|_GLOBAL_OFFSET_TABLE_|_TLS_MODULE_BASE_"
 )
@@ -83,12 +83,12 @@ class SharedArray:
 def undefined_thread_locals(object_file: Path) -> list[str]:
     """Return the names of the `extern __shared__` arrays that an object file refers to."""
     names = (one.name for one in _symbols(object_file.read_bytes()) if one.is_thread_local and not one.section)
-    return [name for name in dict.fromkeys(names) if name not in OTHERS]
+    return [name for name in dict.fromkeys(names) if name not in RUNTIME_SYMBOLS]
 
 
 def needs_libraries(object_file: Path, arrays: Collection[str]) -> bool:
     """Return whether an object refers to a symbol that is neither in `arrays` nor defined in every process."""
-    return any(name not in arrays and not EVERYWHERE.fullmatch(name) for name in _undefined(object_file))
+    return any(name not in arrays and not GLOBAL_SYMBOLS.fullmatch(name) for name in _undefined(object_file))
 
 
 @functools.lru_cache(64)

@@ -57,7 +57,7 @@ LOAD_BULK = re.compile(
 STORE_BULK = re.compile(
     r"cp\.(reduce\.)?async\.bulk\.global\.shared::cta\.bulk_group(\.L2::cache_hint)?(?:\.(add|min|max)\.(f32|u32|s32))?"
 )
-IDLE = re.compile(
+IGNORED_INSTRUCTION = re.compile(
     r"(cp\.async\.bulk\.prefetch(\.tensor\.[1-5]d)?\.L2\.global\S*|prefetch\.(tensormap|\S+\.tensormap)|"
     r"createpolicy\.\S+|griddepcontrol\.launch_dependents|fence\.mbarrier_init\S*)"
 )
@@ -75,7 +75,7 @@ BARRIER = re.compile(r"(?:bar|barrier)(?:\.cta)?\.(sync|arrive)(?:\.aligned)?")
 CLUSTER_BARRIER = re.compile(
     r"barrier\.cluster\.(?:arrive(?:\.release|(?P<relaxed>\.relaxed))?|(?P<wait>wait)(?:\.acquire)?)(?:\.aligned)?"
 )
-SETTING = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)")
+COMPARISON = re.compile(r"(setp|set)\.(eq|ne|lt|le|gt|ge|lo|ls|hi|hs)\.([busf]\d+)")
 
 
 class UnknownInstruction(Exception):
@@ -352,10 +352,10 @@ FAMILIES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str], Words
     (STORE_TENSOR, _store_tensor),
     (LOAD_BULK, _load_bulk),
     (STORE_BULK, _store_bulk),
-    (IDLE, _nothing),
+    (IGNORED_INSTRUCTION, _nothing),
     (PRODUCT, _product),
     (STORE_ASYNC, _store_async),
     (BARRIER, _barrier),
     (CLUSTER_BARRIER, _cluster_barrier),
-    (SETTING, _setting),
+    (COMPARISON, _setting),
 )

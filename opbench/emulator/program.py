@@ -51,7 +51,7 @@ WIDER = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"
 WANTED = {letter: name for name, letter in SCALARS.items()} | {"l": "i64", "i": "i32", "c": "i8", "s": "i16"}
 
 
-TOUCH = "opb_touch_shared"
+TOUCH_SYMBOL = "opb_touch_shared"
 NOT_THE_KERNELS = ("opb_", "__", "completed.")
 """Prefixes of the names of variables that belong to the runtime or the compiler."""
 
@@ -94,7 +94,7 @@ class CpuProgram:
             self._library = ctypes.CDLL(str(path))
         except OSError as problem:
             raise LaunchError(f"{request.source}: the compiled module cannot be loaded: {problem}") from None
-        self._touch = _address(self._library, TOUCH)
+        self._touch = _address(self._library, TOUCH_SYMBOL)
         self._dynamic = _address(self._library, "opb_dynamic_shared")
         self._constants = {name: self._constant(index) for index, name in enumerate(request.constants)}
         self._kernels = {name: self._kernel(index, name) for index, name in enumerate(request.kernels)}
@@ -119,7 +119,7 @@ class CpuProgram:
 
     def variables(self) -> dict[str, Buffer]:
         """Return the module's `__device__` and `__constant__` variables by name, as byte arrays without a copy."""
-        start = self._touch - symbol_offset(self._path, TOUCH)
+        start = self._touch - symbol_offset(self._path, TOUCH_SYMBOL)
         return {
             name: CpuArray(name, (place.bytes,), "u8", _memory(start + place.offset, place.bytes))
             for name, place in own_variables(self._path).items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from opbench.emulator.abi import TENSOR_MAP_MAGIC, TENSOR_TYPES, NativeMap
-from opbench.kernels.tensor_map import SPANS, TensorMap
+from opbench.kernels.tensor_map import SWIZZLE_BYTES, TensorMap
 
 BYTES, ALIGNMENT = 128, 64
 """The size and alignment in bytes of a `CUtensorMap` parameter, which compilers read by aligned vectors."""
@@ -24,7 +24,7 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
     made.magic, made.im2col, made.rank = TENSOR_MAP_MAGIC, tensor.is_im2col, len(tensor.dims)
     made.bytes = tensor.element_bytes
     made.swizzle, made.type = (
-        list(SPANS).index(tensor.swizzle),
+        list(SWIZZLE_BYTES).index(tensor.swizzle),
         TENSOR_TYPES["s8" if tensor.type == "i8" else tensor.type],
     )
     made.address, made.channels, made.pixels = address + tensor.offset, tensor.channels, tensor.pixels

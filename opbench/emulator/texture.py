@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from opbench.emulator.abi import TEXTURE_MAGIC, NativeTexture
-from opbench.kernels.texture import CHOICES, TYPES, Texture
+from opbench.kernels.texture import ALLOWED_MODES, TYPES, Texture
 
 
 class TextureArgument(ctypes.c_uint64):
@@ -19,7 +19,7 @@ def native_texture(texture: Texture, address: int, nbytes: int) -> TextureArgume
     texture.check(nbytes)
     native = NativeTexture(TEXTURE_MAGIC, texture.is_surface, len(texture.size), list(TYPES).index(texture.type))
     native.channels = texture.channels
-    for name, values in CHOICES.items():
+    for name, values in ALLOWED_MODES.items():
         setattr(native, name, values.index(getattr(texture, name)))
     native.normalized, native.start = texture.normalized, address
     native.width, native.height = texture.size[0], texture.rows

@@ -68,14 +68,16 @@ HOST_WORDS = re.compile(
 
 # The object file ----------------------------------------------------------------------------------------------------
 
-OF_LAUNCHER = re.compile(
+LAUNCHER_SYMBOL = re.compile(
     r"opb_(?:launch|refuse_memory|shared_numbers|take_\w+|trace_(?:open|close|arrays|variables|initialised|caches|take\w*))"
 )
 """The runtime's functions for the process that launches a module."""
-OF_RUNTIME = re.compile(r"opb_\w+|__tsan_\w+|__ubsan_handle_\w+|__sanitizer_cov_\w+")
-OF_MODULE = re.compile(r"opb_(?:entry_\d+(?:_signature|_sizes)?|constant_\d+(?:_bytes)?|touch_shared|dynamic_shared)")
+RUNTIME_SYMBOL = re.compile(r"opb_\w+|__tsan_\w+|__ubsan_handle_\w+|__sanitizer_cov_\w+")
+MODULE_SYMBOL = re.compile(
+    r"opb_(?:entry_\d+(?:_signature|_sizes)?|constant_\d+(?:_bytes)?|touch_shared|dynamic_shared)"
+)
 """The emulator's functions that a module defines."""
-OF_COMPILER = re.compile(
+COMPILER_SYMBOL = re.compile(
     r"mem(?:cpy|move|set|cmp)|__tls_get_addr|_GLOBAL_OFFSET_TABLE_|_TLS_MODULE_BASE_|__cxa_guard_\w+|__stack_chk_fail|abort"
     r"|__(?:extend|trunc|fix|fixuns|float|floatun)[sdtxhb][fi][sdtxhb][fi]2|__(?:fix|fixuns|float|floatun)[sdtx][fi][sdt]i"
     r"|__(?:float|floatun)[sdt]i[sdtxhb]f|__(?:u?div|u?mod|mul|ashl|ashr|lshr|neg|u?cmp|popcount|clz|ctz|ffs|parity|bswap)"
@@ -83,15 +85,15 @@ OF_COMPILER = re.compile(
     r"|__(?:aarch64_\w+|atomic_(?:load|store|exchange|compare_exchange|fetch_\w+)(?:_\d+)?)"
 )
 """Functions that a compiler calls by itself."""
-OF_OUTPUT = re.compile(r"v?printf|snprintf|puts|putchar")
+OUTPUT_SYMBOL = re.compile(r"v?printf|snprintf|puts|putchar")
 """printf of device code, which g++ may replace, and snprintf in messages of textures."""
-OF_MATHEMATICS = re.compile(
+MATHEMATICS_SYMBOL = re.compile(
     r"(?:__)?(?:a?(?:cos|sin|tan)h?|atan2|cbrt|ceil|copysign|erfc?|exp(?:2|10|m1)?|fabs|fdim|floor|fma|fmax|fmin|fmod|frexp"
     r"|hypot|ilogb|ldexp|lgamma(?:_r)?|l?lrint|l?lround|log(?:2|10|1p|b)?|modf|nan|nearbyint|nextafter|pow|remainder|remquo"
     r"|rint|round(?:even)?|scalbl?n|sincos|sqrt|tgamma|trunc|[jy](?:[01n])|finite|isnan|isinf|signbit|fpclassify)[fl]?"
     r"(?:_finite)?(?:f(?:16|32|64|128))?"
 )
-CALLED = (OF_RUNTIME, OF_COMPILER, OF_OUTPUT, OF_MATHEMATICS)
+ALLOWED_SYMBOLS = (RUNTIME_SYMBOL, COMPILER_SYMBOL, OUTPUT_SYMBOL, MATHEMATICS_SYMBOL)
 """The functions that a module may call."""
 HOST_SECTION = re.compile(r"\.(?:preinit_array|fini_array|ctors|dtors|init|fini)\b.*")
 TRACER_START = (".init_array.00099", 8)
@@ -165,14 +167,16 @@ def require_device_object(object_file: Path, arrays: Collection[str], source: Pa
 def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str], source: Path) -> None:
     name, where, kind = symbol.name, symbol["st_shndx"], symbol["st_info"]["type"]
     if where == UNDEFINED:
-        known = name in arrays or (any(of.fullmatch(name) for of in CALLED) and not OF_LAUNCHER.fullmatch(name))
+        known = name in arrays or (
+            any(of.fullmatch(name) for of in ALLOWED_SYMBOLS) and not LAUNCHER_SYMBOL.fullmatch(name)
+        )
         if name and not known:
             raise _refusal(f"a call of {name}, a function of the host", source)
         return
     if kind == "STT_LOOS":
         raise _refusal(f"{name}, an indirect function: code of the host chooses it when the kernel is loaded", source)
-    own = OF_RUNTIME.fullmatch(name) and not OF_MODULE.fullmatch(name)
-    if kind in {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE"} and (own or OF_COMPILER.fullmatch(name)):
+    own = RUNTIME_SYMBOL.fullmatch(name) and not MODULE_SYMBOL.fullmatch(name)
+    if kind in {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE"} and (own or COMPILER_SYMBOL.fullmatch(name)):
         raise _refusal(f"{name}, which replaces a function of the emulator", source)
     if kind == "STT_OBJECT" and where not in DEFINED_ELSEWHERE and elf.get_section(where)["sh_flags"] & EXECUTABLE:
         raise _refusal(f"{name}, data in an executable section", source)

@@ -24,7 +24,7 @@ from opbench.results.result import Result
 from opbench.timing import stats
 
 VERSION = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
-HIDDEN = "Hidden by default."
+HIDDEN_BY_DEFAULT = "Hidden by default."
 """The hint with which NVBench hides a value in its tables."""
 
 
@@ -126,14 +126,14 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
         _summary(f"{time}/mean", "GPU Time", "duration", mean),
         _summary(f"{time}/stdev/relative", "Noise", "percentage", spread / mean),
         _summary("nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", bytes_per_s),
-        _summary(f"{time}/min", "Min GPU Time", "duration", min(samples), HIDDEN),
-        _summary(f"{time}/max", "Max GPU Time", "duration", max(samples), HIDDEN),
-        _summary(f"{time}/stdev/absolute", "Stdev GPU Time", "duration", spread, HIDDEN),
-        _summary(f"{time}/q1", "Q1 GPU Time", "duration", first, HIDDEN),
-        _summary(f"{time}/median", "Median GPU Time", "duration", middle, HIDDEN),
-        _summary(f"{time}/q3", "Q3 GPU Time", "duration", third, HIDDEN),
-        _summary(f"{time}/iqr/absolute", "IQR GPU Time", "duration", third - first, HIDDEN),
-        _summary(f"{time}/iqr/relative", "Relative IQR", "percentage", (third - first) / middle, HIDDEN),
+        _summary(f"{time}/min", "Min GPU Time", "duration", min(samples), HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/max", "Max GPU Time", "duration", max(samples), HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/stdev/absolute", "Stdev GPU Time", "duration", spread, HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/q1", "Q1 GPU Time", "duration", first, HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/median", "Median GPU Time", "duration", middle, HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/q3", "Q3 GPU Time", "duration", third, HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/iqr/absolute", "IQR GPU Time", "duration", third - first, HIDDEN_BY_DEFAULT),
+        _summary(f"{time}/iqr/relative", "Relative IQR", "percentage", (third - first) / middle, HIDDEN_BY_DEFAULT),
         _binary("nv/json/bin:nv/cold/sample_times", f"{path.name}-bin", samples, path, binaries),
     ]
     if clocks:

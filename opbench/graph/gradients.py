@@ -10,7 +10,7 @@ from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value, seen_flat, splits_axes
 from opbench.kernels.backward import bound, like_tensor, rule
 from opbench.kernels.folders import Catalog
-from opbench.kernels.gradient import GRADIENT, Gradient
+from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
 
 
 def append_backward(graph: Graph, seeds: Mapping[str, str], wanted: Collection[str]) -> tuple[Graph, dict[str, str]]:
@@ -85,7 +85,7 @@ class _Backward:
         if not wanted or not any(given.values()):
             return
         names = {**node.inputs, **node.outputs}
-        names |= {GRADIENT + tensor: gradient for tensor, gradient in given.items() if gradient}
+        names |= {GRADIENT_PREFIX + tensor: gradient for tensor, gradient in given.items() if gradient}
         entries = [entry for entry in rule(node.problem, wanted, node.name) if entry.operator or entry.outputs]
         for entry in entries:
             if missing := [tied for tied in entry.inputs.values() if tied not in names]:
@@ -97,9 +97,9 @@ class _Backward:
                 self._append_node(node, entry, names)
             else:
                 (source,), (target,) = entry.inputs.values(), entry.outputs.values()
-                names[target] = self._reshaped_gradient(names[source], names[target.removeprefix(GRADIENT)])
+                names[target] = self._reshaped_gradient(names[source], names[target.removeprefix(GRADIENT_PREFIX)])
         for tensor in wanted:
-            self._add_part(node.inputs[tensor], names[GRADIENT + tensor])
+            self._add_part(node.inputs[tensor], names[GRADIENT_PREFIX + tensor])
 
     def _append_node(self, node: Node, entry: Gradient, names: dict[str, str]) -> None:
         problem = bound(entry, self.catalog.operator, node.name)
@@ -119,13 +119,13 @@ class _Backward:
         inputs = {tensor: names[tied] for tensor, tied in entry.inputs.items()}
         name, taken = f"{node.name}.{entry.operator}", {other.name for other in self.nodes}
         if name in taken:
-            name += f".{next(iter(entry.outputs.values())).removeprefix(GRADIENT)}"
+            name += f".{next(iter(entry.outputs.values())).removeprefix(GRADIENT_PREFIX)}"
         self.nodes.append(Node(name, entry.operator, problem, inputs, outputs))
 
     def _gradient_name(self, forward: str, node: Node, tied: str) -> str:
         """Return the name of a gradient: d.VALUE if it is the only one of a value, else with node and tensor."""
-        if not tied.startswith(GRADIENT):
-            return f"{GRADIENT}{node.name}.{tied}"
+        if not tied.startswith(GRADIENT_PREFIX):
+            return f"{GRADIENT_PREFIX}{node.name}.{tied}"
         readers = [
             (reader.name, tensor)
             for reader in self.graph.nodes
@@ -136,8 +136,8 @@ class _Backward:
         alone = len(readers) < 2 and not any(
             self._viewed_value(seed) == self._viewed_value(forward) for seed in self.seeds
         )
-        tensor = tied.removeprefix(GRADIENT)
-        return f"{GRADIENT}{forward}" if alone else f"{GRADIENT}{forward}.{node.name}.{tensor}"
+        tensor = tied.removeprefix(GRADIENT_PREFIX)
+        return f"{GRADIENT_PREFIX}{forward}" if alone else f"{GRADIENT_PREFIX}{forward}.{node.name}.{tensor}"
 
     def _reshaped_gradient(self, name: str, like: str) -> str:
         """Return a gradient in the shape of another value."""
@@ -161,7 +161,9 @@ class _Backward:
             total = parts[0]
             for number, part in enumerate(parts[1:], start=1):
                 last = number + 1 == len(parts)
-                total = self._add_sum(origin, total, part, f"{GRADIENT}{origin}" + ("" if last else f".sum{number}"))
+                total = self._add_sum(
+                    origin, total, part, f"{GRADIENT_PREFIX}{origin}" + ("" if last else f".sum{number}")
+                )
             self.summed[origin] = total
         return self._reshaped_gradient(self.summed[origin], name)
 

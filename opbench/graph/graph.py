@@ -19,9 +19,9 @@ from opbench.kernels.arrays import on_the_gpu
 from opbench.kernels.operator import LONG_FLOPS, Operator
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
 
-SHOWN_NODES = 40
+MAX_SHOWN_NODES = 40
 """Most nodes that a notebook shows; `Graph.nodes` has all of them."""
-LEFT = 'style="text-align:left;overflow-wrap:anywhere"'
+LEFT_ALIGNED = 'style="text-align:left;overflow-wrap:anywhere"'
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,14 +77,14 @@ class Graph:
         """
         heads = ("node", "problem", "output", *(("variant",) if variants else ()))
         rows = ""
-        for node in self.nodes[:SHOWN_NODES]:
+        for node in self.nodes[:MAX_SHOWN_NODES]:
             shapes = ["×".join(map(str, self.values[name].shape)) for name in node.outputs.values()]
             cells = [node.name, f"{node.operator}{node.problem}", ", ".join(shapes)]
             cells += [variants.get(node.name, "–")] if variants else []
-            rows += "<tr>" + "".join(f"<td {LEFT}>{escape(cell)}</td>" for cell in cells) + "</tr>"
-        left = len(self.nodes) - SHOWN_NODES
+            rows += "<tr>" + "".join(f"<td {LEFT_ALIGNED}>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        left = len(self.nodes) - MAX_SHOWN_NODES
         more = f"<p>… and {left} more nodes</p>" if left > 0 else ""
-        head = "".join(f"<th {LEFT}>{name}</th>" for name in heads)
+        head = "".join(f"<th {LEFT_ALIGNED}>{name}</th>" for name in heads)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         return f"<div><p><b>{escape(about)}</b></p>{table}{more}</div>"
 

@@ -17,7 +17,7 @@ from opbench.kernels.operator import Operator
 
 PERMUTATION = (0, 2, 3, 1)
 """From nchw to nhwc, and from a filter's "k c r s" to "k r s c"."""
-DEPTHWISE = (1, 2, 0)
+DEPTHWISE_PERMUTATION = (1, 2, 0)
 """From a depthwise filter's "c r s", the order in nchw, to "r s c", that in nhwc."""
 ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
 """Operators without a layout of their own, which work in either if all their images have the same layout."""
@@ -57,7 +57,9 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
         c, h, w = map(int, rest.removeprefix("_").split("x"))
         columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
         return plain, np.ascontiguousarray(columns.reshape(weights[plain].shape))
-    return plain, np.ascontiguousarray(array.transpose(np.argsort(DEPTHWISE if array.ndim == 3 else PERMUTATION)))
+    return plain, np.ascontiguousarray(
+        array.transpose(np.argsort(DEPTHWISE_PERMUTATION if array.ndim == 3 else PERMUTATION))
+    )
 
 
 # What a node allows -----------------------------------------------------------------------------------------------
@@ -321,8 +323,10 @@ class _Draft:
     def permuted_depthwise(self, name: str) -> str:
         """Return a depthwise filter for the nhwc layout."""
         value = self.graph.values[name]
-        permuted = self.new(replace(value, name=f"{name}.nhwc", shape=tuple(value.shape[axis] for axis in DEPTHWISE)))
-        self.weights[permuted] = np.ascontiguousarray(self.graph.weights[name].transpose(DEPTHWISE))
+        permuted = self.new(
+            replace(value, name=f"{name}.nhwc", shape=tuple(value.shape[axis] for axis in DEPTHWISE_PERMUTATION))
+        )
+        self.weights[permuted] = np.ascontiguousarray(self.graph.weights[name].transpose(DEPTHWISE_PERMUTATION))
         return permuted
 
     def permuted_weight(self, name: str) -> str:

@@ -16,7 +16,7 @@ from opbench.kernels.operator import Operator
 MICRO, MICRO_NEXT = "micro", "micro.next"
 """Names of the micro-batch's number in the training, from 1, which selects the data and dropout's mask."""
 WRITTEN, TOTAL, RUNNING = "gradients", "gradients.sum", "statistics"
-ONCE = ("tick", "statistics", "record", CLIP, "optimizer")
+ONCE_PER_STEP = ("tick", "statistics", "record", CLIP, "optimizer")
 """Nodes that run once per step, in order."""
 
 
@@ -39,7 +39,7 @@ def with_micro_batches(training: Training) -> Training:
         exchange=Exchange(
             WRITTEN,
             draft.total,
-            frozenset(n.name for n in graph.nodes if n.name in ONCE),
+            frozenset(n.name for n in graph.nodes if n.name in ONCE_PER_STEP),
             "accumulate" if draft.adds else "",
         ),
     )
@@ -70,10 +70,10 @@ class _Split:
         self._place_loss()
         adding = self._accumulation_nodes()
         nodes = {node.name: self._node_for_micro_batch(node) for node in self.training.graph.nodes}
-        each = [node for name, node in nodes.items() if name not in ONCE]
+        each = [node for name, node in nodes.items() if name not in ONCE_PER_STEP]
         once = {"statistics": averaged} if averaged else {}
-        once |= {name: nodes[name] for name in ONCE if name in nodes}
-        last = [once[name] for name in ONCE if name in once]
+        once |= {name: nodes[name] for name in ONCE_PER_STEP if name in nodes}
+        last = [once[name] for name in ONCE_PER_STEP if name in once]
         return Graph(
             self.training.graph.name,
             self.values,
@@ -147,7 +147,7 @@ class _Split:
 
         It reads the micro-batch's number instead of the step's or, if it runs once per step, the sums.
         """
-        if node.name not in ONCE:
+        if node.name not in ONCE_PER_STEP:
             return replace(node, inputs={t: MICRO_NEXT if name == NEXT else name for t, name in node.inputs.items()})
         sums = {WRITTEN: "gradients.learned", "loss": "loss.sum"}
         return replace(node, inputs={tensor: sums.get(name, name) for tensor, name in node.inputs.items()})

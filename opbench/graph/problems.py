@@ -18,7 +18,11 @@ from opbench.graph.values import LAYOUTS
 from opbench.graph.zoo import FOR_TRAINING, NETWORKS
 from opbench.kernels.operator import Operator
 
-ALLOWED: Mapping[str, tuple[str, ...]] = {"f32": ("f32",), "tf32": ("f32", "tf32"), "bf16": ("f32", "tf32", "bf16")}
+ALLOWED_PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "f32": ("f32",),
+    "tf32": ("f32", "tf32"),
+    "bf16": ("f32", "tf32", "bf16"),
+}
 """The precision classes that each choice allows; with bf16, all values are also stored in bf16."""
 
 
@@ -31,8 +35,8 @@ def network_problems(
     Raises UsageError with the nearest right name for an unknown network, size, precision or layout.
     """
     require_sizes(name, sizes)
-    if precision not in ALLOWED:
-        raise UsageError(unknown("precision", precision, ALLOWED))
+    if precision not in ALLOWED_PRECISIONS:
+        raise UsageError(unknown("precision", precision, ALLOWED_PRECISIONS))
     if layout not in (*LAYOUTS, "both"):
         raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
     layouts = LAYOUTS if layout == "both" else (layout,)
@@ -45,7 +49,7 @@ def network_problems(
     return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
 
 
-ITEMS = 1024
+DATA_SET_ITEMS = 1024
 """Images in the assumed data set of a training; only the size of the gather depends on it."""
 
 
@@ -54,7 +58,7 @@ def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -
     loss = "cross_entropy" if len(network.values[out].shape) == 2 else "binary_cross_entropy"
     dtype = "bf16" if precision == "bf16" else "f32"
     recipes = [Recipe(loss=loss, layout=layout, dtype=dtype) for layout in layouts]
-    graphs = [training_graph(network, recipe, ITEMS).graph for recipe in recipes]
+    graphs = [training_graph(network, recipe, DATA_SET_ITEMS).graph for recipe in recipes]
     return list(dict.fromkeys(node.problem for graph in graphs for node in graph.nodes))
 
 

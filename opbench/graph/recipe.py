@@ -22,7 +22,7 @@ LOSSES = {
 OPTIMIZERS = {"adam": "adam", "adamw": "adam", "sgd": "sgd"}
 """The operator of each optimiser."""
 SCHEDULES = ("constant", "cosine")
-STORED = ("f32", "bf16")
+STORAGE_DTYPES = ("f32", "bf16")
 """The dtypes in which images, activations and their gradients may be stored."""
 
 
@@ -69,7 +69,7 @@ class Recipe(OptimiserOptions):
             ("--optimizer", self.optimizer, OPTIMIZERS),
             ("--schedule", self.schedule, SCHEDULES),
             ("--layout", self.layout, LAYOUTS),
-            ("dtype", self.dtype, STORED),
+            ("dtype", self.dtype, STORAGE_DTYPES),
         ):
             if value not in known:
                 raise UsageError(unknown(flag.removeprefix("--"), value, known, where=flag))

@@ -18,12 +18,12 @@ from opbench.graph.recipe import LOSSES, OPTIMIZERS, Recipe
 from opbench.graph.training_passes import BACKWARD_PASSES, FORWARD_PASSES, fuse_gradient_add
 from opbench.graph.training_step import (
     ALIGNMENT,
+    BF16_PARAMETERS,
     CLIP,
     COUNTER,
     FACTOR,
     LIMIT,
     NEXT,
-    STORED,
     Training,
     sum_of,
     with_copy,
@@ -293,13 +293,13 @@ class _Draft:
         for name, (start, shape) in places.items():
             arena[start : start + math.prod(shape)] = graph.weights[name].reshape(-1)
             values[name] = replace(
-                values[name], of="parameters" if values[name].dtype == "f32" else STORED, offset=start
+                values[name], of="parameters" if values[name].dtype == "f32" else BF16_PARAMETERS, offset=start
             )
             values[gradients[name]] = replace(values[gradients[name]], of="gradients", offset=start)
         values |= {label: Value(label, (end,)) for label in ("parameters", "gradients")}
         state = {**graph.state, "parameters": arena, "gradients": np.zeros(end, np.float32)}
         if self.recipe.dtype == "bf16":
-            values[STORED] = Value(STORED, (end,), "bf16")
+            values[BF16_PARAMETERS] = Value(BF16_PARAMETERS, (end,), "bf16")
             state |= with_copy(arena)
         weights = {name: array for name, array in graph.weights.items() if name not in places}
         return replace(graph, values=values, state=state, weights=weights), places
@@ -355,7 +355,7 @@ class _Draft:
             if name not in values:
                 values[name], state[name] = Value(name, tensor.shape), np.zeros(tensor.shape, np.float32)
         for tensor in problem.output_tensors():
-            old = STORED if tensor.name == "stored" else inputs[problem.in_place[tensor.name]]
+            old = BF16_PARAMETERS if tensor.name == "stored" else inputs[problem.in_place[tensor.name]]
             outputs[tensor.name] = f"{old}.next"
             values[f"{old}.next"] = replace(values[old], name=f"{old}.next", updates=old)
         node = Node("optimizer", operator, problem, inputs, outputs)

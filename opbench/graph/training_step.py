@@ -18,7 +18,7 @@ ALIGNMENT = 64
 COUNTER, NEXT = "step", "step.next"
 FACTOR, LIMIT, CLIP = "rates.factor", "gradients.limit", "clip_gradients"
 """Names of the factor for gradients, of the limit of their norm, and of the node that computes the factor."""
-STORED = "parameters.bf16"
+BF16_PARAMETERS = "parameters.bf16"
 """The copy of the parameters that nodes in bf16 read; the optimiser writes it in the pass that updates them."""
 
 
@@ -58,7 +58,7 @@ class Training:
     def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state that holds the network's weights: one array, and its bf16 copy if nodes read one."""
         arena = self.arena(weights)
-        return with_copy(arena) if STORED in self.graph.state else {"parameters": arena}
+        return with_copy(arena) if BF16_PARAMETERS in self.graph.state else {"parameters": arena}
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the array `parameters` with the network's weights."""
@@ -97,7 +97,7 @@ def with_layouts_of(graph: Graph, layout: str) -> Graph:
 
 def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
     """Return the array of parameters and its bf16 copy, rounded as the optimiser rounds."""
-    return {"parameters": parameters, STORED: to_storage(parameters, "bf16")}
+    return {"parameters": parameters, BF16_PARAMETERS: to_storage(parameters, "bf16")}
 
 
 def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from opbench.backend.counts import COUNTED, PREDICTED, BranchTraffic, LineTraffic, Traffic
+from opbench.backend.counts import ORIGIN_COUNTED, ORIGIN_PREDICTED, BranchTraffic, LineTraffic, Traffic
 from opbench.backend.findings import Finding
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
@@ -115,7 +115,7 @@ class Explanation:
 
     def mark(self, kernel: str) -> str:
         """Return whether a kernel's numbers were counted or predicted."""
-        return PREDICTED if kernel in self.predicted_kernels else self.source
+        return ORIGIN_PREDICTED if kernel in self.predicted_kernels else self.source
 
     def to_json(self) -> dict[str, JSON]:
         """Return the explanation as JSON values, without lines that have no counts; accesses include ratios."""
@@ -285,7 +285,7 @@ def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
         if kernel.barriers:
             # Barriers are counted in the counted blocks only, so the mean is no estimate of a sum.
             name = f"barriers per block of {kernel.kernel}"
-            figures.append(Figure(name, kernel.barriers_per_block, "", COUNTED))
+            figures.append(Figure(name, kernel.barriers_per_block, "", ORIGIN_COUNTED))
     return figures
 
 
@@ -313,4 +313,8 @@ def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]
     if best is None:
         return []
     least = max(best[0], ceilings.launch_floor_s or 0.0)
-    return [Figure("lower bound of the problem", least, "s", f"{PREDICTED} ({ceilings.gpu}, {ceilings.source} peaks)")]
+    return [
+        Figure(
+            "lower bound of the problem", least, "s", f"{ORIGIN_PREDICTED} ({ceilings.gpu}, {ceilings.source} peaks)"
+        )
+    ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from opbench.backend.counts import LineTraffic, Traffic
-from opbench.gpu.limits.resources import OUTSIDE, CodeBlock, LaunchResources, MachineCode
+from opbench.gpu.limits.resources import OUTSIDE_KERNEL, CodeBlock, LaunchResources, MachineCode
 from opbench.insight.lowering import INSTRUCTIONS, KERNEL_SUFFIX, lower
 
 WARP = 32
@@ -171,7 +171,7 @@ def _pass_on(blocks: Sequence[CodeBlock], counts: list[float], warps: int) -> No
                 if blocks[other].after == (index,):
                     least = max(least, counts[other])
             for other in block.after:
-                if other != OUTSIDE and blocks[other].before == (index,):
+                if other != OUTSIDE_KERNEL and blocks[other].before == (index,):
                     least = max(least, counts[other])
             if not block.in_loop:
                 least = min(least, float(warps))

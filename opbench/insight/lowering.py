@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from opbench.backend.counts import COUNTS, PREDICTED, LineTraffic, Traffic
+from opbench.backend.counts import COUNTS, ORIGIN_PREDICTED, LineTraffic, Traffic
 from opbench.gpu.limits.resources import MachineCode
 
 NEAR = 0.05
@@ -70,7 +70,7 @@ def lower(traffic: Traffic, code: Code) -> LoweredTraffic:
         lines += made
         notes += [note] if note else []
     changed = any(note.applied for note in notes)
-    source = PREDICTED if changed else traffic.source
+    source = ORIGIN_PREDICTED if changed else traffic.source
     return LoweredTraffic(replace(traffic, lines=tuple(lines), source=source), tuple(notes))
 
 

@@ -19,7 +19,7 @@ from opbench.running.protocol import PackedCase, pack
 from opbench.running.server import few_modules
 
 LIMIT_S = 240.0
-MOST_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class ReadingCode:
         except subprocess.TimeoutExpired:
             return CodeRead(missing=f"the compiler for the GPU did not end within {LIMIT_S:.0f} s")
         try:
-            return from_json(CodeRead, json.loads(answer[:MOST_ANSWER_BYTES]))
+            return from_json(CodeRead, json.loads(answer[:MAX_ANSWER_BYTES]))
         except ValueError:
             return CodeRead(missing=f"the compiler for the GPU died with exit code {self._process.returncode}")
 

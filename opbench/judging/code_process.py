@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opbench.judging.code import CodeRead
 
-SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/opt", "/etc/ld.so.cache", "/proc/cpuinfo")
-SYSTEM_FILES = ("/proc/meminfo", "/dev/urandom", "/proc/self/maps", "/sys/devices/system/cpu")
+READABLE_FOLDERS = (
+    "/usr",
+    "/bin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix/store",
+    "/opt",
+    "/etc/ld.so.cache",
+    "/proc/cpuinfo",
+)
+READABLE_FILES = ("/proc/meminfo", "/dev/urandom", "/proc/self/maps", "/sys/devices/system/cpu")
 CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES = 200, 6 << 30, 256 << 20, 512
 
 
@@ -36,10 +46,10 @@ def _confine(request: dict[str, Any]) -> None:
     from opbench.cage.confine import Confinement, Limits, enter
 
     python = [Path(path) for path in {*sys.path, sys.prefix, sys.base_prefix} if path]
-    read = (*map(Path, SYSTEM_FILES), *python, *map(Path, request["read"]))
+    read = (*map(Path, READABLE_FILES), *python, *map(Path, request["read"]))
     limits = Limits(CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES)
     # nvdisasm lies among Python's packages or in a toolkit.
-    execute = (*map(Path, SYSTEM), *python)
+    execute = (*map(Path, READABLE_FOLDERS), *python)
     enter(Confinement(read, (Path(request["scratch"]), Path("/dev/null")), execute, limits), seccomp.compiler_filter())
 
 

@@ -23,7 +23,7 @@ class Code:
     """What to do next: one sentence in the imperative."""
 
 
-RACES = frozenset(
+RACE_RULES = frozenset(
     {
         rules.SHARED_RACE,
         rules.GLOBAL_RACE,
@@ -43,19 +43,19 @@ RACES = frozenset(
     }
 )
 """Rules about the order of threads: these fail the section `race_free`."""
-RESULTS = frozenset({rules.WRONG_RESULT, rules.UNWRITTEN_OUTPUT, rules.NOT_FINITE})
+RESULT_RULES = frozenset({rules.WRONG_RESULT, rules.UNWRITTEN_OUTPUT, rules.NOT_FINITE})
 """Rules about outputs: these fail the section `right`."""
-BUILD = frozenset({rules.POINTER_TYPE, rules.FAILED_CASE, rules.ILLEGAL_INSTRUCTION})
+BUILD_RULES = frozenset({rules.POINTER_TYPE, rules.FAILED_CASE, rules.ILLEGAL_INSTRUCTION})
 """Rules about what was compiled: these fail the section `compiles`."""
 
 
 def _section_of(rule: Rule) -> SectionName:
-    if rule in RACES:
+    if rule in RACE_RULES:
         return "race_free"
-    return "right" if rule in RESULTS else "compiles" if rule in BUILD else "memory_safe"
+    return "right" if rule in RESULT_RULES else "compiles" if rule in BUILD_RULES else "memory_safe"
 
 
-OWN = (
+OWN_CODES = (
     Code("does-not-compile", "compiles", "The kernel does not compile", "Correct the line that the compiler names."),
     Code(
         "gpu-refuses",
@@ -133,5 +133,5 @@ OWN = (
     ),
 )
 
-CODES = {code.name: code for code in (*OWN, *(Code(r.name, _section_of(r), r.title, r.remedy) for r in RULES))}
+CODES = {code.name: code for code in (*OWN_CODES, *(Code(r.name, _section_of(r), r.title, r.remedy) for r in RULES))}
 """Every code by name: the judge's own ones, and the rule of each finding."""

@@ -21,7 +21,7 @@ FORMAT = 1
 """The version of the format; it changes when a field is renamed or removed."""
 FILE = "verdict.json"
 PAGE = "verdict.html"
-MAKE = "make one: opbench judge KERNEL.cu --out DIR"
+MAKE_COMMAND = "make one: opbench judge KERNEL.cu --out DIR"
 
 Overall = Literal["accepted", "refused", "not decided"]
 Status = Literal["passed", "failed", "not decided"]
@@ -343,4 +343,4 @@ def write_document(document: VerdictDocument, folder: Path) -> Path:
 
 def read_document(path: Path) -> VerdictDocument:
     """Return the document of a file; raise UsageError if the file is not a verdict of this format."""
-    return read_record(VerdictDocument, path, FORMAT, MAKE, key="verdict")
+    return read_record(VerdictDocument, path, FORMAT, MAKE_COMMAND, key="verdict")

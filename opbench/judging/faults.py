@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from opbench.backend.rules import rule_of
-from opbench.judging.codes import CODES, RESULTS
+from opbench.judging.codes import CODES, RESULT_RULES
 from opbench.judging.document import Fault
 from opbench.judging.submission import shown
 from opbench.kernels.special_inputs import SPECIAL_INPUTS
-from opbench.results.result import GOOD, RELAUNCH, Failure, Result
+from opbench.results.result import GOOD_STATUSES, RELAUNCH, Failure, Result
 
-OF_FAILURE: dict[Failure, str] = {
+CODE_OF_FAILURE: dict[Failure, str] = {
     "": "launch-failed",
     "build": "does-not-compile",
     "check": "launch-failed",
@@ -41,14 +41,14 @@ def code_of(result: Result) -> str:
 
 
 def _faults_of_case(result: Result) -> Iterator[Fault]:
-    if result.status in GOOD:
+    if result.status in GOOD_STATUSES:
         return
     verdict = result.verdict
     inputs = verdict.run if verdict else ""
     findings = [finding for finding in verdict.findings if not finding.hint] if verdict else []
     place = {"file": shown(Path(result.file)) if result.file else "", "line": result.line}
     if result.status == "failed":
-        yield Fault(OF_FAILURE[result.failure], result.reason, result.case, **place)  # type: ignore[arg-type]
+        yield Fault(CODE_OF_FAILURE[result.failure], result.reason, result.case, **place)  # type: ignore[arg-type]
     elif result.status == "invalid":
         code = "impossible-time" if result.measurement else "keeps-state"
         yield Fault(code, result.reason, result.case, inputs=inputs)
@@ -57,7 +57,7 @@ def _faults_of_case(result: Result) -> Iterator[Fault]:
     else:
         for finding in findings:
             code, (file, line, _) = finding.rule, finding.first_place
-            if rule_of(finding.kind) in RESULTS and inputs:
+            if rule_of(finding.kind) in RESULT_RULES and inputs:
                 code = "special-inputs" if inputs in SPECIAL_INPUTS else "whole-numbers"
             code = code if code in CODES else "wrong-result"
             name = shown(Path(file)) if file else ""

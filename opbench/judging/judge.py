@@ -31,7 +31,7 @@ from opbench.running.suite import Suite, suite_for_variants
 from opbench.running.targets import cases_to_check
 from opbench.timing.sampling import TimingOptions
 
-LARGEST_ON_CPU = 1 << 20
+MAX_CPU_TASK_BYTES = 1 << 20
 """Most bytes of a PyTorch task's own sizes that the CPU checks, too; problems that the user names are all checked."""
 SEED_BITS = 53
 """Every seed is a whole number that JSON readers of any language represent exactly."""
@@ -73,7 +73,7 @@ def judge_submission(
     from opbench.running.header import beginning
 
     at = beginning()["started"]
-    named = submitted.named or [p for p in submitted.operator.task_problems() if p.bytes() <= LARGEST_ON_CPU]
+    named = submitted.named or [p for p in submitted.operator.task_problems() if p.bytes() <= MAX_CPU_TASK_BYTES]
     problems = {v.id: judged_problems(v, submitted.operator, named, seed, settings.drawn) for v in submitted.variants}
     cases = _cases(submitted, problems, seed)
     with reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:

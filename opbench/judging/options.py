@@ -27,7 +27,7 @@ class JudgeOptions:
         "auto",
         "auto: judge in a cage on the CPU and, if there is a GPU, also on the GPU, which has no cage. cpu: use no GPU; "
         "the verdict then has no time.",
-        choices=backends.CHOICES,
+        choices=backends.BACKEND_CHOICES,
     )
     seed: int | None = option(
         None, "Repeat a judgement with its seed [default: a secret one, which the verdict shows].", least=0

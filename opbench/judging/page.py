@@ -18,7 +18,7 @@ SECTIONS = (
     ("signs", "signs"),
 )
 """The fields of the document with their names on the page."""
-MARKS: dict[Status, str] = {"passed": "yes", "failed": "no", "not decided": "–"}
+STATUS_MARKS: dict[Status, str] = {"passed": "yes", "failed": "no", "not decided": "–"}
 
 
 def lines(document: VerdictDocument) -> Iterator[str]:
@@ -27,7 +27,7 @@ def lines(document: VerdictDocument) -> Iterator[str]:
     yield f"{document.overall}{code}: {document.reason}"
     for field, name in SECTIONS:
         section = getattr(document, field)
-        yield f"  {name:<12} {MARKS[section.status]:<4} {section.summary}"
+        yield f"  {name:<12} {STATUS_MARKS[section.status]:<4} {section.summary}"
     for sign in document.signs.seen:
         yield f"  sign: {sign.file}:{sign.line}: {sign.code}: {sign.title} (effect: {sign.effect})"
     for lack in document.lacking if document.overall == "accepted" else ():
@@ -54,7 +54,7 @@ def page(document: VerdictDocument) -> str:
         document=document,
         sections=[(name, getattr(document, field)) for field, name in SECTIONS],
         faults=faults_of(document),
-        marks=MARKS,
+        marks=STATUS_MARKS,
         file=FILE,
         environment={key: value for key, value in document.judged.environment.items() if value not in (None, "", [])},
     )

@@ -32,13 +32,13 @@ from opbench.judging.document import (
     Timed,
     TimedCase,
 )
-from opbench.judging.signs import REFUSALS_OF_TIME, STATE, SeenSign
+from opbench.judging.signs import REFUSALS_OF_TIME, STATE_RULE, SeenSign
 from opbench.judging.sizes import JudgedProblem, is_affordable
 from opbench.judging.submission import Submitted, shown
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
-from opbench.kernels.task_file import PREFIX
+from opbench.kernels.task_file import TASK_PREFIX
 from opbench.paths import from_here, next_command, portable
 from opbench.results.advice import advise_counted
 from opbench.results.book import BookTime
@@ -49,7 +49,7 @@ from opbench.results.winners import entries_of
 from opbench.running.shapes import accepts
 from opbench.source.precision import UNIT_ROUNDOFF
 
-ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
+SECTION_ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
 
 
 FIRST, LAST = ("keeps-state",), ("special-inputs", "whole-numbers", "old-output")
@@ -67,7 +67,7 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 
     def place(fault: Fault) -> tuple[int, int]:
         rank = -1 if fault.code in FIRST else LAST.index(fault.code) + 1 if fault.code in LAST else 0
-        return ORDER.index(CODES[fault.code].section), rank
+        return SECTION_ORDER.index(CODES[fault.code].section), rank
 
     return sorted(faults, key=place)
 
@@ -447,7 +447,10 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
     """Return the command that reproduces a fault."""
     case = next((case for case in facts.cases if case.name == fault.case), None)
     # What such a kernel does depends on the cases before.
-    keeps_state = any(sign.rule == STATE for sign in facts.code.signs) or fault.code in ("keeps-state", "old-output")
+    keeps_state = any(sign.rule == STATE_RULE for sign in facts.code.signs) or fault.code in (
+        "keeps-state",
+        "old-output",
+    )
     if case is None or keeps_state:
         return _judge_again(facts, seed)
     if facts.submitted.catalog.task(case.variant.operator):  # a confined check loads no Python of the user
@@ -463,7 +466,7 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
 def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
     """Return the command that repeats the judgement, with its PyTorch task if it has one."""
     named = facts.submitted.task.operator
-    task = from_here(named.removeprefix(PREFIX)) if named.startswith(PREFIX) else ""
+    task = from_here(named.removeprefix(TASK_PREFIX)) if named.startswith(TASK_PREFIX) else ""
     options = {"task": task, "problem": problem, "seed": seed}
     return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, **options)
 

@@ -59,20 +59,20 @@ class SeenSign:
     """Such as the name of the module variable that is written."""
 
 
-STATE = SignRule(
+STATE_RULE = SignRule(
     "module-variable-write",
     "Writes to a module variable",
     "Memory of the module outlives a launch, so a kernel can remember inputs and skip the work.",
     REFUSALS_OF_STATE,
 )
-TENSOR = SignRule(
+TENSOR_RULE = SignRule(
     "lower-class",
     "Tensor cores multiply in a lower class than claimed",
     "Factors of fewer digits multiply faster, and the share of peak refers to another unit.",
     ("lower-class", *REFUSALS_OF_RESULT),
     refuses=True,
 )
-NARROW = SignRule(
+NARROW_RULE = SignRule(
     "narrow-arithmetic",
     "Rounds or computes in a narrower type than claimed",
     "Numbers of fewer digits are faster to move and to multiply.",
@@ -120,9 +120,9 @@ RULES = (
         ptx=r"^nanosleep",
         sass=r"^NANOSLEEP",
     ),
-    STATE,
-    TENSOR,
-    NARROW,
+    STATE_RULE,
+    TENSOR_RULE,
+    NARROW_RULE,
     SignRule(
         "early-dependents",
         "Lets the next kernel begin early",
@@ -206,11 +206,11 @@ def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterat
             if rule.ptx and re.search(rule.ptx, one.text):
                 yield rule, "PTX", one.function, place, one.text, ""
         if lower := _matrix_types(one.opcode) - allowed:
-            yield TENSOR, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
+            yield TENSOR_RULE, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
         if lower := _narrow_types(one.opcode) - allowed:
-            yield NARROW, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
+            yield NARROW_RULE, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
     for one, name in ptx.variables_written():
-        yield STATE, "PTX", one.function, _own_place(one, files), one.text, name
+        yield STATE_RULE, "PTX", one.function, _own_place(one, files), one.text, name
 
 
 def _own_place(one: PtxInstruction, files: set[str]) -> tuple[str, int]:
@@ -228,7 +228,7 @@ def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]
                 if rule.sass and re.search(rule.sass, text):
                     yield rule, "SASS", kernel.name, place, text, ""
             if lower := _sass_types(text) - allowed:
-                yield TENSOR, "SASS", kernel.name, place, text, ", ".join(sorted(lower))
+                yield TENSOR_RULE, "SASS", kernel.name, place, text, ", ".join(sorted(lower))
 
 
 def _allowed_types(case: Case) -> frozenset[str]:

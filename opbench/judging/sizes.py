@@ -11,16 +11,16 @@ from opbench.checking.checking import is_traceable
 from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
-from opbench.kernels.shapes import FEW, work
+from opbench.kernels.shapes import MAX_SMALL_SIZE, work
 from opbench.kernels.variant import Variant
-from opbench.running.shapes import AFFORDABLE_WORK, accepted_shapes, accepts, examples_of
+from opbench.running.shapes import MAX_WORK, accepted_shapes, accepts, examples_of
 
 Origin = Literal["named", "example", "random", "boundary"]
 """The origins of a problem: the task, the operator, or the seed, at random or next to a size of the kernel's tiles."""
 WARP = 32
-MULTIPLES = 3
+MAX_MULTIPLE = 3
 """A boundary is at most this multiple of a tile's size."""
-TRIES = 60
+MAX_TRIES = 60
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def judged_problems(
 
 def is_affordable(problem: Operator) -> bool:
     """Return whether the CPU emulator runs a problem within about ten seconds."""
-    return work(problem) <= AFFORDABLE_WORK
+    return work(problem) <= MAX_WORK
 
 
 def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, count: int) -> list[Operator]:
@@ -70,12 +70,12 @@ def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, c
         return []
     tiles = sorted(_tiles(variant, small[0]))
     problems: dict[Operator, None] = {}
-    for _ in range(TRIES * count):
+    for _ in range(MAX_TRIES * count):
         start = chance.choice(small)
-        axes = [name for name, size in start.axes.items() if isinstance(size, int) and size > FEW]
+        axes = [name for name, size in start.axes.items() if isinstance(size, int) and size > MAX_SMALL_SIZE]
         if not axes:
             continue
-        size = chance.choice(tiles) * chance.randint(1, MULTIPLES) + chance.choice((-1, 0, 1))
+        size = chance.choice(tiles) * chance.randint(1, MAX_MULTIPLE) + chance.choice((-1, 0, 1))
         try:
             problem = type(start).from_axes({**start.axes, chance.choice(axes): size})
         except UsageError:

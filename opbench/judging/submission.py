@@ -12,7 +12,7 @@ from opbench.judging.document import FileHash, JudgedVariant, Submission
 from opbench.judging.task import Task
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
-from opbench.kernels.task_file import PREFIX, read_reference
+from opbench.kernels.task_file import TASK_PREFIX, read_reference
 from opbench.kernels.variant import Variant
 from opbench.paths import from_here, portable, shipped
 from opbench.running.targets import is_file, own_variants
@@ -42,7 +42,7 @@ def read_submission(
     """
     catalog = Catalog(folders)
     wanted, task_operator = task.operator, ""
-    if wanted.startswith(PREFIX):
+    if wanted.startswith(TASK_PREFIX):
         wanted = task_operator = catalog.add_task(read_reference(wanted, task_file.parent if task_file else Path()))
     variants = [variant for target in targets for variant in _variants_of(target, catalog, task_operator)]
     operators = list(dict.fromkeys(variant.operator for variant in variants))

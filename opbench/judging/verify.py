@@ -15,9 +15,9 @@ from opbench.judging.submission import read_submission
 from opbench.records import to_json
 from opbench.running.progress import Tell, silent
 
-SKIPPED = ("judged", "seed_given", "settings", "next_step", "submission.targets", "submission.task_file")
+SKIPPED_FIELDS = ("judged", "seed_given", "settings", "next_step", "submission.targets", "submission.task_file")
 """Fields that do not decide a verdict: when and where it was made, and how the kernels were named."""
-OF_TIME = ("timed", "compared")
+TIME_SECTIONS = ("timed", "compared")
 """Sections with times, which are compared by their intervals."""
 ABSENT = "absent"
 
@@ -66,10 +66,10 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: Tell = si
 def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
     """Return the fields that differ between two verdicts on the same submission."""
     notes = []
-    skipped = set(SKIPPED)
+    skipped = set(SKIPPED_FIELDS)
     if stored.settings.backend != now.settings.backend:
         notes.append("times are not compared: this machine has no GPU that opbench can use (opbench doctor)")
-        skipped |= {*OF_TIME, "cases", "lacking", "reason", "right"}
+        skipped |= {*TIME_SECTIONS, "cases", "lacking", "reason", "right"}
     differences = list(_differences("", _without(to_json(stored), skipped), _without(to_json(now), skipped)))
     return Verification(tuple(differences), tuple(notes))
 
@@ -96,7 +96,7 @@ def _differences(place: str, stored: Any, now: Any) -> Iterator[Difference]:
             yield Difference(f"{place}, number", len(stored), len(now))
         for index, (one, other) in enumerate(zip(stored, now, strict=False)):
             yield from _differences(f"{place}[{index}]", one, other)
-    elif stored != now and not (place.endswith(".summary") and place.partition(".")[0] in OF_TIME):
+    elif stored != now and not (place.endswith(".summary") and place.partition(".")[0] in TIME_SECTIONS):
         yield Difference(place, stored, now)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-PIECE = 1 << 22
+CHUNK_ELEMENTS = 1 << 22
 """Elements of a piece with its own random generator; a smaller array is one piece."""
-CACHED = 1 << 18
+CACHED_ELEMENTS = 1 << 18
 """Elements of a piece to convert, so that intermediate results stay in a core's cache."""
 THREADS = min(16, os.cpu_count() or 1)
 
@@ -29,10 +29,10 @@ def draw_random(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTy
     flat = values.reshape(-1)
 
     def fill(piece: int) -> None:
-        part = flat[piece * PIECE : (piece + 1) * PIECE]
+        part = flat[piece * CHUNK_ELEMENTS : (piece + 1) * CHUNK_ELEMENTS]
         part[...] = draw(np.random.default_rng([*seeds, piece] if piece else seeds), part.size)
 
-    _run_parallel(fill, -(-flat.size // PIECE))
+    _run_parallel(fill, -(-flat.size // CHUNK_ELEMENTS))
     return values
 
 
@@ -44,10 +44,10 @@ def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dt
     before, flat = np.ascontiguousarray(array).reshape(-1), values.reshape(-1)
 
     def fill(piece: int) -> None:
-        part = slice(piece * CACHED, (piece + 1) * CACHED)
+        part = slice(piece * CACHED_ELEMENTS, (piece + 1) * CACHED_ELEMENTS)
         flat[part] = convert(before[part])
 
-    _run_parallel(fill, -(-flat.size // CACHED))
+    _run_parallel(fill, -(-flat.size // CACHED_ELEMENTS))
     return values
 
 
@@ -133,7 +133,7 @@ def _digit_slices(array: np.ndarray, axis: int, bits: int, count: int) -> list[n
     return slices
 
 
-ROOM = 8
+MEMORY_FACTOR = 8
 """Free GPU memory that a reference needs, as a multiple of the inputs' bytes."""
 
 
@@ -147,7 +147,7 @@ def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]
     if cupy is None:
         return None
     try:
-        if cupy.cuda.runtime.memGetInfo()[0] < ROOM * sum(array.nbytes for array in inputs.values()):
+        if cupy.cuda.runtime.memGetInfo()[0] < MEMORY_FACTOR * sum(array.nbytes for array in inputs.values()):
             return None
         result = function(**{name: cupy.asarray(array) for name, array in inputs.items()})
         if isinstance(result, dict):

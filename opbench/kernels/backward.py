@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from opbench.errors import UsageError
-from opbench.kernels.gradient import GRADIENT, Gradient
+from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, Tensor
 
@@ -15,7 +15,7 @@ from opbench.kernels.tensors import Arrays, Tensor
 def like_tensor(problem: Operator, name: str) -> Tensor:
     """Return the forward tensor whose shape a name in a rule has: "image" for "d.image", "out" for "out.masked"."""
     tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
-    plain = name.removeprefix(GRADIENT).partition(".")[0]
+    plain = name.removeprefix(GRADIENT_PREFIX).partition(".")[0]
     if plain not in tensors:
         raise UsageError(f"{problem.name}: its gradients name '{name}'; its tensors are {', '.join(tensors)}")
     return tensors[plain]
@@ -54,7 +54,7 @@ def pulled_back(
 
     The reference of its own operator computes each entry of the problem's rule.
     """
-    known = dict(tensors) | {GRADIENT + name: array for name, array in cotangents.items()}
+    known = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
     for entry in rule(problem, wanted, problem.name):
         if not entry.operator:
             (source,), (target,) = entry.inputs.values(), entry.outputs.values()
@@ -65,14 +65,14 @@ def pulled_back(
         outputs = step.computed(**{name: known[tied].reshape(shapes[name]) for name, tied in entry.inputs.items()})
         for name, tied in entry.outputs.items():
             known[tied] = np.asarray(outputs[name]).reshape(like_tensor(problem, tied).shape)
-    return {name: known[GRADIENT + name] for name in wanted}
+    return {name: known[GRADIENT_PREFIX + name] for name in wanted}
 
 
 def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
     """Return the entries of the gradient rule that the wanted inputs need; raise UsageError without a rule."""
     entries = problem.gradients(frozenset(wanted))
     tied_outputs = {tied for entry in entries or () for tied in entry.outputs.values()}
-    if missing := [name for name in wanted if GRADIENT + name not in tied_outputs]:
+    if missing := [name for name in wanted if GRADIENT_PREFIX + name not in tied_outputs]:
         raise UsageError(
             f"{where}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
             "(gradients), or exclude the layers before it from training",

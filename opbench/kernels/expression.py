@@ -25,10 +25,10 @@ FUNCTIONS: dict[str, Callable[..., object]] = {"cdiv": cdiv, "min": min, "max": 
 REAL_FUNCTIONS: dict[str, Callable[..., object]] = {**FUNCTIONS, "sqrt": math.sqrt, "exp": math.exp, "log": math.log}
 """Functions that an expression over floats may call."""
 
-BITS = 63
+INTEGER_BITS = 63
 """Integers must fit into a signed 64-bit integer, as sizes, grids and bytes do."""
-LIMIT = 2**BITS
-LONGEST = 600
+INTEGER_LIMIT = 2**INTEGER_BITS
+MAX_LENGTH = 600
 """Most characters of one expression, so that nesting cannot overflow Python's stack."""
 
 _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -69,13 +69,13 @@ def parse(text: str, real: bool = False) -> ast.expr:
 
     With `real`, the expression computes floats.
     """
-    if len(text) > LONGEST:
+    if len(text) > MAX_LENGTH:
         raise UsageError(
-            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {LONGEST} are allowed",
+            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {MAX_LENGTH} are allowed",
             kind="expression-too-long",
             subject=text,
             value=len(text),
-            allowed=LONGEST,
+            allowed=MAX_LENGTH,
         )
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -189,7 +189,11 @@ def _compile_arithmetic(kind: type[ast.operator], first: Compiled, second: Compi
 
     def evaluated(scope: Mapping[str, ExpressionValue]) -> Any:
         left, right = first(scope), second(scope)
-        if type(left) is int and type(right) is int and -LIMIT < (result := compute(left, right)) < LIMIT:
+        if (
+            type(left) is int
+            and type(right) is int
+            and -INTEGER_LIMIT < (result := compute(left, right)) < INTEGER_LIMIT
+        ):
             return result
         return _arithmetic(kind, left, right)
 
@@ -214,16 +218,16 @@ def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
         grown = max(0, left.bit_length() - 1) * right
     elif kind is ast.LShift:
         grown = left.bit_length() + right
-    if grown > BITS:
+    if grown > INTEGER_BITS:
         raise OverflowError(_overflow_message(f"{left} {'**' if kind is ast.Pow else '<<'} {right}"))
     result: int = _BINARY[kind](left, right)
-    if result.bit_length() > BITS:
+    if result.bit_length() > INTEGER_BITS:
         raise OverflowError(_overflow_message(f"{left} and {right} give {result}, which"))
     return result
 
 
 def _overflow_message(what: str) -> str:
-    return f"{what} is beyond 64 bits; integers are allowed from -2**{BITS} to 2**{BITS}"
+    return f"{what} is beyond 64 bits; integers are allowed from -2**{INTEGER_BITS} to 2**{INTEGER_BITS}"
 
 
 def _compare_chain(left: object, compares: list[Callable[[Any, Any], object]], rights: list[object]) -> bool:

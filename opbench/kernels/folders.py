@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # imports NumPy, which listing names does not need
     from opbench.kernels.case import Case
     from opbench.kernels.operator import Operator
 
-INCLUDE = "include"
-ROLE = re.compile(r'^    role = "(.+)"$', re.MULTILINE)
-LAYOUT = "holds one folder per operator with .cu and .py files"
+INCLUDE_FOLDER = "include"
+ROLE_LINE = re.compile(r'^    role = "(.+)"$', re.MULTILINE)
+LAYOUT_HINT = "holds one folder per operator with .cu and .py files"
 
 
 class Catalog:
@@ -33,11 +33,11 @@ class Catalog:
     def __init__(self, extra_roots: Sequence[str | Path] = ()) -> None:
         for root in extra_roots:
             if not Path(root).is_dir():
-                raise UsageError(f"--variants {root}: no such folder; it {LAYOUT}")
+                raise UsageError(f"--variants {root}: no such folder; it {LAYOUT_HINT}")
         self.extra_roots = tuple(Path(root).resolve() for root in extra_roots)
         """The user's extra folders, as absolute paths."""
         self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped("variants"))}.values())
-        self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE).is_dir())
+        self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE_FOLDER).is_dir())
         """Folders in which kernels' headers are searched, the user's first."""
         self._read: dict[str, tuple[Variant, ...]] = {}
         self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
@@ -52,7 +52,7 @@ class Catalog:
         """Raise UsageError if a user's folder contains no variants or names no operator."""
         own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))]
         if not own:
-            raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT}")
+            raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT_HINT}")
         known = self.operator_names()
         for folder in own:
             if folder.name not in known:
@@ -104,7 +104,7 @@ class Catalog:
 
     def operator_role(self, name: str) -> str:
         """Return the operator's `role`, read without importing the file."""
-        match = ROLE.search(self.operator_file(name).read_text(encoding="utf-8"))
+        match = ROLE_LINE.search(self.operator_file(name).read_text(encoding="utf-8"))
         return match[1] if match else ""
 
     def operator_file(self, name: str) -> Path:
@@ -246,7 +246,7 @@ def case_named(name: str, variants: Sequence[str | Path] = ()) -> Case:
 
 def variant_folders(root: Path) -> list[Path]:
     """Return the folders of a root that may contain variants; skip `include`, which contains headers."""
-    folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE)
+    folders = (f for f in root.iterdir() if f.is_dir() and f.name != INCLUDE_FOLDER)
     return sorted(f for f in folders if not f.name.startswith((".", "_")))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-GRADIENT = "d."
+GRADIENT_PREFIX = "d."
 """Prefix of a forward tensor's name for the gradient of the loss with respect to it, in the same shape."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from opbench.errors import Location, UnknownName, UsageError, unknown
 from opbench.kernels import expression
-from opbench.kernels.header_text import ADDED, HeaderText, header_location, header_table, split_header
+from opbench.kernels.header_text import MERGED_LISTS, HeaderText, header_location, header_table, split_header
 from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
@@ -25,7 +25,7 @@ from opbench.kernels.memory_header import (
     is_identifier,
 )
 from opbench.kernels.space import tunable_values
-from opbench.kernels.task_file import PREFIX, TorchTask, read_reference
+from opbench.kernels.task_file import TASK_PREFIX, TorchTask, read_reference
 from opbench.kernels.tile import TILE_KEYS
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import Variant
@@ -52,9 +52,9 @@ MEMORY_KEYS: Mapping[str, KeyKinds] = {
 BUFFER_KEYS = ("type", "elements", "content")
 VARIANT_KEYS = {key: kind for key, kind in HEADER_KEYS.items() if key not in ("operator", "variant")}
 PRECISIONS = tuple(UNIT_ROUNDOFF)
-FILES = 1024
+CACHED_FILES = 1024
 """Number of files whose variants are cached."""
-COMBINATIONS = 10_000
+MAX_CONFIGS = 10_000
 """Most combinations of tunables of one variant."""
 
 
@@ -102,7 +102,7 @@ def torch_task_of(path: Path) -> TorchTask | None:
         return None
     try:
         named = _read_toml(path, split_header(path, path.read_text(errors="replace"))).get("operator", "")
-        return read_reference(named, path.resolve().parent) if str(named).startswith(PREFIX) else None
+        return read_reference(named, path.resolve().parent) if str(named).startswith(TASK_PREFIX) else None
     except (OSError, UsageError):  # reading the header reports the error
         return None
 
@@ -136,7 +136,7 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
         raise UsageError("the header nests its arrays or tables too deep to be read; use fewer", location) from None
 
 
-@functools.lru_cache(FILES)
+@functools.lru_cache(CACHED_FILES)
 def _variants_of(
     path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
 ) -> tuple[Variant, ...]:
@@ -174,7 +174,7 @@ def _merge_tables(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str
     """Merge the common keys with those of one variant."""
     merged = {**common, **own}
     for key in common.keys() & own.keys():
-        if key in ADDED:
+        if key in MERGED_LISTS:
             merged[key] = [*common[key], *own[key]]
         elif isinstance(common[key], dict):
             merged[key] = {**common[key], **own[key]}
@@ -288,7 +288,7 @@ class _HeaderReader:
 
     def _torch_task(self, named: str) -> TorchTask | None:
         """Return the PyTorch task that a header names as its operator, relative to the kernel's folder."""
-        if not named.startswith(PREFIX):
+        if not named.startswith(TASK_PREFIX):
             return None
         try:
             return read_reference(named, self.path.resolve().parent)
@@ -380,15 +380,15 @@ class _HeaderReader:
                 raise self.refuse(("tune", name), f"tune.{name} {error.message}", cause=error) from None
         if any(isinstance(values, dict) for values in self.table.get("tune", {}).values()):
             return tune
-        if (count := math.prod(map(len, tune.values()))) > COMBINATIONS:
+        if (count := math.prod(map(len, tune.values()))) > MAX_CONFIGS:
             product = " × ".join(f"{len(values)} of {key}" for key, values in tune.items())
             raise self.refuse(
                 ("tune",),
-                f"tune gives {count} combinations ({product}); at most {COMBINATIONS} are allowed: give fewer values, "
+                f"tune gives {count} combinations ({product}); at most {MAX_CONFIGS} are allowed: give fewer values, "
                 "make a second variant, or write ranges, of which a run takes a few and opbench tune finds the best",
                 kind="too-many-configs",
                 value=count,
-                allowed=COMBINATIONS,
+                allowed=MAX_CONFIGS,
             )
         return tune
 

@@ -14,11 +14,11 @@ from opbench.kernels.toml_lines import KeyPath, key_lines
 from opbench.paths import from_here
 
 OPENING_LINE = "/// opbench"
-ADDED = ("mechanism", "where", "requires")
+MERGED_LISTS = ("mechanism", "where", "requires")
 """Lists to which a `[variant.NAME]` table adds items; tables are merged by key, and other keys replace common ones."""
 EARLIER_WORD = "rung"
 """The name of `variant` in headers of earlier versions."""
-FILES = 256
+CACHED_FILES = 256
 """Number of headers whose key lines are cached."""
 
 
@@ -81,7 +81,7 @@ def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> L
         return Location(path, 1)
     own: KeyPath = ("variant", variant)
     bases: tuple[KeyPath, ...] = (own, ()) if own in lines else ((),)
-    if own in lines and key[0] in ADDED and len(key) > 1 and isinstance(key[1], int):
+    if own in lines and key[0] in MERGED_LISTS and len(key) > 1 and isinstance(key[1], int):
         common = sum(len(known) == 2 and known[0] == key[0] for known in lines)
         bases = (own,) if key[1] >= common else ((),)
         key = (key[0], key[1] - common if key[1] >= common else key[1])
@@ -107,7 +107,7 @@ def root_location(path: Path, text: str, root: str) -> Location:
     return Location(shown, lines[()])
 
 
-@functools.lru_cache(FILES)
+@functools.lru_cache(CACHED_FILES)
 def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
     """Return the line of each key in the file; the empty path stands for the first line of the TOML text."""
     header = split_header(path, text)

@@ -16,7 +16,7 @@ from opbench.source.declared import declaration
 
 Dim3 = tuple[int, int, int]
 
-CLUSTER_BLOCKS = 8
+MAX_CLUSTER_BLOCKS = 8
 """Largest cluster, in blocks, that every GPU with clusters supports."""
 
 
@@ -86,8 +86,8 @@ class KernelLaunch:
     def fault_of_cluster(self) -> str | None:
         """Return the reason why no GPU can launch the cluster; None if its size is allowed."""
         sizes = "×".join(map(str, self.cluster))
-        if min(self.cluster) < 1 or prod(self.cluster) > CLUSTER_BLOCKS:
-            return f"a cluster of {sizes} blocks; 1 to {CLUSTER_BLOCKS} are allowed"
+        if min(self.cluster) < 1 or prod(self.cluster) > MAX_CLUSTER_BLOCKS:
+            return f"a cluster of {sizes} blocks; 1 to {MAX_CLUSTER_BLOCKS} are allowed"
         for axis, blocks, size in zip("xyz", self.grid, self.cluster, strict=True):
             if blocks % size:
                 return f"grid.{axis} = {blocks}; clusters of {sizes} blocks need a multiple of {size}"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from opbench.errors import UnknownName, UsageError, unknown
-from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL, Part, Scalar, Struct
-from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMapTemplate
-from opbench.kernels.texture import CHANNELS, CHOICES, TextureTemplate
+from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL_VALUES, Part, Scalar, Struct
+from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMapTemplate
+from opbench.kernels.texture import ALLOWED_MODES, CHANNELS, TextureTemplate
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
@@ -22,7 +22,7 @@ LAUNCH_KEYS = {
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
 IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
-TEXTURE_KEYS = {"tensor", "size", "channels", "normalized", *CHOICES}
+TEXTURE_KEYS = {"tensor", "size", "channels", "normalized", *ALLOWED_MODES}
 SURFACE_KEYS = {"tensor", "size", "channels"}
 
 
@@ -142,7 +142,7 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
             raise reader.refuse(within[key], unknown("key", key, known, where=where))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
             raise reader.refuse(within[key], f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions")
-    for key, allowed in (("swizzle", tuple(SPANS)), ("l2", PROMOTIONS)):
+    for key, allowed in (("swizzle", tuple(SWIZZLE_BYTES)), ("l2", L2_PROMOTION_BYTES)):
         word = entry.get(key, allowed[-1])
         if word not in allowed and not (key == "swizzle" and " if " in str(word)):
             listed = ", ".join(map(str, allowed))
@@ -164,8 +164,10 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
         strides=lists["strides"],
         box=lists["box"],
         element_strides=lists["element_strides"],
-        swizzle=entry["swizzle"] if entry.get("swizzle") in SPANS else read("swizzle", entry.get("swizzle", "'128B'")),
-        l2=entry.get("l2", PROMOTIONS[-1]),
+        swizzle=entry["swizzle"]
+        if entry.get("swizzle") in SWIZZLE_BYTES
+        else read("swizzle", entry.get("swizzle", "'128B'")),
+        l2=entry.get("l2", L2_PROMOTION_BYTES[-1]),
         offset=read("offset", keys.get("offset", "0")),
         lower=lists["lower"],
         upper=lists["upper"],
@@ -184,7 +186,7 @@ def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTempl
     for key, value in entry.items():
         if key not in known:
             raise reader.refuse((*here, key), unknown("key", key, known, where=where))
-        allowed = {"channels": CHANNELS, "normalized": (False, True), **CHOICES}.get(key)
+        allowed = {"channels": CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             listed = ", ".join(str(one).lower() for one in allowed)
             raise reader.refuse((*here, key), f"{where}.{key} = {value!r} is not allowed; one of {listed}")
@@ -197,7 +199,7 @@ def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTempl
         entry.get("channels", 1),
         kind == "surfaces",
         entry.get("normalized", False),
-        tuple((key, entry[key]) for key in CHOICES if key in entry),
+        tuple((key, entry[key]) for key in ALLOWED_MODES if key in entry),
     )
 
 
@@ -213,7 +215,7 @@ def _zero_launch(reader: Reader, index: int, entry: Mapping[str, object], key: s
             ("launch", index, key),
             f'launch[{index}] = {entry!r} is not allowed; {{ zero = "out" }}, or {{ fill = "out", value = "-inf" }}',
         )
-    if isinstance(value, str) and value not in SPECIAL:
+    if isinstance(value, str) and value not in SPECIAL_VALUES:
         reader.expression("value", value, ("launch", index, "value"))
     return LaunchTemplate(zero=name, value=value)
 
@@ -241,7 +243,7 @@ def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Str
         if len(entry) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
             known = ", ".join(FORMATS)
             raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
-        if isinstance(value, str) and value not in SPECIAL:
+        if isinstance(value, str) and value not in SPECIAL_VALUES:
             reader.expression("args", value, key, kind in FLOATS)
         return Scalar(kind, value)
     if isinstance(entry, str) and entry.endswith("?") and entry[:-1].isidentifier():
@@ -264,6 +266,6 @@ def constant(reader: Reader, name: str, entry: object) -> ConstantTemplate:
             f"({', '.join(FORMATS)})",
         )
     for value in listed:
-        if isinstance(value, str) and value not in SPECIAL:
+        if isinstance(value, str) and value not in SPECIAL_VALUES:
             reader.expression("constants", value, ("constants", name), kind in FLOATS)
     return ConstantTemplate(name, values=tuple(Scalar(kind, value) for value in listed))

@@ -10,16 +10,16 @@ import numpy as np
 
 from opbench.kernels.tensors import Arrays, Tensor
 
-STEP = 2.0**-20
+PERTURBATION = 2.0**-20
 """Relative size of a perturbation: far above float64's rounding, and small enough for a linear response."""
 TRIALS = 16
 """Number of perturbations; two equal terms cancel in all of them with probability 2**-16."""
 FEW_TRIALS = 6
-FEW_FROM = 1e8
+LARGE_WORK = 1e8
 """FLOPs and bytes of a problem from which only `FEW_TRIALS` are made."""
 SIGNS = 4
-PROBES = 2
-STEEP = 16
+PROBED_ELEMENTS = 2
+MAX_FACTORS = 16
 """The response of a product to a relative perturbation is at most its number of factors; above this, terms cancel."""
 SMALL, ASKED = 1e6, 6
 """FLOPs and bytes up to which examples test whether the reference subtracts, and the number of these examples."""
@@ -69,7 +69,7 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
         return largest
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
-        trials = TRIALS if _work_of(problem) < FEW_FROM else FEW_TRIALS
+        trials = TRIALS if _work_of(problem) < LARGE_WORK else FEW_TRIALS
         for answer in (_perturbed_change(problem, wide, reference, number) for number in range(trials)):
             largest = _elementwise_maximum(largest, answer)
     return _elementwise_maximum(largest, reference)
@@ -102,7 +102,7 @@ def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
                     beyond = (
                         np.maximum(_absolute_values(reference[name]), _absolute_values(flipped[name])) > 1.001 * limit
                     )
-                    if np.any(beyond) or np.any(answer[name] > STEEP * limit):
+                    if np.any(beyond) or np.any(answer[name] > MAX_FACTORS * limit):
                         return True
     return False
 
@@ -120,13 +120,13 @@ def terms(problem: Problem) -> int:
         reference = problem.evaluated(wide)
         for name in _real_inputs(problem):
             array = wide[name]
-            places = np.random.default_rng([*name.encode()]).integers(0, array.size, PROBES)
+            places = np.random.default_rng([*name.encode()]).integers(0, array.size, PROBED_ELEMENTS)
             for place in places:
                 other = array.copy()
                 other.reshape(-1)[place] += 0.5
                 moved = problem.evaluated({**wide, name: other})
                 changed = sum(int(np.count_nonzero(moved[key] != reference[key])) for key in reference)
-                count += array.size * changed / outputs / PROBES
+                count += array.size * changed / outputs / PROBED_ELEMENTS
     return max(1, round(count))
 
 
@@ -142,8 +142,8 @@ def _absolute_inputs(problem: Problem, wide: Arrays) -> Arrays:
 
 def _perturbed_change(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
     """Perturb every input with random signs, and return the change of the outputs per relative perturbation."""
-    moved = problem.evaluated(_perturbed_inputs(problem, wide, number, 1.0, STEP))
-    return {name: _absolute_values(moved[name] - reference[name]) / STEP for name in reference}
+    moved = problem.evaluated(_perturbed_inputs(problem, wide, number, 1.0, PERTURBATION))
+    return {name: _absolute_values(moved[name] - reference[name]) / PERTURBATION for name in reference}
 
 
 def _perturbed_inputs(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:

@@ -23,12 +23,12 @@ from opbench.kernels.magnitude import magnitudes, subtracts, terms
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 from opbench.source.precision import UNIT_ROUNDOFF
 
-MOST_I32 = 2**31 - 1
+MAX_I32 = 2**31 - 1
 """The largest i32 number."""
-ONE_WAY = 0.01
+ONE_WAY_SHARE = 0.01
 """If writes are at most this share of a problem's bytes, the problem counts as reading only, and vice versa."""
 
-WIDE = "g"
+LONG_DOUBLE = "g"
 """NumPy's long double, in which references of f64 tensors are computed."""
 
 LONG_FLOPS = 2e10
@@ -303,7 +303,7 @@ class Operator:
         if self.memory_level != "dram":
             return self.memory_level
         read, written = (sum(t.nbytes for t in tensors) for tensors in (self.input_tensors(), self.output_tensors()))
-        few = ONE_WAY * (read + written)
+        few = ONE_WAY_SHARE * (read + written)
         return "dram_read" if written <= few else "dram_write" if read <= few else "dram"
 
     def arguments(self) -> list[str]:
@@ -347,7 +347,7 @@ class Operator:
         terms = max(1, self.reduction()) * len(self.inputs)
         largest_sum = min(terms, 8 * math.isqrt(terms) + 8)
         factors = max(1, 2 if self.degree is None else self.degree)
-        return max(1, int((MOST_I32 // largest_sum) ** (1 / factors)))
+        return max(1, int((MAX_I32 // largest_sum) ** (1 / factors)))
 
     def reference_outputs(self, inputs: Arrays) -> Arrays:
         """Compute the reference and return its outputs by name, in float64, or in long double for f64 tensors."""
@@ -369,7 +369,7 @@ class Operator:
         of 32 bits, and sums that fit in 32 bits, are exact in float64.
         """
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
-        kind = WIDE if self.storage == "f64" else "f8"
+        kind = LONG_DOUBLE if self.storage == "f64" else "f8"
         return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), kind) for n, a in inputs.items()}
 
     def evaluated(self, wide: Arrays) -> Arrays:
@@ -399,7 +399,7 @@ class Operator:
                     f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'",
                     self._reference_at(),
                 )
-            if self.storage == tensor.dtype == "i32" and (largest := float(abs(result[tensor.name]).max())) > MOST_I32:
+            if self.storage == tensor.dtype == "i32" and (largest := float(abs(result[tensor.name]).max())) > MAX_I32:
                 raise UsageError(
                     f"{self.name}{self}: reference() gives {largest:g} for '{tensor.name}', beyond i32; let "
                     "make_inputs() draw smaller numbers, or degree say how many inputs a product has",

@@ -15,7 +15,7 @@ from opbench.source.scan import Declaration, declarations
 from opbench.source.sources import Source
 from opbench.source.tokens import Token, split, tokens
 
-RAW = "raw"
+RAW_BITS = "raw"
 """An element type for raw bytes of any type, such as `char` or `void`."""
 C_TYPES: Mapping[str, str] = {
     "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "half_t": "f16", "nv_half": "f16",
@@ -39,7 +39,7 @@ _VECTOR = re.compile(
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict", "restrict", "struct", "typename"))
 _REINTERPRETS = re.compile(r"\w+_as_\w+|reinterpret_cast|bit_cast|__builtin_memcpy|memcpy")
 """Functions with which a kernel reinterprets the bits of one type as another."""
-DEEPEST = 8
+MAX_ALIAS_DEPTH = 8
 """Longest chain of type aliases that is followed."""
 
 
@@ -68,7 +68,7 @@ class PointerType:
     written: str
     """The type with aliases resolved as far as possible, such as "float4"."""
     element: str
-    """The element type, a value of `C_TYPES`; `RAW` for bytes, empty for an unknown type."""
+    """The element type, a value of `C_TYPES`; `RAW_BITS` for bytes, empty for an unknown type."""
     is_vector: bool = False
 
 
@@ -79,7 +79,7 @@ def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
     of integers count as raw bits.
     """
     element = pointer.element
-    if element in ("", RAW, dtype) or dtype not in ELEMENT_BYTES:
+    if element in ("", RAW_BITS, dtype) or dtype not in ELEMENT_BYTES:
         return True
     is_float = element[0] in "fb"
     if element[0] == "u" and element != "u8":
@@ -153,13 +153,13 @@ def dtype_of(written: str) -> str:
 
 def _resolve_aliases(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
     """Return a type with its aliases replaced; None if an alias is a pointer."""
-    for _ in range(DEEPEST):
+    for _ in range(MAX_ALIAS_DEPTH):
         text = " ".join(words).replace(" :: ", "::")
         if text == "void":
-            return PointerType(text, RAW)
+            return PointerType(text, RAW_BITS)
         if element := dtype_of(text):
             vector = _VECTOR.fullmatch(text)
-            element = "u8" if element == "bool" else RAW if element in ("i8", "u8") else element
+            element = "u8" if element == "bool" else RAW_BITS if element in ("i8", "u8") else element
             return PointerType(text, element, vector is not None and vector[2] != "1")
         if not any(word in names for word in words):
             return PointerType(text, "")

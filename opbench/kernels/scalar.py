@@ -23,11 +23,11 @@ ELEMENT_BYTES: Mapping[str, int] = {name: struct.calcsize(code) for name, code i
 """Bytes of one element for each type name."""
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 """Types whose value may be an expression over floats, such as "1 / sqrt(d)"."""
-SPECIAL = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+SPECIAL_VALUES = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 """Words for numbers that TOML and expressions cannot write."""
 
 
-STORED = {
+DTYPE_OF_NUMPY = {
     "float32": "f32",
     "float64": "f64",
     "float16": "f16",
@@ -50,7 +50,11 @@ class Scalar:
         """Return the scalar with its number evaluated; raise UsageError if its type cannot represent the number."""
         value = self.value
         if isinstance(value, str):
-            number = SPECIAL[value] if value in SPECIAL else expression.evaluate(value, scope, self.type in FLOATS)
+            number = (
+                SPECIAL_VALUES[value]
+                if value in SPECIAL_VALUES
+                else expression.evaluate(value, scope, self.type in FLOATS)
+            )
             if isinstance(number, str):
                 raise UsageError(f"{self.type} = '{value}' is the word '{number}'; a number is needed")
             value = number
@@ -129,5 +133,5 @@ Argument = str | int | float | Scalar | Struct
 
 def element(dtype: np.dtype, value: float) -> bytes:
     """Return a number as the bytes of a buffer's element; raise UsageError if its type cannot represent the number."""
-    kind = STORED[dtype.name]
+    kind = DTYPE_OF_NUMPY[dtype.name]
     return Scalar(kind, int(value) if kind in ("i32", "i8", "u8") and math.isfinite(value) else value).packed()

@@ -18,7 +18,7 @@ Axes = dict[str, int | str]
 Fits = Callable[[Operator], bool]
 """Returns whether a problem is within a limit."""
 
-STARTS = 24
+MAX_STARTS = 24
 """Most problems from which the search starts."""
 ENOUGH = 10
 """Factor by which more problems are made than wanted; the most different ones are chosen."""
@@ -26,19 +26,19 @@ STEPS = 16
 """Most changes of axes that the search makes from one start."""
 EFFORT = 60_000
 """Most expressions that one search evaluates: about one or two seconds."""
-TOGETHER = 48
+MAX_JOINT_RULES = 48
 """Rules times configs up to which the search looks for problems that all configs accept."""
-CONFIGS = 24
+MAX_CONFIGS = 24
 """Most configs of a variant for which shapes are made."""
-TRIED = 16
+SIZES_TRIED = 16
 """Number of sizes tried for one axis at a time."""
-VARIED = 3
+VARIATIONS = 3
 """Problems with other sizes made from each accepted problem."""
 FACTORS = (1, 2, 3, 5, 8)
 """Multiples of a rule's numbers to try as sizes."""
 GROWTH = (2, 3, 8, 32)
 """Factors by which an axis should exceed its smallest size in some problem, so that loops have several passes."""
-FEW = 4
+MAX_SMALL_SIZE = 4
 """An axis with sizes up to this, such as a stride, gets only sizes that a start or a rule has."""
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100)
 """Other sizes to try."""
@@ -83,7 +83,7 @@ def make_shapes(
     """
     search = _Search(variant, starts, random.Random(seed))
     made: dict[Operator, None] = {}
-    for number, start in enumerate(itertools.islice(itertools.cycle(starts), max(STARTS, len(starts)))):
+    for number, start in enumerate(itertools.islice(itertools.cycle(starts), max(MAX_STARTS, len(starts)))):
         solved = search.solve({**start.axes, **search.modes()}, number)
         if solved is not None:
             fits = is_small if is_small(solved) else is_affordable
@@ -149,10 +149,12 @@ class _Search:
         for axis in axes:
             seen = {size for start in self.starts if isinstance(size := start.axes[axis], int)}
             if axis in named:
-                few = max(seen) <= FEW  # such as a stride, of which large values make no sense
+                few = max(seen) <= MAX_SMALL_SIZE  # such as a stride, of which large values make no sense
                 sizes[axis] = tuple(sorted(seen | numbers if few else multiples))
             elif names_property:
-                sizes[axis] = tuple(sorted(seen | {size + more for size in seen if size > FEW for more in (1, 2)}))
+                sizes[axis] = tuple(
+                    sorted(seen | {size + more for size in seen if size > MAX_SMALL_SIZE for more in (1, 2)})
+                )
         return sizes
 
     def look(self, axes: Axes) -> tuple[Operator | None, float]:
@@ -187,7 +189,7 @@ class _Search:
         `number` determines which config is tried alone.
         """
         one = [self.configs[number % len(self.configs)]]
-        together = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= TOGETHER
+        together = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= MAX_JOINT_RULES
         for wanted in (self.configs, one) if together else (one,):
             if wanted != self.wanted:
                 self.wanted = wanted
@@ -239,17 +241,17 @@ class _Search:
 
     def _any_size(self, axes: Axes) -> Iterator[Axes]:
         for name, sizes in self.sizes.items():
-            yield from ({**axes, name: size} for size in self.chance.sample(sizes, min(TRIED, len(sizes))))
+            yield from ({**axes, name: size} for size in self.chance.sample(sizes, min(SIZES_TRIED, len(sizes))))
 
     def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
         """Yield the problem and variations of its sizes that are accepted and, if possible, small."""
         groups = self._axis_groups()
-        for _ in range(VARIED):
+        for _ in range(VARIATIONS):
             problem = solved
             self.chance.shuffle(groups)
             for group in groups:
                 sizes = self.sizes[group[0]]
-                tried = self.chance.sample(sizes, min(TRIED, len(sizes)))
+                tried = self.chance.sample(sizes, min(SIZES_TRIED, len(sizes)))
                 options = [
                     p
                     for p in (self._with_equal_sizes(dict(problem.axes), group, size) for size in tried)
@@ -299,7 +301,7 @@ def _split_conjunction(rule: str) -> list[str]:
 
 
 def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
-    """Return at most `CONFIGS` configs, evenly spaced, of those that the rules can distinguish."""
+    """Return at most `MAX_CONFIGS` configs, evenly spaced, of those that the rules can distinguish."""
     named = {name for rule in rules for name in expression.names(rule)}
     if named & variant.define.keys():
         named |= variant.tune.keys()
@@ -307,7 +309,7 @@ def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
     for config in variant.configs:
         configs.setdefault(tuple(config[name] for name in sorted(named & config.keys())), config)
     distinct = list(configs.values())
-    return distinct[:: -(-len(distinct) // CONFIGS)] if distinct else [{}]
+    return distinct[:: -(-len(distinct) // MAX_CONFIGS)] if distinct else [{}]
 
 
 def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:

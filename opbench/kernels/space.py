@@ -12,7 +12,7 @@ from opbench.kernels import expression
 
 Config = dict[str, int]
 RANGE = "{ from = 16, to = 128, step = 16 } or { from = 1, to = 64, times = 2 }, and first = 32 for its default"
-LONGEST_RANGE = 4096
+MAX_RANGE_LENGTH = 4096
 """Most values of one range; a longer range is probably a mistake."""
 
 
@@ -48,12 +48,12 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     while at <= last:
         values.append(at)
         at = at * times + step
-        if len(values) > LONGEST_RANGE:
+        if len(values) > MAX_RANGE_LENGTH:
             raise UsageError(
-                f"= {dict(table)!r} has more than {LONGEST_RANGE} values; take a larger step",
+                f"= {dict(table)!r} has more than {MAX_RANGE_LENGTH} values; take a larger step",
                 kind="range-too-long",
                 value=table,
-                allowed=LONGEST_RANGE,
+                allowed=MAX_RANGE_LENGTH,
             )
     first = numbers.get("first", values[0])
     if first not in values:

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from opbench.kernels.operator import Operator
     from opbench.kernels.tensors import Arrays
 
-FAR = 1000.0
+FAR_VALUE = 1000.0
 """A number whose float32 exponential is infinite (0 for its negative), and near which bfloat16 has steps of 4."""
 LEVEL = 1.0 / 3
 """A number whose sums are never exact."""
-TINY = 2.0**-132
+TINY_F32 = 2.0**-132
 """Factor that makes a random normal subnormal in float32 and bfloat16."""
 TINY_F64 = 2.0**-1028
 """Factor that makes a random normal subnormal in float64."""
-WHOLE = ("zeros",)
+INTEGER_KINDS = ("zeros",)
 """Kinds for whole numbers, which have no infinity and no fractions."""
 
 MakeSpecial = Callable[[np.ndarray, "np.random.Generator"], np.ndarray]
@@ -31,7 +31,7 @@ MakeSpecial = Callable[[np.ndarray, "np.random.Generator"], np.ndarray]
 def _shift_far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Shift every second row, plane or image far above 0, and the others far below 0."""
     above = np.arange(len(x)) % 2 == 1
-    return x + np.where(above, FAR, -FAR).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
+    return x + np.where(above, FAR_VALUE, -FAR_VALUE).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
 
 
 def _set_infinite(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -55,8 +55,11 @@ SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "ties": ("many equal inputs", lambda x, rng: np.rint(x)),
     "zeros": ("inputs of nothing but zeros", lambda x, rng: np.zeros_like(x)),
     "level": ("inputs that are all the same", lambda x, rng: np.full_like(x, LEVEL)),
-    "tiny": ("inputs below the least normal number", lambda x, rng: x * (TINY_F64 if x.dtype == np.float64 else TINY)),
-    "far": (f"inputs {FAR:g} above or below 0", _shift_far),
+    "tiny": (
+        "inputs below the least normal number",
+        lambda x, rng: x * (TINY_F64 if x.dtype == np.float64 else TINY_F32),
+    ),
+    "far": (f"inputs {FAR_VALUE:g} above or below 0", _shift_far),
     "infinite": ("infinities of both signs among the inputs", _set_infinite),
     "masked": ("-infinity in half of the inputs", _mask_rows),
     "nan": ("NaN in one of 64 inputs", _set_nan),
@@ -72,7 +75,7 @@ def special_inputs_of(problem: Operator) -> list[str]:
     for kind in asked:
         if kind not in SPECIAL_INPUTS:
             raise UsageError(unknown("kind", kind, SPECIAL_INPUTS, where=f"{problem.name}: special_inputs"))
-    return [kind for kind in (WHOLE if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in asked]
+    return [kind for kind in (INTEGER_KINDS if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in asked]
 
 
 def with_special_inputs(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:

@@ -10,7 +10,7 @@ from opbench.errors import UsageError
 from opbench.paths import from_here
 from opbench.records import read_toml
 
-PREFIX = "torch:"
+TASK_PREFIX = "torch:"
 """How a header's `operator` begins that names a PyTorch task."""
 TASK_FILE = "operator.toml"
 """The file of an operator's folder that names a PyTorch task, instead of operator.py."""
@@ -38,15 +38,17 @@ class TorchTask:
         return self.operator or f"torch_{stem}" + ("" if self.model == "Model" else f"_{self.model}")
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.path}:{self.model}"
+        return f"{TASK_PREFIX}{self.path}:{self.model}"
 
 
 def read_reference(text: str, folder: Path, operator: str = "") -> TorchTask:
     """Return the task that a text such as "torch:softmax.py:Model" names; the file is relative to `folder`."""
-    file, _, model = text.removeprefix(PREFIX).partition(":")
+    file, _, model = text.removeprefix(TASK_PREFIX).partition(":")
     path = (folder / file).resolve()
     if path.suffix != ".py" or (model and not model.isidentifier()):
-        raise UsageError(f"'{text}' names no PyTorch task; write {PREFIX}FILE.py:Model or {PREFIX}FILE.py:function")
+        raise UsageError(
+            f"'{text}' names no PyTorch task; write {TASK_PREFIX}FILE.py:Model or {TASK_PREFIX}FILE.py:function"
+        )
     if not path.is_file():
         raise UsageError(
             f"'{text}': no such file {from_here(str(path))}; name a Python file that defines a class Model"

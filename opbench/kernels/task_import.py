@@ -18,9 +18,9 @@ from opbench.kernels.task_file import TASK_FILE, TorchTask
 from opbench.kernels.torch_task import torch_operator
 from opbench.records import from_json
 
-SOURCE = "_task.py"
+SOURCE_SUFFIX = "_task.py"
 """The task's Python file in an operator's folder; the underscore says that it is no variant."""
-SIZE = 128
+EXAMPLE_SIZE = 128
 """The size of an axis that a FlashInfer-Bench definition leaves open."""
 TORCH_TYPES = ("float32", "float16", "bfloat16", "float64")
 
@@ -109,7 +109,7 @@ def task_text(definition: Definition) -> str:
     Raises UsageError for inputs that cannot be generated.
     """
     lines = [definition.reference.rstrip(), "", "import torch as _torch", ""]
-    lines += [f"{name} = {axis.value or SIZE}" for name, axis in definition.axes.items()]
+    lines += [f"{name} = {axis.value or EXAMPLE_SIZE}" for name, axis in definition.axes.items()]
     lines += ["", "", "def get_inputs():", "    return ["]
     for name, tensor in definition.inputs.items():
         if tensor.shape is None:
@@ -159,9 +159,9 @@ def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, done: Done) 
         with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as made:
             folder = Path(made) / name
             folder.mkdir()
-            (folder / SOURCE).write_text(text, encoding="utf-8")
-            (folder / TASK_FILE).write_text(f'torch = "{SOURCE}:{model}"\n', encoding="utf-8")
-            task = TorchTask(str(folder / SOURCE), model, name)
+            (folder / SOURCE_SUFFIX).write_text(text, encoding="utf-8")
+            (folder / TASK_FILE).write_text(f'torch = "{SOURCE_SUFFIX}:{model}"\n', encoding="utf-8")
+            task = TorchTask(str(folder / SOURCE_SUFFIX), model, name)
             try:
                 one = ImportedTask(str(path), name, str(_tried(task)))
                 shutil.move(folder, out / name)

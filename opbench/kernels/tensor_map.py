@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "tf32": 4, "e4m3": 1, "e5m2": 1, "i8": 1, "u8": 1}
 """Bytes of each element type; tf32 reads float32 and rounds it to the nearest TF32, ties to even, while copying."""
-SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
+SWIZZLE_BYTES = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 """Bytes of the span within which each swizzle mode permutes chunks of 16 bytes."""
-PROMOTIONS = (0, 64, 128, 256)
+L2_PROMOTION_BYTES = (0, 64, 128, 256)
 """Bytes that L2 may fetch on a miss (L2 promotion)."""
 ALIGNMENT = 16
 """Alignment in bytes of addresses and strides."""
@@ -119,7 +119,7 @@ class TensorMap:
 
     def _faults_of_copies(self) -> list[tuple[object, str]]:
         """Return conditions on the box or on the im2col parameters, each with the message if it is violated."""
-        row, span = self.row_bytes if self.box or self.is_im2col else 0, SPANS[self.swizzle]
+        row, span = self.row_bytes if self.box or self.is_im2col else 0, SWIZZLE_BYTES[self.swizzle]
         wide = self.swizzle != "none" and row > span
         rows = [
             (row % ALIGNMENT, f"rows of {row} bytes in a copy; they must be a multiple of {ALIGNMENT}"),
@@ -196,9 +196,9 @@ class TensorMapTemplate:
         kind = str(named if named in ELEMENT_BYTES else expression.evaluate(named, scope))
         if kind not in ELEMENT_BYTES:
             raise UsageError(unknown("type", kind, ELEMENT_BYTES, where=f"tensor map '{self.name}'"))
-        swizzle = self.swizzle if self.swizzle in SPANS else str(expression.evaluate(self.swizzle, scope))
-        if swizzle not in SPANS:
-            raise UsageError(unknown("swizzle", swizzle, SPANS, where=f"tensor map '{self.name}'"))
+        swizzle = self.swizzle if self.swizzle in SWIZZLE_BYTES else str(expression.evaluate(self.swizzle, scope))
+        if swizzle not in SWIZZLE_BYTES:
+            raise UsageError(unknown("swizzle", swizzle, SWIZZLE_BYTES, where=f"tensor map '{self.name}'"))
         size = ELEMENT_BYTES[kind]
         if not self.dims and size * tensor.elements != tensor.nbytes:
             raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {kind}")

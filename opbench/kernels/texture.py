@@ -15,14 +15,14 @@ if TYPE_CHECKING:  # imports NumPy, which reading headers does not need
 TYPES = {"f32": 4, "i32": 4, "u8": 1, "f16": 2}
 """Bytes of each component type of a texel."""
 CHANNELS = (1, 2, 4)
-CHOICES = {
+ALLOWED_MODES = {
     "filter": ("point", "linear"),
     "address": ("clamp", "border", "wrap", "mirror"),
     "read": ("element", "normalized"),
     "memory": ("array", "linear"),
 }
 """The allowed values of each setting; the first is the default."""
-MOST = {1: (131072, 1), 2: (131072, 65536)}
+MAX_SIZES = {1: (131072, 1), 2: (131072, 65536)}
 """Most texels along each dimension of a CUDA array, by number of dimensions."""
 
 
@@ -60,8 +60,10 @@ class Texture:
         """Raise LaunchError, with a reason, for values that the hardware does not support."""
         kind = "surface" if self.is_surface else "texture"
         integers, words = self.type in ("i32", "u8"), ""
-        if self.memory == "array" and any(n > most for n, most in zip(self.size, MOST[len(self.size)], strict=False)):
-            words = f"size = {list(self.size)}; at most {list(MOST[len(self.size)])[: len(self.size)]} texels"
+        if self.memory == "array" and any(
+            n > most for n, most in zip(self.size, MAX_SIZES[len(self.size)], strict=False)
+        ):
+            words = f"size = {list(self.size)}; at most {list(MAX_SIZES[len(self.size)])[: len(self.size)]} texels"
         elif min(self.size) < 1 or self.size[0] * self.rows * self.texel_bytes > nbytes:
             words = f"{list(self.size)} texels of {self.texel_bytes} bytes; '{self.tensor}' has {nbytes} bytes"
         elif self.memory == "linear" and (len(self.size) > 1 or self.filter == "linear" or self.normalized):

@@ -26,7 +26,7 @@ from opbench.source.precision import UNIT_ROUNDOFF
 
 Sizes = dict[str, int]
 
-LEAST_LITERAL = 4
+MIN_LITERAL = 4
 """The least number within get_inputs() that counts as a size; smaller ones are dimensions, strides and bounds."""
 FIRST_SIZES = (17, 16, 13, 12, 24, 8, 32, 33, 64)
 SMALLER_SIZES = (7, 8, 6, 5, 4, 3, 2, 1)
@@ -34,12 +34,12 @@ OTHER_SIZES = (1, 2, 3, 5, 7, 8, 16, 19, 33, 40, 65)
 EXAMPLES, TRIES = 5, 60
 BASE_COST, MOST_COST = 1.5e5, 6e5
 """Elements plus FLOPs of the first example and of any."""
-LARGEST_COST = 2e7
+MAX_EXAMPLE_COST = 2e7
 """Elements plus FLOPs above which a task is refused, because no small problem was found."""
 CACHED_MODELS = 32
 KINDS = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
-WHOLE_KINDS = ("int64", "int32", "int16", "int8", "uint8", "bool")
-SPECIAL_ERROR = 8 * UNIT_ROUNDOFF["f32"]
+INTEGER_KINDS = ("int64", "int32", "int16", "int8", "uint8", "bool")
+MAX_SPECIAL_ERROR = 8 * UNIT_ROUNDOFF["f32"]
 """Relative error of a float32 run up to which a kind of special inputs has a defined result."""
 
 
@@ -108,7 +108,7 @@ def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
                         constants[f"{target.id}_{index}" if many else _axis_name(target.id)] = [part]
         if isinstance(statement, ast.FunctionDef) and statement.name in ("get_inputs", "get_init_inputs"):
             for node in ast.walk(statement):
-                if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= LEAST_LITERAL:
+                if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= MIN_LITERAL:
                     constants.setdefault(f"size_{node.value}", []).append(node)
     return constants
 
@@ -216,7 +216,7 @@ def _plain(name: str) -> str:
 
 def _kind(tensor: Any) -> str:
     name = str(tensor.dtype).removeprefix("torch.")
-    if name in WHOLE_KINDS:
+    if name in INTEGER_KINDS:
         return "u8" if name in ("bool", "uint8") else "i32"
     if name not in KINDS:
         raise BadTask(f"has a tensor of {name}; opbench has {', '.join(KINDS)} and whole numbers")
@@ -321,10 +321,10 @@ class Server:
                 axes[name] = self.original[name]
                 self.follow |= dict.fromkeys(alike[1:], name)
         examples = self._examples(axes)
-        if (cost := _cost(self.try_meta(examples[0]))) > LARGEST_COST:
+        if (cost := _cost(self.try_meta(examples[0]))) > MAX_EXAMPLE_COST:
             raise BadTask(
-                f"accepts no small sizes: the smallest found is {cost:.0f} elements and FLOPs, {LARGEST_COST:.0f} are "
-                "allowed; give its sizes names at the top of the file, such as rows = 64"
+                f"accepts no small sizes: the smallest found is {cost:.0f} elements and FLOPs, "
+                f"{MAX_EXAMPLE_COST:.0f} are allowed; give its sizes names at the top of the file, such as rows = 64"
             )
         base = self.sizes(examples[0])
         built = self.built(base)
@@ -432,7 +432,7 @@ class Server:
     def _is_defined(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> bool:
         with np.errstate(all="ignore"):
             for (_, exact), (_, single) in zip(*self._both(sizes, arrays), strict=True):
-                near = np.abs(single - exact) <= SPECIAL_ERROR * np.abs(exact)
+                near = np.abs(single - exact) <= MAX_SPECIAL_ERROR * np.abs(exact)
                 if not np.all(near | (single == exact)):
                     return False
         return True

@@ -30,8 +30,8 @@ from opbench.records import from_json
 FLOAT32_MARGIN = 4
 """The tolerance is at least this multiple of the error of PyTorch's own float32 result."""
 LIMIT_S = 300.0
-LARGEST_WHOLE = 8
-LARGEST_BYTES = 2 << 30
+MAX_INTEGER_INPUT = 8
+MAX_TASK_BYTES = 2 << 30
 """Most bytes of a problem that is timed without being asked for; the reference needs several times as many."""
 
 
@@ -244,7 +244,7 @@ class TorchOperator(Operator):
     def task_problems(cls) -> tuple[Operator, ...]:
         """Return the problem with the sizes of the task's file, if it fits into the memory of most GPUs."""
         problem = cls.from_axes(cls.facts.axes)
-        return (problem,) if problem.bytes() <= LARGEST_BYTES else ()
+        return (problem,) if problem.bytes() <= MAX_TASK_BYTES else ()
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded normals or small integers; for some inputs, the values that get_inputs() generates."""
@@ -255,7 +255,7 @@ class TorchOperator(Operator):
             if tensor.name in self.facts.own:
                 values = drawn[tensor.name]
             elif integers:
-                limit = max(1, min(LARGEST_WHOLE, int((2.0**22 / max(1, self.reduction())) ** 0.5)))
+                limit = max(1, min(MAX_INTEGER_INPUT, int((2.0**22 / max(1, self.reduction())) ** 0.5)))
                 values = rng.integers(-limit, limit, tensor.shape, endpoint=True).astype(np.float64)
             else:
                 values = rng.standard_normal(tensor.shape, np.float32)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "ConstantTemplate", "LaunchTemplate", "Variant", "print_config", "read_config"]
 
-SPREAD = 7
+SPREAD_CONFIGS = 7
 """For a variant with ranges: configs that a run and a check take in addition to the default."""
 
 
@@ -158,7 +158,7 @@ class Variant:
     @functools.cached_property
     def configs(self) -> list[Config]:
         """Return the configs for runs and checks: all of them; for ranges, the default and a few others."""
-        return self.space.spread(SPREAD) if self.searched else list(self.space)
+        return self.space.spread(SPREAD_CONFIGS) if self.searched else list(self.space)
 
     def rule_scope(self, problem: Operator, config: Config) -> dict[str, expression.ExpressionValue]:
         """Return the variables that `requires` may use, with values: axes, properties, tunables and macros."""

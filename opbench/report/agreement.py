@@ -12,7 +12,7 @@ from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.template import render_template
-from opbench.results.agreement import CLOSE, NEAR, VERDICTS, Agreement, CountComparison, corrected, worst
+from opbench.results.agreement import CLOSE_ERROR, NEAR_ERROR, VERDICTS, Agreement, CountComparison, corrected, worst
 from opbench.results.files import Run
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NOTHING = 0.5
 """Where a count of 0 is drawn on the logarithmic axes."""
 
 
-SHOWN = 12
+MAX_SHOWN = 12
 """Comparisons listed before the rest are folded away."""
 
 
@@ -53,8 +53,8 @@ def verdict(agreement: Agreement) -> str:
     unseen = f" (of the test set {units.percent(held / len(apart))})" if apart else ""
     sentence = (
         f"{equal:,} of {total:,} counts ({units.percent(equal / total)}) are predicted exactly and "
-        f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR:g} %{unseen}; "
-        f"{close:,} more to within {100 * CLOSE:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
+        f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR_ERROR:g} %{unseen}; "
+        f"{close:,} more to within {100 * CLOSE_ERROR:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
     )
     off = worst(comparisons)
     if not off:
@@ -83,7 +83,7 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
     listed = [*off, *(c for c in corrected(agreement.comparisons) if c not in off)]
     page = render_template(
         "agreement.html.j2", title=title, source=source, verdict=verdict(agreement), svg=svg, agreement=agreement,
-        worst=listed[:SHOWN], rest=listed[SHOWN:], note=chart.note,
+        worst=listed[:MAX_SHOWN], rest=listed[MAX_SHOWN:], note=chart.note,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
@@ -136,7 +136,9 @@ def _draw_frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: units.si(value, "", 1).strip() if value >= 1 else ""))
     axes.plot(ends, ends, color=COLOURS[0], linewidth=0.8, zorder=0)
-    axes.fill_between(ends, [e * (1 - NEAR) for e in ends], [e * (1 + NEAR) for e in ends], alpha=0.15, zorder=0)
+    axes.fill_between(
+        ends, [e * (1 - NEAR_ERROR) for e in ends], [e * (1 + NEAR_ERROR) for e in ends], alpha=0.15, zorder=0
+    )
     axes.set_xlim(NOTHING / 2, ends[1])
     axes.set_ylim(NOTHING / 2, ends[1])
     axes.set_xlabel("measured by the GPU's counters")

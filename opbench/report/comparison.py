@@ -13,11 +13,11 @@ from opbench.report.template import render_template
 from opbench.results.comparison import CONFIDENCE, CaseComparison, Change, RunComparison, percent_change
 from opbench.timing import stats
 
-QUIET = (Change.SAME, Change.RIGHT)
+UNCHANGED = (Change.SAME, Change.RIGHT)
 """Changes that need no attention."""
-WIDEST = 0.2
+MAX_AXIS_CHANGE = 0.2
 """Largest range of the intervals' axis: ± this relative change."""
-LONGEST = 60_000
+MAX_LENGTH = 60_000
 """Most characters of Markdown: a comment on a pull request may have 65,536."""
 HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 
@@ -69,7 +69,7 @@ def lines(comparison: RunComparison, everything: bool = False) -> list[tuple[str
     The change is None for headings and for cases that were not compared. The last line, the summary, has the
     change of the first case. Cases without a change appear only with `everything`.
     """
-    shown = [case for case in comparison.cases if everything or case.change not in QUIET]
+    shown = [case for case in comparison.cases if everything or case.change not in UNCHANGED]
     listed: list[tuple[str, Change | None]] = []
     if shown:
         head, *rows = align_columns(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
@@ -83,7 +83,7 @@ def lines(comparison: RunComparison, everything: bool = False) -> list[tuple[str
     ]
 
 
-NAMED = 2
+MAX_NAMED = 2
 """Most cases named under one reason; for more, only their number is shown."""
 
 
@@ -96,7 +96,7 @@ def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
         kinds.setdefault(_reason_kind(reason), []).append(case)
     texts = []
     for kind, cases in kinds.items():
-        if len(cases) <= NAMED:
+        if len(cases) <= MAX_NAMED:
             texts += [f"not compared: {case}: {left_out[case]}" for case in cases]
         else:
             texts.append(f"not compared: {len(cases)} cases: {kind} (--all names them)")
@@ -123,8 +123,8 @@ def _cells(case: CaseComparison) -> list[str]:
 
 def to_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown for a comment on a pull request; cases without a change are folded."""
-    loud = [case for case in comparison.cases if case.change not in QUIET]
-    quiet = [case for case in comparison.cases if case.change in QUIET]
+    loud = [case for case in comparison.cases if case.change not in UNCHANGED]
+    quiet = [case for case in comparison.cases if case.change in UNCHANGED]
     parts = [f"**opbench compare**: {summary(comparison)}", method(comparison)]
     parts += [_markdown_table(loud)] if loud else []
     left_out = "\n".join(
@@ -136,7 +136,7 @@ def to_markdown(comparison: RunComparison) -> str:
         (f"{len(comparison.left_out)} not compared", left_out),
         (f"{len(quiet)} without a change", _markdown_table(quiet) if quiet else ""),
     )
-    room = LONGEST - sum(map(len, parts))
+    room = MAX_LENGTH - sum(map(len, parts))
     for title, content in folded:
         if content and len(content) <= room:
             room -= len(content)
@@ -179,7 +179,7 @@ def to_page(comparison: RunComparison) -> str:
     timed = [case for case in comparison.cases if case.time is not None]
     far = max((abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0)
     widest = max((case.threshold or 0.0 for case in timed), default=0.0)
-    reach = min(WIDEST, max(math.expm1(far), 2 * widest)) or WIDEST
+    reach = min(MAX_AXIS_CHANGE, max(math.expm1(far), 2 * widest)) or MAX_AXIS_CHANGE
     rows = [
         (case, _cells(case), interval_mark(case.time, case.threshold or 0.0, reach) if case.time else "")
         for case in comparison.cases
@@ -188,8 +188,8 @@ def to_page(comparison: RunComparison) -> str:
         "comparison.html.j2",
         title="Comparison of two runs",
         comparison=comparison,
-        loud=[row for row in rows if row[0].change not in QUIET],
-        quiet=[row for row in rows if row[0].change in QUIET],
+        loud=[row for row in rows if row[0].change not in UNCHANGED],
+        quiet=[row for row in rows if row[0].change in UNCHANGED],
         answer=answer(comparison),
         summary=summary(comparison),
         method=method(comparison),

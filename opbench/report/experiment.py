@@ -37,7 +37,7 @@ REASONS = {
 """The meaning of each code of `opbench.results.experiment`."""
 COLUMNS = ("without", "the kernel takes", "exposed", "95 % interval", "share", "instructions", "most on lines")
 COUNTED = ("class of work", "instructions", "most on lines")
-MOST_LINES = 3
+MAX_LINES = 3
 
 
 def experiment_lines(experiment: Experiment) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _code(experiment: Experiment) -> str:
 
 
 def _row(cost: ClassCost, total_s: float | None) -> list[str]:
-    lines = ", ".join(f"{line} ({count})" for line, count in list(cost.lines.items())[:MOST_LINES])
+    lines = ", ".join(f"{line} ({count})" for line, count in list(cost.lines.items())[:MAX_LINES])
     counts = [str(cost.instructions), lines]
     if cost.exposed_s is None or total_s is None or cost.without_s is None:
         why = "none" if cost.reason == NO_CONFLICTS else "not measurable" if cost.reason else "–"
@@ -124,7 +124,7 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
     total = cost.instructions + sum(one.instructions for one in cost.kept)
     for reason in dict.fromkeys(one.reason for one in cost.kept):
         kept = [one for one in cost.kept if one.reason == reason]
-        count, lines = sum(one.instructions for one in kept), ", ".join(one.line for one in kept[:MOST_LINES])
+        count, lines = sum(one.instructions for one in kept), ", ".join(one.line for one in kept[:MAX_LINES])
         kind = "all" if count == total else f"{count} of {total}"
         yield f"{kind} instructions stay: {REASONS[reason]} ({'lines' if kept[1:] else 'line'} {lines})"
     if cost.upper_bound:

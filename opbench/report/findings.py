@@ -11,7 +11,7 @@ from opbench.backend.findings import Finding, place_and_message, place_text
 from opbench.paths import from_here, short_path
 
 WIDTH = 80
-LONGEST = 160
+MAX_LINE_LENGTH = 160
 """Most characters shown of a source line."""
 
 
@@ -54,8 +54,8 @@ def _excerpt(source: str, line: int, column: int, name: str, gutter: str, label:
     cut = max(0, cut - 4)
     span = expression_at(text, column, name)
     shown = text[cut:].rstrip()
-    yield f"{line:>{len(gutter)}} | {shown[:LONGEST]}"
-    if span and span.end - cut <= LONGEST:
+    yield f"{line:>{len(gutter)}} | {shown[:MAX_LINE_LENGTH]}"
+    if span and span.end - cut <= MAX_LINE_LENGTH:
         marker = " " * (span.start - 1 - cut) + "^" * (span.end - span.start)
         yield f"{gutter} | {marker} {label}".rstrip()
     elif label:

@@ -20,7 +20,7 @@ from opbench.results.history import Point, Series
 
 HEAD = ("case", "runs", "first", "last", "change", "steps", "trend")
 BARS = "▁▂▃▄▅▆▇█"
-LONGEST_TREND = 32
+MAX_TREND_LENGTH = 32
 
 
 SHOWN_LINES = 40
@@ -58,7 +58,7 @@ def _cells(series: Series) -> list[str]:
     steps = ", ".join(f"{percent_change(step.ratio)} {date_and_commit(point)}" for point, step in series.steps)
     change = percent_change(series.last_over_first) if series.last_over_first else "–"
     numbers = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
-    return [series.case, *numbers, steps, bars(times[-LONGEST_TREND:]) if len(times) > 1 else ""]
+    return [series.case, *numbers, steps, bars(times[-MAX_TREND_LENGTH:]) if len(times) > 1 else ""]
 
 
 def date_and_commit(point: Point) -> str:
@@ -224,7 +224,7 @@ WIDTH, HEIGHT, EDGE = 440.0, 72.0, 8.0
 """Largest size of a trend and its margin, in pixels."""
 RUN_WIDTH, FEW, LOW_HEIGHT = 48.0, 3, 40.0
 """Width for each run; up to `FEW` runs a trend is only `LOW_HEIGHT` high."""
-LEAST_SPAN = 0.04
+MIN_SPAN = 0.04
 """Least range of the logarithmic time axis, so that 1 % of noise does not fill the chart."""
 
 
@@ -237,7 +237,7 @@ def trend(series: Series) -> Markup:
     timed = series.timed
     low = math.log(min(point.low_s or point.median_s or 1.0 for point in timed))
     high = math.log(max(point.high_s or point.median_s or 1.0 for point in timed))
-    spare = max(0.0, LEAST_SPAN - (high - low)) / 2
+    spare = max(0.0, MIN_SPAN - (high - low)) / 2
     low, high = low - spare, high + spare
     gaps = max(1, len(series.points) - 1)
     width = min(WIDTH, 2 * EDGE + RUN_WIDTH * gaps)

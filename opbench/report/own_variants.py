@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opbench import units
-from opbench.backend.counts import PREDICTED
+from opbench.backend.counts import ORIGIN_PREDICTED
 from opbench.results.own_variants import VariantComparison
 
 
@@ -15,7 +15,7 @@ def sentences(comparison: VariantComparison) -> list[str]:
         texts.append(f"{new} {_time_text(comparison)} {base}.")
     if comparison.base_traffic is not None and comparison.new_traffic is not None:
         phrases = "; ".join(comparison.new_traffic.differences(comparison.base_traffic))
-        predicted = PREDICTED in (comparison.new_traffic.source, comparison.base_traffic.source)
+        predicted = ORIGIN_PREDICTED in (comparison.new_traffic.source, comparison.base_traffic.source)
         texts.append(f"{new} compared with {base}: {phrases}{' (predicted from some blocks)' if predicted else ''}.")
     return texts
 

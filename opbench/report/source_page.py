@@ -15,15 +15,15 @@ from opbench.kernels.mechanism import MECHANISMS
 from opbench.report.speed_of_light import limit_bars
 from opbench.report.template import render_template, write_page
 
-COLOURED = 7
+MAX_COLOURS = 7
 """Most reasons with a colour of their own; the others share one."""
-AROUND = 3
+CONTEXT_LINES = 3
 """Lines shown above and below a line with samples, in long files."""
-WHOLE = 400
+MAX_WHOLE_FILE_LINES = 400
 """A file of at most this many lines is shown completely."""
-NAMED = 3
+MAX_NAMED = 3
 """Most reasons that are named at one line."""
-SHOWN_SHARE = 0.01
+MIN_SHOWN_SHARE = 0.01
 """Smallest share that a bar or a list of causes shows."""
 
 
@@ -55,7 +55,7 @@ class _Scale:
                 f"{title(reason)} {units.percent(count / total)}",
             )
             for reason, count in counts.items()
-            if count >= SHOWN_SHARE * self.full
+            if count >= MIN_SHOWN_SHARE * self.full
         ]
 
 
@@ -96,7 +96,7 @@ def check(profile: SourceProfile) -> str:
 
 def reasons_text(counts: Mapping[str, int], total: int) -> str:
     """Return the main stall reasons with their shares of `total`, such as "long scoreboard 31 %, wait 4 %"."""
-    shown = list(counts.items())[:NAMED]
+    shown = list(counts.items())[:MAX_NAMED]
     return ", ".join(f"{title(reason)} {units.percent(count / total)}" for reason, count in shown if total)
 
 
@@ -107,7 +107,7 @@ def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
         for (file, number), _, samples in kernel.waited_at(line)
         if number and samples >= 0.1 * line.total
     )
-    names = list(places)[:NAMED]
+    names = list(places)[:MAX_NAMED]
     if not names:
         return ""
     if not names[1:]:
@@ -121,7 +121,7 @@ def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
     causes = [
         f"{name} {units.percent(count / remedy.samples)}"
         for name, count in remedy.causes.items()
-        if count >= SHOWN_SHARE * remedy.samples
+        if count >= MIN_SHOWN_SHARE * remedy.samples
     ]
     mechanisms = [
         {"name": name, "text": MECHANISMS[name], "variants": list(remedy.variants.get(name, ()))[:3]}
@@ -141,7 +141,7 @@ def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
 def write_source(profile: SourceProfile, path: Path) -> Path:
     """Write the page; return its path."""
     waits = [reason for reason in profile.reasons if not works(reason)]
-    colours = {reason: number for number, reason in enumerate(waits[:COLOURED], start=1)}
+    colours = {reason: number for number, reason in enumerate(waits[:MAX_COLOURS], start=1)}
     total = profile.total
     by_rule: dict[str, int] = {}
     for kernel in profile.kernels:
@@ -228,10 +228,10 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
 def _shown_lines(kernel: ProfiledKernel, file: str) -> list[int]:
     """Return the lines of a file to show; a 0 marks omitted lines."""
     known = sorted(kernel.sources[file])
-    if len(known) <= WHOLE and file == next(iter(kernel.sources)):
+    if len(known) <= MAX_WHOLE_FILE_LINES and file == next(iter(kernel.sources)):
         return known
     busy = {line.line for line in kernel.lines if line.file == file}
-    near = {number + step for number in busy for step in range(-AROUND, AROUND + 1)}
+    near = {number + step for number in busy for step in range(-CONTEXT_LINES, CONTEXT_LINES + 1)}
     shown: list[int] = []
     for number in (number for number in known if number in near):
         if shown and number > shown[-1] + 1:

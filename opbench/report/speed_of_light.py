@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.insight.levels import LIMIT_NAMES, Bound
 
-CELLS = 20
+BAR_WIDTH = 20
 """Characters of a full bar on a terminal."""
 SOURCES = {
     "l1": "bytes counted", "l2": "bytes predicted", "dram": "bytes predicted, caches cold",
@@ -32,7 +32,7 @@ class LimitBar:
     @property
     def text(self) -> str:
         """Draw the bar with characters."""
-        return "█" * max(1, round(CELLS * self.share))
+        return "█" * max(1, round(BAR_WIDTH * self.share))
 
     @property
     def percent(self) -> str:

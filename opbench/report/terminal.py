@@ -255,7 +255,7 @@ def _traffic(row: Row) -> list[str]:
     cells = []
     for key in ("load", "store", "conflicts"):
         ideal = figures[key].below.replace("of ", "/") if key != "conflicts" else ""
-        cells.append(f"{traffic_columns.FLAG if figures[key].bad else ''}{figures[key].text}{ideal}")
+        cells.append(f"{traffic_columns.BAD_MARK if figures[key].bad else ''}{figures[key].text}{ideal}")
     return cells
 
 

@@ -26,7 +26,7 @@ WIDTH = 5.4
 """Width of a chart in inches; its text is still legible at 376 pixels, on a phone."""
 COLUMNS = 3
 """Charts in one row, one per tunable."""
-MOST_TICKS = 12
+MAX_TICKS = 12
 """Most axis labels of the heat map that do not overlap."""
 
 
@@ -162,14 +162,14 @@ def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
     axes = figure.add_subplot()
     grid = [[cells.get((row, column), float("nan")) for column in columns] for row in rows]
     image = axes.imshow(grid, aspect="auto", cmap="viridis_r", vmin=1.0, vmax=min(4.0, max(cells.values())))
-    written = len(columns) <= MOST_TICKS and len(rows) <= MOST_TICKS
+    written = len(columns) <= MAX_TICKS and len(rows) <= MAX_TICKS
     if written:
         for y, x in itertools.product(range(len(rows)), range(len(columns))):
             value = cells.get((rows[y], columns[x]))
             dark = value is not None and value > 1 + 0.5 * (min(4.0, max(cells.values())) - 1)
             text = "–" if value is None else f"{value:.2f}"
             axes.text(x, y, text, ha="center", va="center", fontsize=8.5, color="white" if dark else "black")
-    across, down = (range(0, len(values), -(-len(values) // MOST_TICKS)) for values in (columns, rows))
+    across, down = (range(0, len(values), -(-len(values) // MAX_TICKS)) for values in (columns, rows))
     axes.set_xticks(list(across), [str(columns[at]) for at in across], fontsize=8)
     axes.set_yticks(list(down), [str(rows[at]) for at in down], fontsize=8)
     axes.set_xlabel(one)

@@ -17,8 +17,8 @@ from opbench.paths import next_command
 from opbench.records import JSON
 from opbench.results.files import Run
 
-NEAR = 0.05
-CLOSE = 0.15
+NEAR_ERROR = 0.05
+CLOSE_ERROR = 0.15
 """Largest error of a cache model, as a share of the measurement."""
 VERDICTS = ("equal", "within 5 %", "within 15 %", "outside")
 GROUPS = ("global", "shared", "caches")
@@ -79,7 +79,9 @@ class CountComparison:
     @property
     def verdict(self) -> str:
         """Return how well the prediction agrees with the counter, as one of `VERDICTS`."""
-        return VERDICTS[0 if self.error == 0 else 1 if self.error <= NEAR else 2 if self.error <= CLOSE else 3]
+        return VERDICTS[
+            0 if self.error == 0 else 1 if self.error <= NEAR_ERROR else 2 if self.error <= CLOSE_ERROR else 3
+        ]
 
     @property
     def equal_as_counted(self) -> bool:

@@ -34,7 +34,7 @@ from opbench.results.result import Result
 from opbench.source.precision import CLASSES
 
 FORMAT = 1
-MAKE = "make one of a run: opbench book RUN --out book.json"
+MAKE_COMMAND = "make one of a run: opbench book RUN --out book.json"
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Book:
 
 def read_book(path: Path) -> Book:
     """Read a winners file; raise UsageError, with the location, for a corrupt file or a file of another kind."""
-    return read_record(Book, path, FORMAT, MAKE, key="book", decode=_checked_book)
+    return read_record(Book, path, FORMAT, MAKE_COMMAND, key="book", decode=_checked_book)
 
 
 def _checked_book(value: Mapping[str, Any]) -> Book:

@@ -35,11 +35,11 @@ THRESHOLD = 0.01
 """Two runs of one build on one H200 a minute apart: 22 of 23 medians within 0.4 %, the last 0.8 % apart."""
 THRESHOLD_OTHER_GPU = 0.03
 """The same code on two H200 GPUs: medians up to 2.9 % apart."""
-TARGETS = 3
+TARGET_FACTOR = 3
 """Factor on the stop rule's target: two medians each known within ± the target cannot be called equal within less than
 1.4 targets, and the drift between runs adds 0.8 %.
 """
-TICKS = 2
+TICK_FACTOR = 2
 """A median moves by whole ticks of the timer: 32 ns on an H200."""
 CONTROLS, CONTROL_SHARE = 10, 0.9
 """With this number of cases of identical machine code, the difference that this share of them stays below is the noise.
@@ -363,14 +363,14 @@ class _Thresholds:
     tick_s: float
 
     def of(self, median_s: float) -> float:
-        return self.chosen if self.chosen is not None else max(self.floor, TICKS * self.tick_s / median_s)
+        return self.chosen if self.chosen is not None else max(self.floor, TICK_FACTOR * self.tick_s / median_s)
 
 
 def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
     """Return the lowest threshold for all cases: the smallest difference that can be seen between two runs."""
     targets = [run.header.timing.target or 0.0 for run in (base, new)]
     other_gpu = any(difference.key == "uuid" for difference in found)
-    return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGETS * max(targets), noise or 0.0)
+    return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGET_FACTOR * max(targets), noise or 0.0)
 
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:

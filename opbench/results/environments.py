@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from opbench.records import JSON, to_json
 from opbench.results.files import Run
 
-MACHINE = (
+MACHINE_FIELDS = (
     "gpu", "compute_capability", "sm_count", "memory_bytes", "driver", "driver_cuda", "nvrtc", "nvrtc_options",
     "ecc", "mig", "power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz", "application_sm_clock_hz",
 )  # fmt: skip
 """Keys of a run's environment that decide its times."""
 
-RENAMED = {"soak_s": "load_s"}
+FORMER_NAMES = {"soak_s": "load_s"}
 """Settings of the timing under their names in older runs."""
 
 
@@ -44,7 +44,7 @@ def differences(base: Run, new: Run) -> list[Difference]:
     for key in dict.fromkeys([*environments[0], *environments[1]]):
         one, other = (settings.get(key) for settings in environments)
         if one != other and one is not None and other is not None:
-            decides = key in MACHINE or key.startswith("timing.")
+            decides = key in MACHINE_FIELDS or key.startswith("timing.")
             differences.append(Difference(key, one, other, key == "backend" or (timed and decides)))
     return sorted(differences, key=lambda difference: not difference.matters)
 
@@ -53,7 +53,7 @@ def _settings(run: Run) -> dict[str, JSON]:
     header = run.header
     # The seed of the timing only orders the samples; more processes show more of the same times' spread.
     timing = {
-        f"timing.{RENAMED.get(key, key)}": value
+        f"timing.{FORMER_NAMES.get(key, key)}": value
         for key, value in to_json(header.timing, sparse=True).items()
         if key not in ("seed", "processes")
     }
@@ -71,6 +71,6 @@ def _shown(value: object) -> str:
 def alike(run: Run) -> str:
     """Return all conditions that affect a run's times, except the kernels, as text that can be compared."""
     environment = run.header.environment.to_json()
-    known = {key: environment[key] for key in MACHINE if key in environment}
+    known = {key: environment[key] for key in MACHINE_FIELDS if key in environment}
     known["timing.mode"] = run.header.timing.mode
     return json.dumps(known, sort_keys=True)

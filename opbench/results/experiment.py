@@ -12,7 +12,7 @@ from opbench.records import JSON, from_json
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
-LOSS = 0.1
+REMOVED_SHARE = 0.1
 """A group of instructions that shrinks by more than this share was removed, too."""
 
 
@@ -31,12 +31,12 @@ class MachineCodeChange:
     @property
     def removed(self) -> bool:
         """Return whether the assembler removed more instructions than the knock-out itself."""
-        return not self.intended and self.after < (1 - LOSS) * min(self.before, self.ptx)
+        return not self.intended and self.after < (1 - REMOVED_SHARE) * min(self.before, self.ptx)
 
     @property
     def rolled(self) -> bool:
         """Return whether instructions are fewer only because the assembler unrolled a loop less."""
-        return not self.intended and not self.removed and self.after < (1 - LOSS) * self.before
+        return not self.intended and not self.removed and self.after < (1 - REMOVED_SHARE) * self.before
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from opbench.backend.findings import Finding
 from opbench.backend.rules import FAILED_CASE, WRONG_RESULT
 from opbench.results.result import Result
 
-BAD = ("wrong", "failed", "invalid")
+BAD_STATUSES = ("wrong", "failed", "invalid")
 """The verdicts that count against a kernel."""
 
 
@@ -15,7 +15,7 @@ def faults_of(result: Result, file: str) -> list[Finding]:
 
     A fault without a location gets `file`, the variant's file.
     """
-    if result.status not in BAD:
+    if result.status not in BAD_STATUSES:
         return []
     if findings := [one for one in (result.verdict.findings if result.verdict else ()) if not one.hint]:
         return findings

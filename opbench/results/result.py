@@ -24,7 +24,7 @@ Failure = Literal["", "build", "check", "time limit", "gpu build", "measure"]
 """The step in which a case failed."""
 RELAUNCH = "relaunch"
 """The launches of a case that was right once: timed ones, and those of a check without a clock."""
-GOOD = ("right", "unsupported", "no fault found")
+GOOD_STATUSES = ("right", "unsupported", "no fault found")
 """The statuses that do not count against a kernel."""
 
 _OWN = re.compile(r"(?<![:\w.])[+-]?\d[\d.]*(e[+-]?\d+)?")
@@ -267,4 +267,4 @@ def exit_code(results: Iterable[Result]) -> int:
     else 1.
     """
     seen = {result.status for result in results}
-    return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD) else 1
+    return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD_STATUSES) else 1

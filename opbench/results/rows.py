@@ -303,7 +303,7 @@ FORMER_COLUMNS = {
 }
 """Names of columns in earlier versions, which a frame has too, after the others."""
 
-WORDS = (
+TEXT_COLUMNS = (
     "mode", "bound", "above_peak", "limiter", "resources_source", "traffic_source", "least_limit", "least_alone_limit",
     "predicted_limit", "predicted_on",
 )  # fmt: skip
@@ -318,7 +318,7 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
     table = pandas.DataFrame(
         [{column: _value(row, path) for column, path in COLUMNS.items()} for row in found], columns=list(COLUMNS)
     )
-    numbers = [name for name, path in COLUMNS.items() if "." in path and name not in WORDS]
+    numbers = [name for name, path in COLUMNS.items() if "." in path and name not in TEXT_COLUMNS]
     table = table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numbers], "float64"))
     return table.assign(**{former: table[column] for former, column in FORMER_COLUMNS.items()})
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 
 from opbench import units
-from opbench.results.result import GOOD
+from opbench.results.result import GOOD_STATUSES
 from opbench.results.rows import Row, rows
 from opbench.results.run_data import RunData
 
-MOST_ROWS = 24
+MAX_ROWS = 24
 """Most rows of the table; `Run.frame()` has all of them."""
 
 HEADINGS = ("variant", "verdict", "time", "95 % interval", "of peak", "rank")
@@ -31,7 +31,7 @@ def title(run: RunData) -> str:
 def to_html(run: RunData) -> str:
     """Return a run as HTML: faults first, then the variants of each problem by time; all text is escaped."""
     ordered = rows(run) if run.of_network else sorted(rows(run), key=_order)
-    shown = ordered[:MOST_ROWS]
+    shown = ordered[:MAX_ROWS]
     head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
     body, above = "", ""
     for row in shown:
@@ -52,12 +52,12 @@ def to_html(run: RunData) -> str:
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:
-    return row.status in GOOD, row.operator, row.problem, row.time_s or 0.0
+    return row.status in GOOD_STATUSES, row.operator, row.problem, row.time_s or 0.0
 
 
 def _cells(row: Row) -> Sequence[str]:
     reason = row.reason.strip().splitlines()
-    verdict = row.status + (f": {reason[0]}" if reason and row.status not in GOOD else "")
+    verdict = row.status + (f": {reason[0]}" if reason and row.status not in GOOD_STATUSES else "")
     time = units.time(row.time_s) if row.time_s else "–"
     peak = units.percent(row.peak_share) if row.peak_share is not None else "–"
     interval = units.interval(*(row.times and row.times.interval_s) or (None, None))

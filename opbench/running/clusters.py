@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed.security import Security
 
-WAIT_S = 60.0
+WORKER_WAIT_S = 60.0
 """Longest wait for a worker of an existing scheduler."""
 SLURM_WAIT_S = 3600.0
 """Longest wait in Slurm's queue, unless the file states `wait_s`."""
@@ -73,7 +73,7 @@ def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
         raise MissingExtra(f"--on {place}: Dask is not installed", "cluster") from None
     if kind == "dask":
         with _scheduler(place, rest.removeprefix("//"), tls) as client:
-            yield client, WAIT_S
+            yield client, WORKER_WAIT_S
     else:
         if tls is not None:
             raise UsageError("--tls-… are for dask://; with slurm: certificates are made for each run (tls = true)")

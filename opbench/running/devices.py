@@ -9,7 +9,16 @@ from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError
 
-ALIKE = ("gpu", "memory_bytes", "driver", "driver_cuda", "ecc", "power_limit_w", "application_sm_clock_hz", "mig")
+EQUAL_FIELDS = (
+    "gpu",
+    "memory_bytes",
+    "driver",
+    "driver_cuda",
+    "ecc",
+    "power_limit_w",
+    "application_sm_clock_hz",
+    "mig",
+)
 """Properties that the devices of one run must share, because their times share a table."""
 
 
@@ -85,7 +94,7 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
 def require_alike(environments: Mapping[str, Environment]) -> None:
     """Raise EnvironmentFault, with the values that differ, unless results of these devices may share a table."""
     timed = any(environment.gpu for environment in environments.values())
-    for key in ALIKE if timed else ("machine",):  # a cpu run has no times, and its memory size varies
+    for key in EQUAL_FIELDS if timed else ("machine",):  # a cpu run has no times, and its memory size varies
         seen = {place: getattr(environment, key) for place, environment in environments.items()}
         if len(set(seen.values())) > 1:
             listed = "; ".join(f"{place}: {value}" for place, value in seen.items())

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 C = TypeVar("C")
 
-DEATHS = 2
+MAX_DEATHS = 2
 """After this many deaths of workers at one case the case fails; a single death may be caused by the machine."""
 
 
@@ -31,7 +31,7 @@ class Dispatch(Generic[C]):
     """
 
     name_of: Callable[[C], str]
-    crashes_allowed: int = DEATHS
+    crashes_allowed: int = MAX_DEATHS
     _waiting: deque[_Problem[C]] = field(default_factory=deque)
     _running: dict[str, _Problem[C]] = field(default_factory=dict)
     _at: dict[str, str] = field(default_factory=dict)

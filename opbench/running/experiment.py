@@ -20,9 +20,9 @@ from opbench.gpu.compile.assembler import assemble, assembler
 from opbench.gpu.compile.cubin import read_cubin
 from opbench.gpu.compile.knockout import (
     BANK_CONFLICTS,
-    CLASSES,
     GROUPS,
-    INTENDED,
+    INSTRUCTION_CLASSES,
+    INTENDED_GROUPS,
     KnockOut,
     ptx_counts,
 )
@@ -31,8 +31,8 @@ from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.results.experiment import (
-    LOSS,
     ORIGINAL,
+    REMOVED_SHARE,
     ClassCost,
     Experiment,
     KeptLine,
@@ -49,12 +49,12 @@ from opbench.timing.sampling import TimingOptions
 
 PROBE_LIMIT_S = 20.0
 """A knock-out without an end after this time hangs; the first launch also compiles and checks the kernel."""
-SILENCE_S = 60.0
+MAX_SILENCE_S = 60.0
 TIMING = TimingOptions(budget_s=0.5, max_samples=100)
 """Half the budget of a run: an experiment times more than ten kernels, whose differences are large."""
-MOST_PAIRED = 3
+MAX_PAIRED = 3
 """So many classes, those that expose most, are also removed in pairs."""
-WORTH = 0.02
+MIN_PAIR_SHARE = 0.02
 """Share of the kernel's time from which on a class is removed in pairs."""
 
 
@@ -101,7 +101,7 @@ def assemble_knockouts(
     knockout = KnockOut(text, case.launches(sm_count), compiled.names, static, conflicts)
     own = str(request.source)
     costs = {}
-    for name in CLASSES:
+    for name in INSTRUCTION_CLASSES:
         removal = knockout.removal(name)
         if removal.taken or removal.kept:
             kept = tuple(KeptLine(*one) for one in removal.kept_lines(own))
@@ -159,13 +159,13 @@ def _with_changes(found: Assembled, cost: ClassCost, before: Path, after: Path) 
     ]
     needed = ptx_counts(left)
     changes = [
-        MachineCodeChange(group, old[group], new[group], group in INTENDED[cost.name], needed[group])
+        MachineCodeChange(group, old[group], new[group], group in INTENDED_GROUPS[cost.name], needed[group])
         for group in GROUPS
         if old[group] != new[group]
     ]
     # At other addresses the assembler cannot join accesses to wide ones: they are then another kernel's.
     shared = "shared memory"
-    joined = cost.name == BANK_CONFLICTS and abs(new[shared] - old[shared]) > LOSS * old[shared]
+    joined = cost.name == BANK_CONFLICTS and abs(new[shared] - old[shared]) > REMOVED_SHARE * old[shared]
     return replace(cost, changes=tuple(changes), reason="joined" if joined else "")
 
 
@@ -381,7 +381,7 @@ class Bench:
 
             try:
                 answer: KnockOutTimes = self._worker.ask(
-                    TimeCubins(packed, cubins, self._options), max(SILENCE_S, self._limit_s), listen
+                    TimeCubins(packed, cubins, self._options), max(MAX_SILENCE_S, self._limit_s), listen
                 )
                 return answer.measurements
             except (UsageError, EnvironmentFault):
@@ -404,9 +404,9 @@ class Bench:
     ) -> list[PairCost]:
         """Time pairs of the classes that cost most time."""
         timed = [cost for cost in costs.values() if cost.exposed_s is not None and cost.name != BANK_CONFLICTS]
-        worth = [cost.name for cost in timed if (cost.exposed_s or 0) > WORTH * original.median_s]
+        worth = [cost.name for cost in timed if (cost.exposed_s or 0) > MIN_PAIR_SHARE * original.median_s]
         # Classes that seem to cost nothing may hide behind each other, so there are always pairs.
-        chosen = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MOST_PAIRED, len(worth)))]
+        chosen = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MAX_PAIRED, len(worth)))]
         pairs = list(itertools.combinations([cost.name for cost in chosen], 2))
         cubins = {ORIGINAL: found.cubins[ORIGINAL], **{cost.name: found.cubins[cost.name] for cost in chosen}}
         for pair in pairs:

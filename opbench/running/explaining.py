@@ -10,7 +10,7 @@ from pathlib import Path
 from opbench.adopting.memory_plan import MemoryPlan
 from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
-from opbench.checking.checking import SEED, trace_case
+from opbench.checking.checking import DEFAULT_SEED, trace_case
 from opbench.checking.memory import trace_memory
 from opbench.errors import OpbenchError
 from opbench.gpu.compile.resources import Resources, resources_of
@@ -34,7 +34,7 @@ from opbench.running.suite import Suite
 from opbench.running.targets import bare_file, case_of, cases_to_compare
 from opbench.timing.sampling import TimingOptions
 
-LARGEST_TRACED = 1e9
+MAX_TRACED_WORK = 1e9
 """Most FLOPs and elements of a case that a worker traces: minutes, which the time limit of a case ends earlier."""
 
 
@@ -62,7 +62,7 @@ def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, t
     With `untrusted` the worker is confined. Raises NotExplained for a case that is not right: its traffic would
     be misleading.
     """
-    suite = Suite("explain", "one case", (case,), TimingOptions(), time_limit_s, traced_work=LARGEST_TRACED)
+    suite = Suite("explain", "one case", (case,), TimingOptions(), time_limit_s, traced_work=MAX_TRACED_WORK)
     with tempfile.TemporaryDirectory(prefix="opbench-explain-") as folder:
         setup = RunSetup(
             "cpu",
@@ -156,7 +156,7 @@ def _explain_launches(
     """Explain the launches of a file without an operator, so without a lower bound of its traffic."""
     for text in plan.notes:
         note(text)
-    traffic, findings = trace_memory(plan, SEED, limits)
+    traffic, findings = trace_memory(plan, DEFAULT_SEED, limits)
     operator, _, rest = plan.name.partition("/")
     problem = rest.removeprefix(plan.path.stem)
     subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)

@@ -16,12 +16,12 @@ from opbench.running.protocol import CheckMemory, Open
 from opbench.running.worker import Worker
 
 NOT_COMPARED = "results were not checked: without an operator there is no reference"
-FULL_ACCESSES = 6e7
+MAX_FULL_ACCESSES = 6e7
 """Accesses up to which a run at the file's own sizes is fast enough, at about 30 million per second."""
-FULL_THREADS = 1 << 21
+MAX_FULL_THREADS = 1 << 21
 FULL_LIMIT_S = 15.0
 Note = Callable[[str], None]
-OPERATOR = "memory"
+OPERATOR_NAME = "memory"
 """The operator's name in these results."""
 
 
@@ -66,9 +66,9 @@ def _checked(worker: Worker, plans: MemoryPlans, time_limit_s: float) -> tuple[M
     except OpbenchError as error:
         return plans.reduced, error.reason
     full = plans.full
-    if full is None or checked.unsupported or full.threads > FULL_THREADS:
+    if full is None or checked.unsupported or full.threads > MAX_FULL_THREADS:
         return plans.reduced, checked
-    if checked.accesses * plans.growth > FULL_ACCESSES:
+    if checked.accesses * plans.growth > MAX_FULL_ACCESSES:
         return plans.reduced, checked
     try:
         return full, worker.ask(CheckMemory(full), min(time_limit_s, FULL_LIMIT_S))
@@ -100,10 +100,10 @@ def _result(
         )
     return Result(
         case=plan.name,
-        operator=OPERATOR,
+        operator=OPERATOR_NAME,
         variant=plan.path.stem,
         config={},
-        problem=plan.name.removeprefix(f"{OPERATOR}/{plan.path.stem}"),
+        problem=plan.name.removeprefix(f"{OPERATOR_NAME}/{plan.path.stem}"),
         axes=dict(plan.sizes),
         precision="f32",
         backend=backend,

@@ -52,7 +52,7 @@ class CaseOptions:
 class RunOptions(CaseOptions):
     """The options of `opbench.run`; without `out`, the results go to a new folder in reports/."""
 
-    backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
+    backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.BACKEND_CHOICES)
     out: Path | None = option(None, "Folder for the results [default: reports/<time>-<suite>-<backend>].", folder=True)
     mode: str | None = option(
         None,
@@ -89,7 +89,7 @@ class RunOptions(CaseOptions):
 class CheckOptions(CaseOptions):
     """The options of `opbench.check`."""
 
-    backend: str = option("cpu", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
+    backend: str = option("cpu", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.BACKEND_CHOICES)
     random_shapes: int = option(
         3, "Number of random shapes per operator, in addition to the examples.", "--random", least=0
     )

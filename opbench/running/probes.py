@@ -24,7 +24,7 @@ from opbench.running.progress import Progress, Tell
 from opbench.running.runner import RunEnded, run_suite
 from opbench.running.suite import read_suite
 
-KEPT_S = 7 * 24 * 3600.0
+MAX_AGE_S = 7 * 24 * 3600.0
 """Measured peaks are valid for a week: drivers and cooling change slowly."""
 
 
@@ -36,7 +36,7 @@ def stored_peaks(device: ChosenGpu | None = None) -> Peaks | None:
     """Return the stored peaks of a GPU (by default the first) with its driver; None without stored or recent ones."""
     path = _path(device)
     try:
-        if time.time() - path.stat().st_mtime > KEPT_S:
+        if time.time() - path.stat().st_mtime > MAX_AGE_S:
             return None
         return read_ceilings(path, "")
     except (OSError, UsageError):
@@ -140,7 +140,7 @@ PROBES: Mapping[str, Probe] = {
 too, and is the only probe for tensor cores that no variant of `mma` supports."""
 
 
-MATRIX = ("tf32", "bf16", "f16", "s8")
+MATRIX_UNITS = ("tf32", "bf16", "f16", "s8")
 """Keys of `PROBES` that are types of factors on the tensor cores."""
 
 
@@ -170,7 +170,7 @@ def from_probes(results: Iterable[Result]) -> Peaks:
         best[name] = _fastest(chosen, probe.work)
     floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
     rates = {name: found[0] for name, found in best.items() if found}
-    matrix = {name: rates.pop(name) for name in MATRIX if name in rates}
+    matrix = {name: rates.pop(name) for name in MATRIX_UNITS if name in rates}
     known = Peaks(
         matrix_flops_per_s=matrix,
         launch_floor_s=min(floors, default=None),

@@ -27,14 +27,14 @@ from opbench.insight.source_profile import SourceProfile, source_profile
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.nvtx import SWITCH
+from opbench.nvtx import SWITCH_VARIABLE
 from opbench.paths import next_command
 from opbench.records import JSON
 from opbench.results.files import RunWriter, make_folder
 from opbench.running.targets import is_file
 
 Say = Callable[[str], None]
-MACHINE = ("device__", "nvlink__", "numa__", "c2clink__")
+MACHINE_PREFIXES = ("device__", "nvlink__", "numa__", "c2clink__")
 """Prefixes of machine attributes that Nsight Compute repeats for every kernel; the run's environment has them."""
 KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
 """The type of each tool's line in the results: a timeline must not replace a case's counters."""
@@ -234,7 +234,7 @@ def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
     launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
-    came = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE)}
+    came = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE_PREFIXES)}
     return {**launch, **main, "metrics": {**{name: kernel.get(name) for name in asked}, **came}}
 
 
@@ -316,4 +316,4 @@ def _end_group(process: subprocess.Popen[str]) -> None:
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables with NVTX ranges enabled and the program's output unbuffered."""
-    return {**environment, SWITCH: "1", "PYTHONUNBUFFERED": "1"}
+    return {**environment, SWITCH_VARIABLE: "1", "PYTHONUNBUFFERED": "1"}

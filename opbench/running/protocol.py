@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opbench.backend.environment import Environment
-from opbench.checking.checking import SEED, TRACED_WORK, CheckResult
+from opbench.checking.checking import DEFAULT_SEED, MAX_TRACED_WORK, CheckResult
 from opbench.checking.experiment import KnockOutTimes
 from opbench.checking.measuring import MeasureResult
 from opbench.checking.memory import MemoryCheckResult
@@ -98,9 +98,9 @@ class Open(Request[Environment]):
     backend: str
     """Empty for none: the process only compiles."""
     roots: tuple[Path, ...] = ()
-    seed: int = SEED
+    seed: int = DEFAULT_SEED
     stands_for: DeviceLimits | None = None
-    traced_work: float = TRACED_WORK
+    traced_work: float = MAX_TRACED_WORK
     capability: tuple[int, int] | None = None
     """The compute capability whose code the cpu backend compiles; None for the newest that it executes."""
     secret: str = ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbench.results.header import Revision
 
-PATIENCE_S = 0.5
+GIT_LIMIT_S = 0.5
 """Time limit of each of two git commands: a slow disk or a huge tree must not delay a run."""
 
 
@@ -33,7 +33,7 @@ def _ask(folder: Path, *question: str) -> str | None:
         answer = subprocess.run(
             ["git", "-C", str(folder), *question],
             capture_output=True,
-            timeout=PATIENCE_S,
+            timeout=GIT_LIMIT_S,
             check=False,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},

@@ -20,9 +20,9 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.results.files import Run
 from opbench.results.header import RunDevice
-from opbench.results.result import GOOD
+from opbench.results.result import GOOD_STATUSES
 from opbench.running.devices import ChosenGpu, common_environment, require_alike
-from opbench.running.dispatch import DEATHS, Dispatch
+from opbench.running.dispatch import MAX_DEATHS, Dispatch
 from opbench.running.gpu_code import GpuCode
 from opbench.running.header import RunFile, stands
 from opbench.running.options import RunSetup
@@ -88,7 +88,7 @@ class RunResults:
                 self.file.result(result)
                 self.ended.add(result.case)
                 self.announce("done", result.case)
-                if self.options.exit_first and result.status not in GOOD:
+                if self.options.exit_first and result.status not in GOOD_STATUSES:
                     raise _FirstFailure
 
 
@@ -317,7 +317,7 @@ def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     several = len(state.options.devices) > 1
     wanted = len(problems) if several else -(-len(cases) // CASES_PER_WORKER)
     slots = state.slots[: max(1, min(len(state.slots), wanted))]
-    state.dispatch.crashes_allowed = DEATHS if several else 1
+    state.dispatch.crashes_allowed = MAX_DEATHS if several else 1
     state.dispatch.add(slowest_first(problems) if several else problems)
     _in_parallel(state, [partial(_work, state, slot) for slot in slots])
 

@@ -266,7 +266,7 @@ class Server:
         return self.backend.clock(mode)
 
 
-FEW_MODULES = 4
+MAX_MODULES = 4
 """Number of modules per variant that a check compiles for the GPU unless all are requested."""
 
 
@@ -299,10 +299,10 @@ def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[
         values.setdefault(name, []).append(value)
     unseen: set[tuple[str, str]] = set()
     for name, choices in values.items():
-        if len(choices) <= FEW_MODULES or name in tunables:
-            unseen |= {(name, value) for value in choices[:: -(-len(choices) // FEW_MODULES)]}
+        if len(choices) <= MAX_MODULES or name in tunables:
+            unseen |= {(name, value) for value in choices[:: -(-len(choices) // MAX_MODULES)]}
     chosen: list[BuildRequest | str] = []
-    while len(chosen) < FEW_MODULES and (unseen or not chosen):
+    while len(chosen) < MAX_MODULES and (unseen or not chosen):
         best = max(
             modules, key=lambda one: math.fsum(1 / len(values[name]) for name, _ in unseen.intersection(macros[one]))
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from opbench.checking.checking import SEED, is_traceable
+from opbench.checking.checking import DEFAULT_SEED, is_traceable
 from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import Shapes, make_shapes, work
@@ -12,23 +12,23 @@ from opbench.kernels.variant import Config, Variant
 from opbench.paths import shipped
 from opbench.source.sources import tensor_core_operand_types
 
-STARTS = 12
+RANDOM_STARTS = 12
 """Number of random shapes to start from when making shapes that a variant accepts."""
-AFFORDABLE_WORK = 2.5e9
+MAX_WORK = 2.5e9
 """FLOPs and elements moved that take the CPU emulator about ten seconds; no larger problem is made."""
 SLOW_WORK = 2e8
 """The limit if tensor cores are emulated."""
 AFFORDABLE_BYTES = 1 << 28
 """Most bytes of all tensors of a generated problem."""
-LISTED = 4
+PROBLEM_COUNT = 4
 """Number of problems to make if a run needs one."""
 FEW_WARPS = 64
 """Size from which an axis fills warps, even if each thread has one of its elements."""
-FLOORS = (32, 16, 8)
+REDUCED_SIZES = (32, 16, 8)
 """Smaller sizes that axes are halved to, one after the other, until a problem can be counted quickly."""
 COUNTED_BYTES = 3 << 18
 """Most bytes of all tensors of a reduced problem: a kernel may read each of them again for every output."""
-LARGER = 2
+MAX_GROWTH = 2
 """Factor by which a generated problem for a GPU may exceed the given ones."""
 
 
@@ -43,20 +43,22 @@ def stored_for(variant: Variant, problem: Operator) -> Operator:
     return problem if not served or problem.storage in served else problem.stored_as(served[0])
 
 
-def shapes_like(variant: Variant, problems: Sequence[Operator], backend: str, seed: int = SEED) -> list[Operator]:
+def shapes_like(
+    variant: Variant, problems: Sequence[Operator], backend: str, seed: int = DEFAULT_SEED
+) -> list[Operator]:
     """Return problems that a variant accepts, the largest first, generated from its rules and similar to `problems`.
 
     On the cpu backend they are small enough for the emulator, on a GPU about as large as the given ones.
     """
     if backend == "cpu":
-        made = accepted_shapes(variant, [], problems, seed, LISTED)
+        made = accepted_shapes(variant, [], problems, seed, PROBLEM_COUNT)
     else:
         largest = [max(map(of, problems)) for of in (work, Operator.bytes)]
 
         def is_alike(problem: Operator) -> bool:
-            return work(problem) <= LARGER * largest[0] and problem.bytes() <= LARGER * largest[1]
+            return work(problem) <= MAX_GROWTH * largest[0] and problem.bytes() <= MAX_GROWTH * largest[1]
 
-        made = make_shapes(variant, problems, LISTED, seed, is_alike, is_alike, problems)
+        made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_alike, is_alike, problems)
     return sorted(made.problems, key=work, reverse=True)
 
 
@@ -74,7 +76,7 @@ def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | N
     outer = [axis for axis in axes if axis not in innermost]
     inner = [axis for axis in axes if axis in innermost]
     batches = [shape[0] for named in problem.outputs.values() if len(shape := named.split()) > 2]
-    below = [(group, floor) for floor in FLOORS for group in (outer, inner)]
+    below = [(group, floor) for floor in REDUCED_SIZES for group in (outer, inner)]
     for group, floor in ((outer, FEW_WARPS), (inner, FEW_WARPS), (batches, 1), *below):
         while not _is_quick(problem):
             smaller = min(_halved(variant, config, problem, group, floor), key=_counted_work, default=None)
@@ -139,10 +141,10 @@ def accepted_shapes(
     if drawn and all(accepts(variant, problem) for problem in drawn):
         return Shapes(tuple(drawn))
     slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)
-    limit = SLOW_WORK if slow else AFFORDABLE_WORK
+    limit = SLOW_WORK if slow else MAX_WORK
 
     def is_affordable(problem: Operator) -> bool:
         return work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
 
-    starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, STARTS)]
+    starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, RANDOM_STARTS)]
     return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)

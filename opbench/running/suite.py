@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from opbench.checking.checking import TRACED_WORK
+from opbench.checking.checking import MAX_TRACED_WORK
 from opbench.errors import UsageError, unknown
-from opbench.graph.problems import ALLOWED, network_problems, require_sizes
+from opbench.graph.problems import ALLOWED_PRECISIONS, network_problems, require_sizes
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
@@ -50,7 +50,7 @@ TIMING_KEYS: Mapping[str, Kinds] = {
 }
 
 
-LONGEST_NAME = 60
+MAX_NAME_LENGTH = 60
 """Most characters of a suite's name, which is also the run's folder."""
 PROBLEMS, CASES = 10_000, 20_000
 """Most problems of one [[run]] and most cases of one suite; more are probably a mistake."""
@@ -65,7 +65,7 @@ class Suite:
     cases: tuple[Case, ...]
     timing: TimingOptions
     time_limit_s: float = 60.0
-    traced_work: float = TRACED_WORK
+    traced_work: float = MAX_TRACED_WORK
     left_out: LeftOut = field(default_factory=dict)
     own: tuple[str, ...] = ()
     """Ids of the variants in files that the user named."""
@@ -171,7 +171,7 @@ def suite_for_variants(
     ladders = " and ".join(f"the ladder of {operator}" for operator in operators)
     return replace(
         parts[0],
-        name="-".join(file.stem for file in files)[:LONGEST_NAME],
+        name="-".join(file.stem for file in files)[:MAX_NAME_LENGTH],
         title=f"{', '.join(named[:-1]) + ' and ' if named[1:] else ''}{named[-1]} on {ladders}",
         cases=tuple(case for part in parts for case in part.cases),
         left_out={problem: why for part in parts for problem, why in part.left_out.items()},
@@ -422,7 +422,7 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, ex
         raise UsageError(unknown("variant", odd, known, where=str(chosen["network"])))
     for problem in problems:
         variants = [v for v in ladders[problem.name] if any(_is_meant(v, p) for p in patterns)]
-        able = [v for v in variants if v.precision in ALLOWED[precision]]
+        able = [v for v in variants if v.precision in ALLOWED_PRECISIONS[precision]]
         expansion.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
 
 

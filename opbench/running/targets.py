@@ -21,9 +21,9 @@ from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, sha
 from opbench.running.suite import read_suite
 from opbench.source.device_part import absent_headers
 
-MODULES = 48
+MAX_MODULES = 48
 """If checks of a variant compile more modules than this, each config runs on only some of the problems."""
-INTERPRETED = 12
+MAX_INTERPRETED_PAIRS = 12
 """The limit on pairs of config and problem if instructions of newer GPUs are interpreted lane by lane."""
 LONG_THREADS = 1 << 21
 """Most threads of a problem with a long axis that is checked; a million threads take one second."""
@@ -169,7 +169,7 @@ def cases_to_check(
     """Return the cases to check: every config of a target's variants on supported examples and random shapes.
 
     A printed name is one case. `problems` such as "(n=1000)" replace examples and shapes. Unless `every` is
-    true, the configs of a variant that would compile more than `MODULES` modules, because its macros depend on
+    true, the configs of a variant that would compile more than `MAX_MODULES` modules, because its macros depend on
     the problem, share the problems: see `_take_turns`. With `huge`, problems beyond 2**31 elements are
     included.
     """
@@ -291,9 +291,9 @@ def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> No
 def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
     """Return among how many configs the problems of a variant are divided, and the reason."""
     modules = len({case.request() for case in pairs}) if variant.define else 0
-    if variant.compute_capability and len(pairs) > INTERPRETED:
-        return -(-len(pairs) // INTERPRETED), "its instructions are interpreted on the CPU"
-    return max(1, -(-modules // MODULES)), "each compiles a module of its own"
+    if variant.compute_capability and len(pairs) > MAX_INTERPRETED_PAIRS:
+        return -(-len(pairs) // MAX_INTERPRETED_PAIRS), "its instructions are interpreted on the CPU"
+    return max(1, -(-modules // MAX_MODULES)), "each compiles a module of its own"
 
 
 def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:

@@ -18,7 +18,7 @@ from opbench.selftest.clocks import median_of
 from opbench.selftest.device import Cell
 from opbench.timing import stats
 
-PACKAGES = {"cupti": ("cupti-python", "cupti-python"), "bench": ("cuda-bench", "'cuda-bench[cu13]'")}
+TIMER_PACKAGES = {"cupti": ("cupti-python", "cupti-python"), "bench": ("cuda-bench", "'cuda-bench[cu13]'")}
 """For each timer: its distribution and what to install."""
 REPEATS = 3
 """Launches of each cell under Nsight Compute."""
@@ -31,10 +31,10 @@ def in_child(
 ) -> tuple[Any, float]:
     """Run a hidden command of opbench; return the JSON that it wrote and its wall time, process start included.
 
-    `package` is a key of `PACKAGES` that the command needs. Raises EnvironmentFault with the reason if the command
-    writes nothing.
+    `package` is a key of `TIMER_PACKAGES` that the command needs. Raises EnvironmentFault with the reason if the
+    command writes nothing.
     """
-    distribution, install = PACKAGES[package]
+    distribution, install = TIMER_PACKAGES[package]
     try:
         importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

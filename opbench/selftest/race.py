@@ -22,7 +22,7 @@ from opbench.selftest.walltime import (
     spread,
 )
 
-SPARE_S = 120.0
+SPARE_TIME_S = 120.0
 """Extra time for the process's start and for the cell that runs when the limit is reached."""
 
 
@@ -36,7 +36,7 @@ def compared_cases() -> list[Case]:
 def compare_engines_in_child(say: Say = lambda line: None) -> tuple[list[Comparison], list[str]]:
     """Compare both engines on the quick suite's cells; raises EnvironmentFault if cuda.bench is missing."""
     names = [case.name for case in compared_cases()]
-    answers, _ = in_child("bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_S, say)
+    answers, _ = in_child("bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_TIME_S, say)
     return comparisons(answers)
 
 

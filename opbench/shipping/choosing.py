@@ -10,7 +10,7 @@ from opbench import units
 from opbench.errors import UsageError, unknown
 from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.products import PRODUCTS, product
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.zoo import NETWORKS
 from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
@@ -164,7 +164,7 @@ def _entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, preci
     for entry in entries:
         fits = entry.gpu in (exact or alike) and entry.operator == operator
         stored = entry.precision in ("bf16", "f16") and f"dtype={entry.precision}" in entry.problem
-        if not fits or not (stored or entry.precision in ALLOWED[precision]):
+        if not fits or not (stored or entry.precision in ALLOWED_PRECISIONS[precision]):
             continue
         other = found.get(entry.problem)
         if other is None or entry.winner.median_s < other.winner.median_s:

@@ -12,7 +12,7 @@ from pathlib import Path
 from opbench import paths
 from opbench._version import __version__
 
-WIDTH = 120
+LINE_WIDTH = 120
 """Columns per line."""
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -53,10 +53,10 @@ def wrap_code(text: str) -> str:
 
 
 def _folded(line: str, indent: str = "") -> list[str]:
-    if len(line) <= WIDTH or "//" in line or line.startswith("#") or line.endswith("\\"):
+    if len(line) <= LINE_WIDTH or "//" in line or line.startswith("#") or line.endswith("\\"):
         return [line]
     bare = re.sub(r'"(?:\\.|[^"\\])*"', lambda match: "x" * len(match[0]), line)
-    place = max(bare.rfind(", ", 0, WIDTH) + 1, bare.rfind(" && ", 0, WIDTH) + 3)
+    place = max(bare.rfind(", ", 0, LINE_WIDTH) + 1, bare.rfind(" && ", 0, LINE_WIDTH) + 3)
     indent = indent or " " * (len(line) - len(line.lstrip()) + 4)
     if place <= len(indent):
         return [line]

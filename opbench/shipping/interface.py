@@ -11,7 +11,7 @@ from opbench.shipping.fixed_text import banner, c_string, comment, template, wra
 from opbench.shipping.launching import safe
 from opbench.shipping.library import Library, LibraryCase, axes_of, names_of, parameters
 
-SHOWN = 8
+MAX_SHOWN = 8
 """Most problems that an error message lists."""
 
 
@@ -189,8 +189,8 @@ def _refusal(library: Library, operator: str, held: Sequence[LibraryCase]) -> st
         else f"problem->{safe(name)} ? problem->{safe(name)} : {c_string(mode)}"
         for name, mode in axes
     )
-    known = ", ".join(str(one.case.problem) for one in held[:SHOWN])
-    known += f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    known = ", ".join(str(one.case.problem) for one in held[:MAX_SHOWN])
+    known += f" and {len(held) - MAX_SHOWN} more" if len(held) > MAX_SHOWN else ""
     words = f"{operator}({shown}) is not in this library; it holds {known}; to add it: opbench ship"
     return f"say({c_string(words)}, {values});"
 

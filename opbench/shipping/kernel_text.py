@@ -17,7 +17,7 @@ from opbench.source.sources import Source, defined_macros, includes
 
 HEADERS = "opbench"
 """The folder of the shared headers, as kernels include them: <opbench/tile.cuh>."""
-RULE = "=" * 110
+RULE_LINE = "=" * 110
 
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|\"[^\"\n]+\")[^\n]*\n?", re.MULTILINE)
 _ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once[^\n]*\n?", re.MULTILINE)
@@ -166,7 +166,7 @@ def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], share
     for source in (own, *private):
         macros |= dict.fromkeys(defined_macros(source.text))
     lines = [
-        f"// {RULE}",
+        f"// {RULE_LINE}",
         f"// {variant.id}{print_config(piece.config)}: {variant.title}",
         f"// from {_origin(variant)}, sha256 {variant.source_sha256[:16]}",
         "//",

@@ -13,7 +13,7 @@ from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import Dim3, KernelLaunch
 from opbench.kernels.scalar import Argument, Scalar, Struct, element
-from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
+from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.paths import next_command
 from opbench.shipping.fixed_text import Needs
@@ -27,8 +27,8 @@ TYPES = {
     "f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32",
     "e4m3": "UINT8", "e5m2": "UINT8", "i8": "UINT8", "u8": "UINT8",
 }  # fmt: skip
-SWIZZLES = dict(zip(SPANS, ("NONE", "32B", "64B", "128B"), strict=True))
-L2 = dict(zip(PROMOTIONS, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
+SWIZZLES = dict(zip(SWIZZLE_BYTES, ("NONE", "32B", "64B", "128B"), strict=True))
+L2 = dict(zip(L2_PROMOTION_BYTES, ("NONE", "L2_64B", "L2_128B", "L2_256B"), strict=True))
 C_TYPES = {
     "bool": "bool", "i8": "int8_t", "u8": "uint8_t", "i16": "int16_t", "u16": "uint16_t", "i32": "int",
     "u32": "uint32_t", "i64": "int64_t", "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float",

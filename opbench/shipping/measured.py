@@ -10,7 +10,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import UsageError
 from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.products import product
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.insight import defaults
 from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
@@ -71,7 +71,7 @@ def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str,
         for variant in catalog.variants(problem.name)
         if not variant.is_library and not variant.in_place and variant.reproducible
     ]
-    classes = (problem.storage,) if problem.storage in ("bf16", "f16") else ALLOWED[precision]
+    classes = (problem.storage,) if problem.storage in ("bf16", "f16") else ALLOWED_PRECISIONS[precision]
     fitting = [
         Case(variant, config, problem)
         for variant in ladder

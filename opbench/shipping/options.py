@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.options import option, set_types, variant_folders
 
 
@@ -37,7 +37,7 @@ class ShipOptions:
         "The target: an architecture such as sm_90, or a GPU such as h200.",
         metavar="ARCH|NAME",
     )
-    precision: str = option("f32", "The lowest precision that variants may use.", choices=tuple(ALLOWED))
+    precision: str = option("f32", "The lowest precision that variants may use.", choices=tuple(ALLOWED_PRECISIONS))
     name: str = option("opbench", "For a library of kernels: prefix of the file names and functions.", metavar="NAME")
     test: bool = option(
         True, "Do not write the test against the float64 reference, which takes long for large problems.", "--no-test"

@@ -15,7 +15,7 @@ from opbench.shipping.launching import safe
 from opbench.shipping.library import Library, LibraryCase, axes_of, names_of
 from opbench.shipping.numbers_file import Numbers
 
-COMPARED = 1 << 18
+MAX_COMPARED_ELEMENTS = 1 << 18
 """Most elements of an output that are stored and compared."""
 TYPES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
 BITS = {"f32": 24, "f16": 11, "bf16": 8}
@@ -55,9 +55,9 @@ def inputs_of(problem: Operator, seed: int) -> Arrays:
 
 def step_of(tensor: Tensor) -> int:
     """Return the step between compared elements: coprime to every axis, so that each index of each axis occurs."""
-    if tensor.elements <= COMPARED:
+    if tensor.elements <= MAX_COMPARED_ELEMENTS:
         return 1
-    step = -(-tensor.elements // COMPARED)
+    step = -(-tensor.elements // MAX_COMPARED_ELEMENTS)
     while math.gcd(step, tensor.elements) > 1:
         step += 1
     return step

@@ -32,16 +32,16 @@ CASTS = frozenset(
         "dim3",
     ]
 )
-UPWARDS = re.compile(r"(?i)(ceil|div_?up|updiv|round_?up_?div|divide_?up|i_?div_?up|cdiv|blocks_?for)")
+ROUND_UP_FUNCTION = re.compile(r"(?i)(ceil|div_?up|updiv|round_?up_?div|divide_?up|i_?div_?up|cdiv|blocks_?for)")
 """Matches names of functions that divide and round up."""
 REAL_CALLS = {
     "sqrt": "sqrt", "sqrtf": "sqrt", "rsqrt": "1 / sqrt", "rsqrtf": "1 / sqrt", "exp": "exp", "expf": "exp",
     "log": "log", "logf": "log",
 }  # fmt: skip
 """C functions of floats and their names in a header's expressions."""
-LIMITING = {"imin": "min", "imax": "max", "MIN": "min", "MAX": "max", "fmin": "min", "fmax": "max"}
+MIN_MAX_FUNCTIONS = {"imin": "min", "imax": "max", "MIN": "min", "MAX": "max", "fmin": "min", "fmax": "max"}
 """Names of macros and functions for the minimum or maximum of two numbers."""
-LEVELS = (
+OPERATOR_PRECEDENCE = (
     ("||",),
     ("&&",),
     ("|",),
@@ -53,10 +53,10 @@ LEVELS = (
     ("+", "-"),
     ("*", "/", "%"),
 )
-WORDS = {"||": "or", "&&": "and", "/": "//"}
-LIMIT = re.compile(r"maxGridSize|[pP]rop\b.*\.max|maxThreadsPer|max_?blocks?|MAX_?BLOCKS?|INT_MAX", re.ASCII)
+PYTHON_OPERATORS = {"||": "or", "&&": "and", "/": "//"}
+DEVICE_LIMIT = re.compile(r"maxGridSize|[pP]rop\b.*\.max|maxThreadsPer|max_?blocks?|MAX_?BLOCKS?|INT_MAX", re.ASCII)
 """Matches device limits in an expression."""
-DEEPEST = 12
+MAX_DEPTH = 12
 """Longest chain of definitions that one expression may use."""
 
 
@@ -95,19 +95,21 @@ class _Converter:
         self.real = real
 
     def whole(self, given: Sequence[Token]) -> str:
-        if not given or self.depth > DEEPEST:
+        if not given or self.depth > MAX_DEPTH:
             raise Unreadable("".join(token.text for token in given) or "nothing")
         if (asked := self._outside(given, ("?",))) >= 0:
             other = self._outside(given, (":",))
             if other > asked:
                 test, yes, no = given[:asked], given[asked + 1 : other], given[other + 1 :]
                 return f"({self.whole(yes)} if {self.whole(test)} else {self.whole(no)})"
-        for signs in LEVELS:
+        for signs in OPERATOR_PRECEDENCE:
             at = self._outside(given, signs)
             if at > 0:
                 left, right = self.whole(given[:at]), self.whole(given[at + 1 :])
                 sign = (
-                    given[at].text if self.real and given[at].text == "/" else WORDS.get(given[at].text, given[at].text)
+                    given[at].text
+                    if self.real and given[at].text == "/"
+                    else PYTHON_OPERATORS.get(given[at].text, given[at].text)
                 )
                 return f"{_bracketed(left)} {sign} {_bracketed(right)}"
         return self._single(given)
@@ -190,7 +192,7 @@ class _Converter:
                 token.kind == "number" and re.search(r"^[\d']*\.|^\d+f$", token.text)
             ):
                 return True
-            value = self.known.get(token.text, "") if token.kind == "name" and depth < DEEPEST else ""
+            value = self.known.get(token.text, "") if token.kind == "name" and depth < MAX_DEPTH else ""
             if not isinstance(value, str) and self._is_real(value, depth + 1):
                 return True
         return False
@@ -219,13 +221,13 @@ class _Converter:
             if at > 0 and self._is_real(given):
                 return f"cdiv({self.whole(given[:at])}, {self.whole(given[at + 1 :])})"
             return self.whole(given)
-        name = LIMITING.get(name, name)
+        name = MIN_MAX_FUNCTIONS.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
-            limits = [LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
+            limits = [DEVICE_LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
             if name == "min" and any(limits):  # a device limit
                 return self.whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
             return f"{name}({self.whole(arguments[0])}, {self.whole(arguments[1])})"
-        if UPWARDS.search(name) and len(arguments) == 2:
+        if ROUND_UP_FUNCTION.search(name) and len(arguments) == 2:
             return f"cdiv({self.whole(arguments[0])}, {self.whole(arguments[1])})"
         if name in CASTS and len(arguments) == 1:
             return self.whole(arguments[0])

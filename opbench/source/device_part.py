@@ -15,13 +15,13 @@ from pathlib import Path
 
 from opbench.errors import CompileError, Location
 from opbench.paths import cache_folder, from_here, write_atomically
-from opbench.source.project import PLACES, is_compilers
+from opbench.source.project import INCLUDE_FOLDERS, is_compilers
 from opbench.source.scan import Declaration, declarations
-from opbench.source.sources import TEXTS, Source, includes
+from opbench.source.sources import CACHED_TEXTS, Source, includes
 from opbench.source.standard_names import implied_headers
 from opbench.source.tokens import included, words
 
-HOST_ONLY = words(
+HOST_ONLY_HEADERS = words(
     """
     fstream iostream ostream istream iomanip sstream string string_view vector map unordered_map set
     unordered_set list deque queue stack chrono thread mutex shared_mutex condition_variable future random
@@ -32,19 +32,21 @@ HOST_ONLY = words(
 )
 """Host headers, which kernels do not need or whose device functions they have anyway."""
 HOST_FOLDERS = ("sys/", "bits/", "boost/", "opencv2/", "torch/", "ATen/", "c10/", "gtest/", "benchmark/", "nvtx3/")
-STANDARD = words(
+STANDARD_HEADERS = words(
     """
     assert.h float.h inttypes.h limits.h math.h math_constants.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h
     mma.h sm_60_atomic_functions.h
     """
 )
 """Headers of C and CUDA that some files include with quotation marks."""
-INSTALLED = ("cub/", "thrust/", "cuda/", "nv/", "opbench/", "cooperative_groups")
+TOOLKIT_FOLDERS = ("cub/", "thrust/", "cuda/", "nv/", "opbench/", "cooperative_groups")
 """Prefixes of headers that exist or must be installed: they are never replaced by an empty file."""
-KNOWN_SPACES = frozenset(("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals"))
+KNOWN_NAMESPACES = frozenset(
+    ("std", "nvcuda", "wmma", "cooperative_groups", "cuda", "cub", "literals", "chrono_literals")
+)
 """Namespaces that `using namespace` may name although no file of the kernel opens them."""
-GLOBAL = frozenset(("__device__", "__constant__", "__managed__"))
-BRANCHES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef"))
+DEVICE_QUALIFIERS = frozenset(("__device__", "__constant__", "__managed__"))
+CONDITIONAL_DIRECTIVES = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef"))
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def has_host_part(sources: Sequence[Source]) -> bool:
     return any(_has_host_part(source.text) for source in sources)
 
 
-@functools.lru_cache(TEXTS)
+@functools.lru_cache(CACHED_TEXTS)
 def _has_host_part(text: str) -> bool:
     if not re.search(r"<<<|\bmain\s*\(|#\s*include|\bcuda[A-Z]", text):
         return False
@@ -91,7 +93,7 @@ def _is_hosts(one: Declaration) -> bool:
 
 def is_host_header(name: str) -> bool:
     """Return whether a header contains only host code."""
-    return name in HOST_ONLY or name.startswith(HOST_FOLDERS)
+    return name in HOST_ONLY_HEADERS or name.startswith(HOST_FOLDERS)
 
 
 def kernels_of(text: str) -> list[Declaration]:
@@ -104,7 +106,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
     found = {source.path: declarations(source.text) for source in sources}
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
-    spaces = KNOWN_SPACES | {part for one in everything for part in one.scope.split("::")}
+    spaces = KNOWN_NAMESPACES | {part for one in everything for part in one.scope.split("::")}
     own = {source.path.name for source in sources}
     of_thrust = any("thrust" in one.uses for one in everything if id(one) in needed)
     texts: dict[Path, str] = {}
@@ -118,7 +120,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
                 plain = name[1:-1]
                 if (is_host_header(plain) and not stand_in(plain)) or (plain.startswith("thrust/") and not of_thrust):
                     kept.append((one.start, one.end, ""))
-                elif Path(plain).name not in own and not plain.startswith(INSTALLED):
+                elif Path(plain).name not in own and not plain.startswith(TOOLKIT_FOLDERS):
                     empty.append(plain)
                     if is_by_path(plain):
                         kept.append((one.start, one.end, ""))
@@ -155,7 +157,7 @@ def _branches(one: Declaration, text: str) -> str:
     lines, goes_on = [], False
     for line in text[one.start : one.end].split("\n"):
         match = re.match(r"\s*#\s*(\w+)", line)
-        goes_on = goes_on or bool(match and match[1] in BRANCHES)
+        goes_on = goes_on or bool(match and match[1] in CONDITIONAL_DIRECTIVES)
         lines.append(line if goes_on else "")
         goes_on = goes_on and line.rstrip("\r").endswith("\\")
     return "\n".join(lines) if any(lines) else ""
@@ -226,7 +228,7 @@ def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tupl
 
     def only_declared(one: Declaration) -> bool:
         words = {token.text for token in one.tokens}
-        return one.kind == "other" and "extern" in words and "=" not in words and bool(one.marks & GLOBAL)
+        return one.kind == "other" and "extern" in words and "=" not in words and bool(one.marks & DEVICE_QUALIFIERS)
 
     defined = {name for one in everything if not only_declared(one) and one.kind == "other" for name in one.names}
     for source in sources:
@@ -298,7 +300,7 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
             f"{listed}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
             "their seeds, as an input"
         )
-    elif any(name.startswith(INSTALLED) for name in names):
+    elif any(name.startswith(TOOLKIT_FOLDERS) for name in names):
         words = (
             f"{listed} is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
             "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
@@ -317,7 +319,9 @@ def not_found(name: str, sources: Sequence[Source]) -> str:
     """Return the message for a missing header: where it was searched, and where to put it."""
     includer = next((source.path for source in sources if _lines(name, source)), Path())
     target = (includer.absolute().parent / name).resolve()
-    looked = "" if is_by_path(name) else f", in {', '.join(filter(None, PLACES))} there and in the folders above"
+    looked = (
+        "" if is_by_path(name) else f", in {', '.join(filter(None, INCLUDE_FOLDERS))} there and in the folders above"
+    )
     return (
         f"header '{name}' was not found; put it at {from_here(str(target))}\n"
         f"Looked for there{looked}. It is taken as empty, which serves only kernels that use nothing of it. Headers of "
@@ -330,7 +334,7 @@ def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterat
     for source in sources:
         for line, written in includes(source.text):
             name = written[1:-1]
-            own = written[0] == '"' and not (is_host_header(name) or name in STANDARD or is_compilers(name))
+            own = written[0] == '"' and not (is_host_header(name) or name in STANDARD_HEADERS or is_compilers(name))
             if own and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
                 yield f"{from_here(str(source.path))}:{line}", name
 

@@ -29,7 +29,7 @@ ATTRIBUTES = words(
 """Words that may have their own parentheses before a function's parameters."""
 
 
-FOREIGN = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
+FOREIGN_NAMESPACES = words("std cg cooperative_groups cub thrust nvcuda wmma cuda ptx")
 """Namespaces of libraries, whose functions are not the user's."""
 
 
@@ -49,7 +49,7 @@ def called_names(code: Sequence[Token]) -> Iterator[str]:
     """Yield the names, except members, that are called or have template arguments."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
         before = [one.text for one in code[max(0, index - 2) : index]]
-        others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN)
+        others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN_NAMESPACES)
         if token.kind == "name" and after.text in ("(", "<", "::", "<<<") and not others:
             yield token.text
 

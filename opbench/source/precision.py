@@ -38,7 +38,7 @@ PRODUCTS = {
 }
 """The allowed values of a header's `product`."""
 
-UNTOLD = "an unnamed type"
+UNNAMED_TYPE = "an unnamed type"
 """The operand type of a matrix instruction if a macro or a template parameter determines it."""
 
 
@@ -49,7 +49,7 @@ def mistaken_product(named: str, precision: str, seen: Mapping[str, str]) -> str
     """
     if named:
         lacking = PRODUCTS[named].multiplies - seen.keys()
-        if not lacking or UNTOLD in seen:
+        if not lacking or UNNAMED_TYPE in seen:
             return None
         does = f"; they multiply in {', '.join(sorted(seen))}" if seen else ""
         return (

@@ -8,12 +8,12 @@ from pathlib import Path
 from opbench.source.sources import closure, includes
 
 HEADERS = frozenset((".h", ".cuh", ".hpp", ".hh", ".hxx", ".inl", ".inc"))
-PLACES = ("", "include", "inc", "common", "src", "utils", "src/common", "src/include", "Common")
+INCLUDE_FOLDERS = ("", "include", "inc", "common", "src", "utils", "src/common", "src/include", "Common")
 """Usual places of headers, relative to the project's folder and to each folder above the file."""
-LEVELS = 6
-"""Most folders above a file to search; `UNMARKED_LEVELS` if no `.git` marks the project's folder."""
-UNMARKED_LEVELS = 2
-COMPILERS_OWN = ("cuda", "cooperative_groups", "cub/", "thrust/", "mma.h", "device_launch", "vector_")
+MAX_LEVELS = 6
+"""Most folders above a file to search; `MAX_LEVELS_WITHOUT_GIT` if no `.git` marks the project's folder."""
+MAX_LEVELS_WITHOUT_GIT = 2
+COMPILER_HEADERS = ("cuda", "cooperative_groups", "cub/", "thrust/", "mma.h", "device_launch", "vector_")
 """Prefixes of CUDA's own headers: a project's copy of such a header is for another compiler."""
 
 
@@ -36,7 +36,7 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
 
 def is_compilers(name: str) -> bool:
     """Return whether a header belongs to CUDA or the compiler."""
-    return name.startswith(COMPILERS_OWN)
+    return name.startswith(COMPILER_HEADERS)
 
 
 def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
@@ -52,6 +52,8 @@ def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
 
 def _candidates(path: Path) -> Iterator[Path]:
     above = path.absolute().parents
-    marked = next((level for level, folder in enumerate(above[:LEVELS]) if (folder / ".git").exists()), UNMARKED_LEVELS)
+    marked = next(
+        (level for level, folder in enumerate(above[:MAX_LEVELS]) if (folder / ".git").exists()), MAX_LEVELS_WITHOUT_GIT
+    )
     for folder in above[: marked + 1]:
-        yield from (folder / place for place in PLACES)
+        yield from (folder / place for place in INCLUDE_FOLDERS)

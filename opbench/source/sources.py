@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opbench.errors import Location, UsageError
-from opbench.source.precision import UNTOLD
+from opbench.source.precision import UNNAMED_TYPE
 
 # Comments and strings are matched first, so that nothing inside them is taken for a directive.
 _TOKEN = re.compile(
@@ -48,11 +48,11 @@ _CLASSES = {
 }
 
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """The largest file that is read as source text."""
-DEEPEST = 200
+MAX_INCLUDE_DEPTH = 200
 """How deep includes may nest; g++ has the same limit."""
-TEXTS = 1024
+CACHED_TEXTS = 1024
 """Number of texts whose results are cached: a header may be part of a hundred files."""
 
 
@@ -91,13 +91,13 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
 
     def visit(file: Path, depth: int) -> None:
         status = file.stat()  # before reading, so that a concurrent edit is noticed later
-        if status.st_size > MOST_BYTES:
+        if status.st_size > MAX_BYTES:
             raise UsageError(
-                f"{file}: has {status.st_size:,} bytes; a source file may have {MOST_BYTES:,}",
+                f"{file}: has {status.st_size:,} bytes; a source file may have {MAX_BYTES:,}",
                 kind="file-too-large",
                 subject=file,
                 value=status.st_size,
-                allowed=MOST_BYTES,
+                allowed=MAX_BYTES,
             )
         source = found[file.resolve()] = Source(file, file.read_bytes(), status.st_mtime_ns)
         if file.suffix == ".py":
@@ -114,8 +114,10 @@ def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
             near = [file.parent] if name[0] == '"' else []
             header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)
             if header is not None and header.resolve() not in found:
-                if depth == DEEPEST:
-                    raise UsageError(f"includes nest deeper than {DEEPEST} files; merge some", Location(file, line))
+                if depth == MAX_INCLUDE_DEPTH:
+                    raise UsageError(
+                        f"includes nest deeper than {MAX_INCLUDE_DEPTH} files; merge some", Location(file, line)
+                    )
                 visit(header, depth + 1)
 
     visit(path, 1)
@@ -142,7 +144,7 @@ def text_checksum(sources: Sequence[Source]) -> str:
     return digest.hexdigest()
 
 
-@functools.lru_cache(TEXTS)
+@functools.lru_cache(CACHED_TEXTS)
 def without_comments(text: str) -> str:
     """Replace the comments of a text by blanks; line ends stay."""
 
@@ -152,7 +154,7 @@ def without_comments(text: str) -> str:
     return _TOKEN.sub(blank, text)
 
 
-@functools.lru_cache(TEXTS)
+@functools.lru_cache(CACHED_TEXTS)
 def plain_code(text: str) -> str:
     """Replace the comments and the contents of strings by blanks; line ends stay."""
 
@@ -190,13 +192,13 @@ def tensor_core_operand_types(sources: Sequence[Source]) -> dict[str, str]:
         text = without_comments(source.text)
         for match in _MATRIX.finditer(text):
             operands = match["types"] or match["element"] or ""
-            names = [name for name, pattern in _CLASSES.items() if pattern.search(operands)] or [UNTOLD]
+            names = [name for name, pattern in _CLASSES.items() if pattern.search(operands)] or [UNNAMED_TYPE]
             for name in names:
                 classes.setdefault(name, f"{source.path}:{text.count(chr(10), 0, match.start()) + 1}")
     return classes
 
 
-@functools.lru_cache(TEXTS)
+@functools.lru_cache(CACHED_TEXTS)
 def includes(text: str) -> tuple[tuple[int, str], ...]:
     """Return the line and the name, with quotes, of each include in a text."""
     if "include" not in text:

@@ -16,9 +16,9 @@ WINDOW_S = 0.4
 """Least duration of the launches. NVIDIA's counter changes every 20 to 100 ms, so this covers at least four changes."""
 BATCH_S = 5e-3
 """Time between two readings of the counter."""
-PATIENCE_S = 3.0
+COUNTER_LIMIT_S = 3.0
 """If the counter changed fewer than three times in this time, the measurement fails."""
-MOST_AT_ONCE = 500
+MAX_LAUNCHES = 500
 """Most launches in a batch: a stream queues about a thousand launches before the host blocks."""
 
 
@@ -36,7 +36,7 @@ class EnergyMeter:
     def joules(self, launch: Launch) -> float:
         """Return the joules of one launch among many; raise EnvironmentFault without a counter that changes."""
         alone_s = max(1e-7, min(self._clock.sample(launch, hold_stream=False).seconds for _ in range(2)))
-        count = max(1, min(MOST_AT_ONCE, math.ceil(BATCH_S / alone_s)))
+        count = max(1, min(MAX_LAUNCHES, math.ceil(BATCH_S / alone_s)))
         calls, readings = 0, [self._read()]
 
         def batch() -> None:
@@ -53,7 +53,7 @@ class EnergyMeter:
             moves = [after for before, after in itertools.pairwise(readings) if after[1] != before[1]]
             if spent_s >= self._window_s and len(moves) >= 3:
                 break
-            if spent_s > max(self._window_s, PATIENCE_S):
+            if spent_s > max(self._window_s, COUNTER_LIMIT_S):
                 raise EnvironmentFault(
                     f"the GPU's energy counter moved {len(moves)} times in {spent_s:.1f} s; 3 are needed to rank by "
                     "joules. Rank by time: leave --energy out",

@@ -22,7 +22,7 @@ class HostOptions:
     seed: int = 0
 
 
-LEAST_SAMPLES = 5
+MIN_SAMPLES = 5
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def host_times(
 
 
 def _done(samples: list[float], options: HostOptions) -> bool:
-    enough = len(samples) >= LEAST_SAMPLES and sum(samples) >= options.budget_s
-    return enough or len(samples) >= max(options.samples, LEAST_SAMPLES)
+    enough = len(samples) >= MIN_SAMPLES and sum(samples) >= options.budget_s
+    return enough or len(samples) >= max(options.samples, MIN_SAMPLES)
 
 
 def _summary(samples: list[float]) -> HostTime:

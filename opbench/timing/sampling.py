@@ -19,14 +19,14 @@ from opbench.timing.stopping import WAITED_S, ThrottleGuard, half_width, is_inte
 NOISY_HALF_WIDTH = 0.02
 DRIFT = 0.01
 CLOCK_CHANGE = 0.03
-SHORT = 5.0
+SHORT_FACTOR = 5.0
 """A time below this multiple of an empty launch's time is mostly launch overhead."""
 
 HARMLESS_THROTTLE = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
 
 BUSY_S, STEP_S = 0.02, 0.1
 """For a case measured under load: duration of the launches before each sample, and of a batch before the first."""
-MOST_AT_ONCE = 1000
+MAX_LAUNCHES = 1000
 """Most launches in a batch: a stream queues about a thousand launches before the host blocks."""
 
 
@@ -193,7 +193,7 @@ def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float])
 
 def _lasting(launch: Launch, alone_s: float, seconds: float) -> Launch:
     """Return a launch that repeats `launch` back to back for about `seconds`."""
-    count = max(1, min(MOST_AT_ONCE, math.ceil(seconds / max(alone_s, 1e-9))))
+    count = max(1, min(MAX_LAUNCHES, math.ceil(seconds / max(alone_s, 1e-9))))
 
     def launches() -> None:
         for _ in range(count):
@@ -255,7 +255,7 @@ def _warnings(
     slow = bool(contender.throttled) or any(map(guard.is_throttled, contender.clocks))
     odd = {
         Warn.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
-        Warn.TOO_SHORT: stats.median(samples) < SHORT * floor_s,
+        Warn.TOO_SHORT: stats.median(samples) < SHORT_FACTOR * floor_s,
         Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
         Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or slow,
         Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,

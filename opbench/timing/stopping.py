@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from opbench.timing import stats
 
 SETTLED_RUNS = 3
-SETTLED = 0.03
+SETTLED_CHANGE = 0.03
 """A warm-up is stable when the medians of its last three runs and of the three before differ by at most this share."""
 
 STABLE_SAMPLES, STABLE_EVERY = 64, 32
@@ -37,7 +37,7 @@ def is_warmed_up(spans_s: Sequence[float], clocks_hz: Sequence[float | None]) ->
 
 def _level(values: Sequence[float]) -> bool:
     before, after = values[-2 * SETTLED_RUNS : -SETTLED_RUNS], values[-SETTLED_RUNS:]
-    return abs(stats.median(after) - stats.median(before)) <= SETTLED * stats.median(before)
+    return abs(stats.median(after) - stats.median(before)) <= SETTLED_CHANGE * stats.median(before)
 
 
 def half_width(samples: Sequence[float], interval: stats.Interval) -> float:

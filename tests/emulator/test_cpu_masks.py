@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opbench.checking.backends import open_backend
-from opbench.checking.checking import TRACED_WORK, Session
+from opbench.checking.checking import MAX_TRACED_WORK, Session
 from opbench.kernels.case import Case
 from opbench.running.targets import own_variants
 from support.common import CATALOG
@@ -39,7 +39,7 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("traced_work", [0.0, TRACED_WORK], ids=["fast", "traced"])
+@pytest.mark.parametrize("traced_work", [0.0, MAX_TRACED_WORK], ids=["fast", "traced"])
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_mask_of_bits_stays(tmp_path: Path, cut: str, traced_work: float) -> None:
     path = tmp_path / "cut.cu"

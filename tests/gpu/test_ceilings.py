@@ -18,7 +18,7 @@ from opbench.report.run.evidence import ceilings_table
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.rows import rows
-from opbench.running.probes import MATRIX, PROBES, from_probes, with_sustained
+from opbench.running.probes import MATRIX_UNITS, PROBES, from_probes, with_sustained
 from opbench.running.suite import read_suite
 from support.builders.runs import result
 from support.builders.runs import run as fabricated_run
@@ -234,7 +234,7 @@ def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None
 def test_every_matrix_rate_has_a_probe_of_its_own(suite: str) -> None:
     cases = read_suite(Path(suite), CATALOG, "cuda").cases
     probed = {(case.variant.operator, case.unit) for case in cases}
-    assert probed >= {(operator, PROBES[name].unit) for name in MATRIX for operator in PROBES[name].operators}
+    assert probed >= {(operator, PROBES[name].unit) for name in MATRIX_UNITS for operator in PROBES[name].operators}
 
 
 def test_the_fastest_of_own_probe_and_library_is_the_peak_of_the_tensor_cores() -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import collective
-from opbench.gpu.driver.collective import BLOCKS, NO_MULTICAST, VISIBLE, NcclGroup, find_nccl, rank_environments
+from opbench.gpu.driver.collective import (
+    MAX_BLOCKS_VARIABLE,
+    MULTICAST_VARIABLE,
+    VISIBLE,
+    NcclGroup,
+    find_nccl,
+    rank_environments,
+)
 from support.checks.errors import needs_extra, refuses
 
 
@@ -76,14 +83,14 @@ def test_each_rank_sees_one_gpu_of_those_that_are_shown(monkeypatch: pytest.Monk
     monkeypatch.setattr(collective, "Driver", Gpus)
     monkeypatch.setattr(collective, "find_nccl", Library)
     monkeypatch.delenv(VISIBLE, raising=False)
-    monkeypatch.delenv(NO_MULTICAST, raising=False)
-    monkeypatch.delenv(BLOCKS, raising=False)
-    kept = {NO_MULTICAST: "0", BLOCKS: "12"}
+    monkeypatch.delenv(MULTICAST_VARIABLE, raising=False)
+    monkeypatch.delenv(MAX_BLOCKS_VARIABLE, raising=False)
+    kept = {MULTICAST_VARIABLE: "0", MAX_BLOCKS_VARIABLE: "12"}
     assert rank_environments(2) == [{VISIBLE: "0", **kept}, {VISIBLE: "1", **kept}]
     monkeypatch.setenv(VISIBLE, "GPU-b, 5,7")
-    monkeypatch.setenv(NO_MULTICAST, "2")
-    monkeypatch.setenv(BLOCKS, "16")
-    own = {NO_MULTICAST: "2", BLOCKS: "16"}
+    monkeypatch.setenv(MULTICAST_VARIABLE, "2")
+    monkeypatch.setenv(MAX_BLOCKS_VARIABLE, "16")
+    own = {MULTICAST_VARIABLE: "2", MAX_BLOCKS_VARIABLE: "16"}
     assert rank_environments(3)[::2] == [{VISIBLE: "GPU-b", **own}, {VISIBLE: "7", **own}]
     with refuses("too-few-gpus", "--gpus", value=4, allowed=3, error=EnvironmentFault):
         rank_environments(4)

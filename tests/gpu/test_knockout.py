@@ -19,9 +19,9 @@ from opbench.gpu.compile.knockout import (
     ATOMICS,
     BANK_CONFLICTS,
     BARRIERS,
-    CLASSES,
     GLOBAL_LOADS,
     GLOBAL_STORES,
+    INSTRUCTION_CLASSES,
     MATRIX,
     SHARED,
     KnockOut,
@@ -191,7 +191,7 @@ def test_results_get_a_value_and_addresses_stay_in_use(lines: list[str]) -> None
 
 
 @needs_ptxas
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", INSTRUCTION_CLASSES)
 def test_every_instruction_of_a_class_assembles_without_it(name: str) -> None:
     found = knockout(*CLASS_OF)
     assert found.removal(name).taken and not found.removal(name).kept
@@ -200,7 +200,7 @@ def test_every_instruction_of_a_class_assembles_without_it(name: str) -> None:
 
 @needs_ptxas
 @settings(max_examples=6, deadline=None)
-@given(programs, st.sets(st.sampled_from(CLASSES), min_size=2, max_size=3))
+@given(programs, st.sets(st.sampled_from(INSTRUCTION_CLASSES), min_size=2, max_size=3))
 def test_pairs_assemble(lines: list[str], names: set[str]) -> None:
     names -= {BANK_CONFLICTS} if SHARED in names else set()
     assert assemble(knockout(*lines).without(names), "sm_80", "kernel").stat().st_size

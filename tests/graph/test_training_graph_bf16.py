@@ -12,7 +12,7 @@ from opbench.graph.problems import network_problems
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.training_passes import TRAINING_PASSES
-from opbench.graph.training_step import STORED, Training
+from opbench.graph.training_step import BF16_PARAMETERS, Training
 from opbench.kernels.tensors import rounded, to_storage
 from support.builders.training_data import gradients_of, random_data, step_of
 from support.checks.errors import refuses
@@ -29,11 +29,15 @@ OF_A_CHANNEL = (".mean", ".variance", ".batch_mean", ".batch_rstd", ".scale", ".
 def test_each_value_has_its_precision(name: str, optimizer: str, layout: str) -> None:
     training = step(name, optimizer=optimizer, layout=layout, dtype="bf16")
     graph, places = training.graph, training.parameters
-    assert graph.values["data"].dtype == graph.values[STORED].dtype == "bf16"
+    assert graph.values["data"].dtype == graph.values[BF16_PARAMETERS].dtype == "bf16"
     assert graph.values["parameters"].dtype == graph.values["gradients"].dtype == "f32"
     for parameter, (start, shape) in places.items():
         alone = parameter.endswith(("scale", "shift"))  # of a batch norm, whose own operator takes them in f32
-        assert graph.place(parameter) == ("parameters" if alone else STORED, start, start + int(np.prod(shape)))
+        assert graph.place(parameter) == (
+            "parameters" if alone else BF16_PARAMETERS,
+            start,
+            start + int(np.prod(shape)),
+        )
     targets = "i32" if NETWORKS[name][1] == "cross_entropy" else "bf16"
     for value in graph.values.values():
         own, base = value.name.removesuffix(".next"), graph.base(value.name).removesuffix(".next")
@@ -68,13 +72,15 @@ def test_bf16_changes_nothing_but_rounding(name: str, left_out: str) -> None:
 def test_the_copy_is_the_parameters_rounded_from_the_first_step_on() -> None:
     training = step("unet", dtype="bf16")
     state = training.graph.state
-    assert np.array_equal(state[STORED], to_storage(state["parameters"], "bf16"))
+    assert np.array_equal(state[BF16_PARAMETERS], to_storage(state["parameters"], "bf16"))
     values = training.graph.reference({})
-    assert np.array_equal(values[f"{STORED}.next"], rounded(values["parameters.next"], "bf16"))
+    assert np.array_equal(values[f"{BF16_PARAMETERS}.next"], rounded(values["parameters.next"], "bf16"))
     weights = {n: 1.01 * w for n, w in training.forward.weights.items()}
     given = training.given_parameters(weights)
-    assert given.keys() == {"parameters", STORED} and not np.array_equal(given[STORED], state[STORED])
-    assert np.array_equal(given[STORED], to_storage(given["parameters"], "bf16"))
+    assert given.keys() == {"parameters", BF16_PARAMETERS} and not np.array_equal(
+        given[BF16_PARAMETERS], state[BF16_PARAMETERS]
+    )
+    assert np.array_equal(given[BF16_PARAMETERS], to_storage(given["parameters"], "bf16"))
     found = training.weights({**state, **given})
     for name in training.parameters:
         assert np.array_equal(found[name], weights[name].astype(np.float32)), "masters lose nothing"
@@ -82,7 +88,7 @@ def test_the_copy_is_the_parameters_rounded_from_the_first_step_on() -> None:
 
 
 def test_the_optimiser_waits_for_all_who_read_the_copy() -> None:
-    check_the_optimizer_waits("bf16", STORED)
+    check_the_optimizer_waits("bf16", BF16_PARAMETERS)
 
 
 def scaled() -> Training:

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from opbench.backend.environment import Environment
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
@@ -41,7 +41,7 @@ def times_as_long(operator: str, device: ChosenFor | None) -> list[float]:
     found = []
     for (name, problem), entries in measured().items():
         precision = "bf16" if "dtype=bf16" in problem else "tf32"
-        times = {e.case: e.kernel_s for e in entries if e.precision in ALLOWED[precision] and not e.library}
+        times = {e.case: e.kernel_s for e in entries if e.precision in ALLOWED_PRECISIONS[precision] and not e.library}
         if name == operator and times:
             cases = sorted(
                 map(CATALOG.case, times), key=lambda c: (order[c.variant.name], c.variant.configs.index(c.config))

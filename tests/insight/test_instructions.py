@@ -8,7 +8,7 @@ from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic, gather
 from opbench.gpu.compile.sass import KernelCode, parse
 from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.products import GpuProduct, product
-from opbench.gpu.limits.resources import OUTSIDE, LaunchResources
+from opbench.gpu.limits.resources import OUTSIDE_KERNEL, LaunchResources
 from opbench.gpu.limits.unit_rates import UNIT_RATES, cycles_per_s
 from opbench.insight.instructions import Executed, block_counts, executed_instructions
 from opbench.insight.levels import unit_bounds
@@ -56,9 +56,9 @@ def resources(found: KernelCode) -> dict[str, LaunchResources]:
 
 def test_basic_blocks() -> None:
     first, head, loop, last = code().blocks
-    assert (first.after, head.before, head.after) == ((OUTSIDE, 1), (0,), (2,))
+    assert (first.after, head.before, head.after) == ((OUTSIDE_KERNEL, 1), (0,), (2,))
     assert (loop.before, loop.after, loop.in_loop) == ((1, 2), (2, 3), True)
-    assert (last.before, last.after, last.in_loop) == ((2,), (OUTSIDE,), False)
+    assert (last.before, last.after, last.in_loop) == ((2,), (OUTSIDE_KERNEL,), False)
     assert loop.classes == {"LDG": 2, "FFMA": 1, "branch": 1, "tensor": 1}
     assert loop.accesses == {"3": {"LDG.32": 2}} and loop.product_flops == {"bf16": 2 * 16 * 8 * 16}
     assert code().summary().blocks == (), "results do not store them"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opbench.backend.counts import COUNTED, PREDICTED, LineTraffic, Traffic
+from opbench.backend.counts import ORIGIN_COUNTED, ORIGIN_PREDICTED, LineTraffic, Traffic
 from opbench.gpu.limits.resources import MachineCode
 from opbench.insight.lowering import lower, merge_neighbours
 
@@ -20,7 +20,7 @@ COLUMN = LineTraffic("k", "k.cu", 7, "shared", "load", 4, 64, 2048, 0, 0, 64, 64
 def lowered(*lines: LineTraffic, **more: Any) -> tuple[list[tuple[int, int, int]], bool]:
     """Width, requests and wavefronts of each line, and whether all notes say that they are applied."""
     found = lower(Traffic(lines), {"k": MachineCode(0, **more)})
-    assert found.traffic.source == (PREDICTED if any(n.applied for n in found.notes) else COUNTED)
+    assert found.traffic.source == (ORIGIN_PREDICTED if any(n.applied for n in found.notes) else ORIGIN_COUNTED)
     return [(e.width, e.requests, e.wavefronts) for e in found.traffic.lines], all(n.applied for n in found.notes)
 
 

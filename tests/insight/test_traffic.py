@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opbench.backend.counts import COUNTS, PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
+from opbench.backend.counts import COUNTS, ORIGIN_PREDICTED, BranchTraffic, KernelTraffic, LineTraffic, Traffic, gather
 from support.checks.errors import refuses, refuses_name
 
 LOAD = LineTraffic(
@@ -61,7 +61,7 @@ def test_selection_and_totals() -> None:
 
 def test_a_sample_stands_for_all_blocks_and_says_so() -> None:
     estimate = TRAFFIC.estimated()
-    assert estimate.source == PREDICTED
+    assert estimate.source == ORIGIN_PREDICTED
     assert estimate.total("requests", space="global") == 100
     assert estimate.branches == (BranchTraffic("k", "a.cu", 8, executions=400, divergent=100, fewest_lanes=800),)
     whole = gather([LOAD], [dataclasses.replace(KERNEL, counted_blocks=100)])

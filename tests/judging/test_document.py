@@ -6,9 +6,9 @@ import json
 from dataclasses import fields
 
 from opbench.backend import rules
-from opbench.judging.codes import CODES, OWN, RACES
+from opbench.judging.codes import CODES, OWN_CODES, RACE_RULES
 from opbench.judging.document import VerdictDocument, schema
-from opbench.judging.faults import OF_FAILURE
+from opbench.judging.faults import CODE_OF_FAILURE
 from opbench.judging.page import SECTIONS
 from opbench.judging.signs import RULES
 from support.common import ROOT
@@ -27,9 +27,9 @@ def test_the_schema_names_every_field_and_allows_three_answers() -> None:
 
 def test_every_finding_and_failure_has_a_code() -> None:
     assert {rule.name for rule in rules.RULES} <= CODES.keys()
-    assert set(OF_FAILURE.values()) <= CODES.keys()
+    assert set(CODE_OF_FAILURE.values()) <= CODES.keys()
     assert CODES["shared-race"].section == "race_free" and CODES["out-of-bounds"].section == "memory_safe"
-    assert {rule for rule in rules.RULES if rule.name.endswith("race")} <= RACES
+    assert {rule for rule in rules.RULES if rule.name.endswith("race")} <= RACE_RULES
     assert {code.section for code in CODES.values()} <= {field for field, _ in SECTIONS}
 
 
@@ -39,4 +39,4 @@ def test_effects_of_signs_are_codes() -> None:
 
 def test_the_guide_has_every_code_and_sign() -> None:
     text = (ROOT / "docs" / "judging.md").read_text()
-    assert [name for name in (*(c.name for c in OWN), *(r.name for r in RULES)) if f"`{name}`" not in text] == []
+    assert [name for name in (*(c.name for c in OWN_CODES), *(r.name for r in RULES)) if f"`{name}`" not in text] == []

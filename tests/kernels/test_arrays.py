@@ -84,7 +84,7 @@ def test_without_cupy_the_host_computes_the_outputs_of_a_network(monkeypatch: py
 def test_what_the_gpu_has_no_room_for_or_cannot_do_is_left_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     given = {"x": np.ones(100)}
-    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(800 * arrays.ROOM - 1, calls))
+    monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(800 * arrays.MEMORY_FACTOR - 1, calls))
     assert arrays.on_the_gpu(lambda x: x, given) is None and calls == ["freed"]
     monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
     assert arrays.on_the_gpu(lambda x: x.no_such_method(), given) is None

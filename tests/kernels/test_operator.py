@@ -90,14 +90,14 @@ def test_a_degree_is_true_bit_for_bit(name: str) -> None:
 
 def test_large_inputs_are_drawn_piece_by_piece_and_the_same_by_any_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     draw: arrays.Draw = lambda rng, count: rng.standard_normal(count, np.float32)  # noqa: E731
-    monkeypatch.setattr(arrays, "PIECE", 1000)
+    monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 1000)
     several = arrays.draw_random([7, 8], (3, 1501), draw)
     monkeypatch.setattr(arrays, "THREADS", 1)
     np.testing.assert_array_equal(arrays.draw_random([7, 8], (3, 1501), draw), several)
     flat = several.reshape(-1)
     np.testing.assert_array_equal(flat[:1000], np.random.default_rng([7, 8]).standard_normal(1000, np.float32))
     assert abs(flat.mean()) < 0.1 and len({float(x) for x in flat}) > 4490, "no piece is drawn twice"
-    monkeypatch.setattr(arrays, "CACHED", 1000)
+    monkeypatch.setattr(arrays, "CACHED_ELEMENTS", 1000)
     wide = arrays.by_pieces(several, lambda part: 2 * part, "f8")
     assert wide.dtype == np.float64 and wide.shape == (3, 1501)
     np.testing.assert_array_equal(wide, 2 * several)

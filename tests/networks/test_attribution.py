@@ -30,7 +30,7 @@ from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.running import run_network
 from opbench.networks.records.attribution import AlternativeRecord, AttributionRecord, Counts
 from opbench.networks.records.network import Record, read_network, recoverable_s
-from opbench.networks.report.attribution import TOGETHER, attribution_rows, attribution_sentences, waterfall
+from opbench.networks.report.attribution import COMBINED_STEP, attribution_rows, attribution_sentences, waterfall
 from opbench.networks.report.page import write_network
 from opbench.networks.report.terminal import print_network
 from opbench.networks.report.work_next import work_nodes
@@ -168,7 +168,7 @@ def test_a_wrong_alternative_has_no_time(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("timed")
 def test_a_slow_alternative_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attribution, "SLOWEST_S", 0.0)
+    monkeypatch.setattr(attribution, "MAX_RUN_S", 0.0)
     every = by_choice(attributed(tmp_path))
     assert all(one.error.startswith("not timed: one run takes") for one in every.values())
     assert all(one.norm_error is not None and one.times is None for one in every.values())
@@ -242,7 +242,7 @@ def test_the_steps_add_up_to_the_difference_from_pytorch() -> None:
     found = with_choices(fuse_relu=4e-6, layouts=-2e-6, memory=1e-12, kernels=1.0, fuse_gelu="UsageError: no")
     steps = waterfall(found)
     assert steps and steps.peer == "torch.compile, channels_last"
-    assert [step.name for step in steps.steps] == ["fuse_relu", "layouts", TOGETHER]
+    assert [step.name for step in steps.steps] == ["fuse_relu", "layouts", COMBINED_STEP]
     assert steps.steps[0].change_s == pytest.approx(-4e-6) and steps.steps[1].change_s == pytest.approx(2e-6)
     assert steps.peer_s + sum(step.change_s for step in steps.steps) == pytest.approx(steps.own_s)
     sentences = attribution_sentences(found)
@@ -251,7 +251,9 @@ def test_the_steps_add_up_to_the_difference_from_pytorch() -> None:
     assert waterfall(replace(found, peers={})) is None
     huge = with_choices(fuse_relu=4e-6, layouts=1.0)
     steps = waterfall(huge)
-    assert steps and [step.name for step in steps.steps] == ["fuse_relu", TOGETHER], "no step is longer than PyTorch"
+    assert steps and [step.name for step in steps.steps] == ["fuse_relu", COMBINED_STEP], (
+        "no step is longer than PyTorch"
+    )
     assert "`layouts` saves more than PyTorch's whole time" in attribution_sentences(huge)[1]
     assert waterfall(replace(found, attribution=None)) is None
 

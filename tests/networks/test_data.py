@@ -15,7 +15,7 @@ from opbench.cli import cli
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import NETWORKS, alexnet, gpt2_for_training, lenet, unet
-from opbench.networks.plan.data import DATA_OF, DataSet, load_data
+from opbench.networks.plan.data import DATA_OF_NETWORK, DataSet, load_data
 from support.checks.errors import refuses
 
 DATA = ("digits", "digits+1", "digits:28", "digits:224", "textures", "textures:8", "text")
@@ -53,7 +53,7 @@ def data_for(network: str, data: str) -> DataSet:
 
 
 @pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("network", DATA_OF)
+@pytest.mark.parametrize("network", DATA_OF_NETWORK)
 def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, data: str) -> None:
     if (network, data) in FITTING:
         graph = smallest(network)
@@ -69,8 +69,8 @@ def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, dat
 
 
 def test_each_network_is_trained_with_the_data_named_for_it() -> None:
-    assert NETWORKS.keys() - DATA_OF.keys() == {"diffusion"}, "for inference only"
-    for network, data in DATA_OF.items():
+    assert NETWORKS.keys() - DATA_OF_NETWORK.keys() == {"diffusion"}, "for inference only"
+    for network, data in DATA_OF_NETWORK.items():
         assert (network, data) in FITTING
 
 

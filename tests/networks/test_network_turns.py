@@ -16,8 +16,8 @@ from opbench.graph.graph import Graph
 from opbench.kernels.case import Case
 from opbench.networks.plan import running
 from opbench.networks.plan.executor import Context, Network
-from opbench.networks.plan.network_launches import CONTENTS, NetworkLaunches
-from opbench.networks.plan.node_times import CHAINS, node_samples
+from opbench.networks.plan.network_launches import INPUT_SETS, NetworkLaunches
+from opbench.networks.plan.node_times import MAX_CHAINS, node_samples
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.plan.running import run_network
@@ -85,11 +85,11 @@ def test_each_replay_finds_other_inputs_and_poison_in_all_else() -> None:
     turns = NetworkLaunches(context, pictures(context.network.graph), 1e-6)
     both = time_both(context.launch, {}, Watch(look), lambda: None, OPTIONS, {}, turns)
     assert len(both.total.samples_s) == 24 and turns.fault == ""
-    assert len(set(seen)) == CONTENTS >= 3
-    assert all(seen.count(one) >= len(seen) // CONTENTS for one in set(seen))
+    assert len(set(seen)) == INPUT_SETS >= 3
+    assert all(seen.count(one) >= len(seen) // INPUT_SETS for one in set(seen))
     seen.clear()
     node_samples(context, Watch(look), turns)
-    assert len(seen) == CHAINS and len(set(seen)) == CONTENTS and turns.fault == ""
+    assert len(seen) == MAX_CHAINS and len(set(seen)) == INPUT_SETS and turns.fault == ""
     turns.close()
     assert context.buffer("image").read().tobytes() == pictures(context.network.graph)["image"].tobytes()
 

@@ -9,7 +9,7 @@ import pytest
 
 from opbench.backend.base import DeviceClock
 from opbench.networks.plan.executor import Context
-from opbench.networks.plan.node_times import CHAINS, node_samples, node_times
+from opbench.networks.plan.node_times import MAX_CHAINS, node_samples, node_times
 from opbench.timing import stats
 
 
@@ -30,9 +30,9 @@ class Chains:
 def test_each_chain_is_a_sample_of_each_node_without_the_events_cost() -> None:
     context = cast(Context, SimpleNamespace(launches={"conv1": 0, "relu1": 1}))
     samples = node_samples(context, cast(DeviceClock, Chains()))
-    assert samples["conv1"] == pytest.approx([(5 + i) * 1e-6 for i in range(CHAINS)])
-    assert samples["relu1"] == [0.0] * CHAINS, "no time is below 0"
+    assert samples["conv1"] == pytest.approx([(5 + i) * 1e-6 for i in range(MAX_CHAINS)])
+    assert samples["relu1"] == [0.0] * MAX_CHAINS, "no time is below 0"
     assert stats.median_interval(samples["conv1"]).coverage >= 0.95, "as many as an interval needs"
     assert node_times(node_samples(context, cast(DeviceClock, Chains())))["conv1"] == pytest.approx(
-        (5 + CHAINS // 2) * 1e-6
+        (5 + MAX_CHAINS // 2) * 1e-6
     )

@@ -15,7 +15,7 @@ from opbench.graph.passes import apply_passes
 from opbench.graph.values import Value
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan import torch_comparison as module_under_test
-from opbench.networks.plan.torch_comparison import WAYS, peers, require_known
+from opbench.networks.plan.torch_comparison import TORCH_MODES, peers, require_known
 from opbench.networks.plan.torch_module import to_module
 from support.checks.errors import refuses, refuses_name
 from support.common import CATALOG
@@ -193,7 +193,7 @@ def test_every_way_is_warmed_up_captured_and_computes_the_network(precision: str
     inputs = inputs_of(graph)
     reference = graph.reference_outputs(inputs)
     with peers(graph, [inputs, inputs_of(graph, 6)], precision, gpu, 60.0) as found:  # type: ignore[arg-type]
-        assert found.keys() == WAYS.keys() and gpu.captures == 4 and len(gpu.warmed) == 4
+        assert found.keys() == TORCH_MODES.keys() and gpu.captures == 4 and len(gpu.warmed) == 4
         for peer in found.values():
             assert peer.error == "" and peer.call and peer.replay
             for name, out in peer.outputs.items():

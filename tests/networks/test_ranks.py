@@ -113,8 +113,8 @@ def test_a_rank_that_is_stopped_ends_the_training_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not die, so that nobody hears of it but by its silence; of 8 s, were it not for this test's time."""
-    assert group.SILENT_S + group.BEAT_S < 10
-    monkeypatch.setattr(group, "SILENT_S", 3.0)
+    assert group.SILENCE_LIMIT_S + group.HEARTBEAT_S < 10
+    monkeypatch.setattr(group, "SILENCE_LIMIT_S", 3.0)
     started: list[module._Processes] = []
     start = module._Processes.run
     monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))

@@ -49,7 +49,7 @@ two_gpus = pytest.mark.skipif(bool(_lacking(2)), reason=f"needs two GPUs and NCC
 @pytest.mark.parametrize("graph", [True, False])
 def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Joined by itself, captured or not, in one bucket or many: the bits of a step without any exchange."""
-    monkeypatch.setenv(collective.NO_MULTICAST, "0")
+    monkeypatch.setenv(collective.MULTICAST_VARIABLE, "0")
     make, loss = NETWORKS["unet"]
     training = training_graph(make(), Recipe(loss=loss, steps=6, ranks=2), 24)
     whole, data = training.graph, random_data(make(), 24, loss)

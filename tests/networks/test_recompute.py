@@ -13,10 +13,10 @@ from opbench.graph.zoo import unet
 from opbench.networks.plan.memory import live_bytes
 from opbench.networks.plan.recompute import original, recompute_values, replay_plan
 from opbench.networks.records.checkpoints import read_checkpoint
-from opbench.networks.records.training import AGAIN
+from opbench.networks.records.training import RECOMPUTED_SUFFIX
 from opbench.networks.report.training import write_training
 from opbench.networks.train.train_options import TrainingSettings
-from opbench.networks.train.training import PLAN, Trainer
+from opbench.networks.train.training import PLAN_FILE, Trainer
 from support.builders.training_data import random_data, step_of
 from support.checks.errors import refuses
 
@@ -38,7 +38,7 @@ def test_within_three_quarters_of_the_memory_every_bit_is_the_same(accumulate: i
     limit = record.memory.activations_bytes * 3 // 4
     tight = trainer(tmp_path / "tight", recipe=recipe, memory_bytes=limit)
     assert all(tight.cases[name].name == case.name for name, case in free.cases.items())
-    again = [node.name for node in tight.training.graph.nodes if node.name.endswith(AGAIN)]
+    again = [node.name for node in tight.training.graph.nodes if node.name.endswith(RECOMPUTED_SUFFIX)]
     assert again and all(tight.cases[name].name == tight.cases[original(name)].name for name in again)
     second = tight.run()
     assert second.memory.activations_bytes <= limit
@@ -51,11 +51,11 @@ def test_within_three_quarters_of_the_memory_every_bit_is_the_same(accumulate: i
     (said,) = (p.notes for p in second.passes if p.name == "recompute")
     assert len(said) == len(again) and "recompute" not in [p.name for p in record.passes]
     # It goes on within that memory, its plan serves elsewhere, and with all of the memory it is the same training.
-    for options in ({"resume": True}, {"plan": tmp_path / "tight" / PLAN}):
+    for options in ({"resume": True}, {"plan": tmp_path / "tight" / PLAN_FILE}):
         other = trainer(tmp_path / ("tight" if "resume" in options else "planned"), recipe=recipe, **options)
         assert other.run().memory.activations_bytes <= limit
         assert other.notes == []
-    (tmp_path / "tight" / PLAN).unlink()
+    (tmp_path / "tight" / PLAN_FILE).unlink()
     whole = trainer(tmp_path / "tight", recipe=recipe, resume=True)
     whole.run()
     assert whole.notes == [] and whole.training.graph.nodes == free.training.graph.nodes
@@ -82,7 +82,7 @@ def test_the_step_is_as_it_was_in_float64_and_needs_less_at_once() -> None:
     before, after = training.graph.reference({}), less.graph.reference({})
     assert all(np.array_equal(after[name], array, equal_nan=True) for name, array in before.items())
     for node in less.graph.nodes:
-        if node.name.endswith(AGAIN):
+        if node.name.endswith(RECOMPUTED_SUFFIX):
             updated = [name for name in node.outputs.values() if less.graph.values[name].updates]
             assert not updated, "what is computed again updates no state"
 

@@ -198,12 +198,12 @@ def test_calls_without_pytorchs_guards_go_the_long_way(monkeypatch: pytest.Monke
     x = matrix().requires_grad_()
     for _ in range(2):
         ours.softmax(x).sum().backward()
-    assert long_ways == [True] * 2 and not call_guards.KNOWN
+    assert long_ways == [True] * 2 and not call_guards.KNOWN_CALLS
 
 
 def test_forms_that_are_too_many_go_the_long_way(long_ways: list[bool]) -> None:
     x = matrix()
-    weights = [torch.ones(rows, 4, device=DEVICE) for rows in range(1, call_guards.MOST + 3)]
+    weights = [torch.ones(rows, 4, device=DEVICE) for rows in range(1, call_guards.MAX_FORMS + 3)]
     for _ in range(2):
         for w in weights:
             assert ours.linear(x, w).shape == (3, len(w))

@@ -12,7 +12,7 @@ from opbench.errors import NotFinite
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
-from opbench.graph.training_step import STORED
+from opbench.graph.training_step import BF16_PARAMETERS
 from opbench.graph.zoo import lenet, unet
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import to_storage
@@ -57,13 +57,13 @@ def test_after_each_step_the_copy_is_the_parameters_rounded(optimizer: str, tmp_
     device = Network(run.training.graph, run.cases, run.backend)
     context = Context(device)
     device.write_state(run.given_state())
-    before = device.read_state("parameters", STORED)
+    before = device.read_state("parameters", BF16_PARAMETERS)
     for _ in range(recipe.steps):
         context.launch()
         assert run.backend.synchronize() == []
-        state = device.read_state("parameters", STORED)
-        assert np.array_equal(state[STORED], to_storage(state["parameters"], "bf16"))
-        assert not np.array_equal(state[STORED], before[STORED])
+        state = device.read_state("parameters", BF16_PARAMETERS)
+        assert np.array_equal(state[BF16_PARAMETERS], to_storage(state["parameters"], "bf16"))
+        assert not np.array_equal(state[BF16_PARAMETERS], before[BF16_PARAMETERS])
         before = state
     context.close()
     device.close()
@@ -91,7 +91,7 @@ def forced_steps(
         if step % every:
             continue
         shared = {n: a for n, a in before.items() if n in devices[1].state and n not in ("data", "targets")}
-        devices[1].write_state({**shared, STORED: to_storage(before["parameters"], "bf16")})
+        devices[1].write_state({**shared, BF16_PARAMETERS: to_storage(before["parameters"], "bf16")})
         exact = dataclasses.replace(runs[0].training.graph, state=before).reference({})
         once = rounded_reference(dataclasses.replace(runs[1].training.graph, state=devices[1].read_state()))
         contexts[1].launch()
@@ -213,7 +213,7 @@ def test_a_resumed_training_goes_on_to_the_same_bits(
     monkeypatch.undo()
     found = read_checkpoint(out)
     assert found and 0 < found.facts.step < SMALL.steps
-    assert f"state.{STORED}" not in found.arrays and all(a.dtype != np.uint16 for a in found.arrays.values())
+    assert f"state.{BF16_PARAMETERS}" not in found.arrays and all(a.dtype != np.uint16 for a in found.arrays.values())
     again = trainer(out, recipe=recipe, resume=True)
     again.run()
     assert files(out) == files(tmp_path / "whole") and again.notes == []

@@ -11,7 +11,7 @@ import pytest
 import opbench
 from opbench.graph.graph import Graph
 from opbench.graph.recipe import Recipe
-from opbench.graph.training_step import STORED
+from opbench.graph.training_step import BF16_PARAMETERS
 from opbench.graph.zoo import gpt2, gpt2_for_training
 from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.data import DataSet, load_data
@@ -131,7 +131,7 @@ def test_a_step_in_bf16_is_one_rounding_from_float64(tmp_path: Path, text: DataS
     found = gradients_of(run.training, after)
     assert {node.problem.axes["dtype"] for node in graph.nodes if node.operator.startswith("attention")} == {"bf16"}
     assert graph.values["layer0.attention.logsumexp"].dtype == "f32"
-    assert graph.values["tokens.weight"].of == STORED and graph.values["norm.weight"].of == "parameters"
+    assert graph.values["tokens.weight"].of == BF16_PARAMETERS and graph.values["norm.weight"].of == "parameters"
     for name, gradient in exact.items():
         size = np.linalg.norm(gradient)
         assert np.linalg.norm(found[name] - gradient) <= 2 * np.linalg.norm(rounded[name] - gradient) + 1e-3 * size

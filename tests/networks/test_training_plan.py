@@ -13,7 +13,7 @@ from opbench.graph.recipe import Recipe
 from opbench.networks.plan.plan import TimedCase
 from opbench.networks.train import training
 from opbench.networks.train.train_options import TrainingSettings
-from opbench.networks.train.training import PLAN, Trainer
+from opbench.networks.train.training import PLAN_FILE, Trainer
 from support.builders.training_data import random_data
 from support.checks.errors import Refusal, refuses
 
@@ -32,7 +32,7 @@ def trainer(out: Path, **options: object) -> Trainer:
 def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
     first = trainer(tmp_path / "first")
     record = first.run()
-    plan = json.loads((tmp_path / "first" / PLAN).read_text())
+    plan = json.loads((tmp_path / "first" / PLAN_FILE).read_text())
     assert set(plan["choices"]) == {node.name for node in first.training.graph.nodes}
     assert {node.source for node in record.nodes} == {"default"}
     node = first.training.graph.node("conv.conv2d_wgrad")
@@ -43,7 +43,7 @@ def test_a_plan_is_written_may_be_edited_and_is_taken(tmp_path: Path) -> None:
     second = trainer(tmp_path / "second", plan=tmp_path / "edited.json")
     assert second.cases["conv.conv2d_wgrad"].name == other
     second.run()
-    assert json.loads((tmp_path / "second" / PLAN).read_text())["choices"] == plan["choices"]
+    assert json.loads((tmp_path / "second" / PLAN_FILE).read_text())["choices"] == plan["choices"]
     # What goes on takes the plan that it began with, as other kernels would give other bits.
     again = trainer(tmp_path / "second", resume=True)
     again.run()
@@ -57,7 +57,7 @@ def test_a_plan_of_another_step_is_refused_before_anything_is_written(tmp_path: 
         ({"precision": "tf32"}, Refusal("other-precision", value="f32", allowed="tf32")),
     ):
         with refuses(refusal):
-            trainer(tmp_path / "second", plan=tmp_path / "first" / PLAN, **change)
+            trainer(tmp_path / "second", plan=tmp_path / "first" / PLAN_FILE, **change)
     assert not (tmp_path / "second").exists()
 
 

@@ -17,7 +17,7 @@ from opbench.report.charts.bars import bars
 from opbench.report.charts.chart import Chart, ChartFrame, look
 from opbench.report.charts.figures import performance
 from opbench.report.charts.problems import BEYOND, over_problems, problem_labels
-from opbench.report.charts.roofline import LABELLED
+from opbench.report.charts.roofline import MAX_LABELS
 from opbench.report.charts.svg import STYLE
 from opbench.report.run.sections import sections
 from opbench.results.files import Run
@@ -192,5 +192,5 @@ def test_labels_of_twenty_points_do_not_overlap(count: int, spacing: float) -> N
         unseen = [f"{tick:g}" for tick in chart.figure.axes[0].get_xticks() if not low <= tick <= high]
         assert [pair for pair in overlaps(chart.figure) if pair[0] not in unseen] == []
     named = [text for text in chart.figure.axes[0].texts if text.get_text().startswith("a_variant")]
-    assert len(named) == min(count, LABELLED) and LABELLED >= 20
-    assert ("are labelled" in chart.note) == (count > LABELLED)
+    assert len(named) == min(count, MAX_LABELS) and MAX_LABELS >= 20
+    assert ("are labelled" in chart.note) == (count > MAX_LABELS)

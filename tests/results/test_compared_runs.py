@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opbench.errors import UsageError
-from opbench.report.comparison import LONGEST, answer, interval_mark, lines, to_markdown, to_page
+from opbench.report.comparison import MAX_LENGTH, answer, interval_mark, lines, to_markdown, to_page
 from opbench.results.comparison import Change, NotComparable, compare_runs
 from opbench.results.files import read_run
 from opbench.results.header import RecordedTiming
@@ -128,7 +128,7 @@ def test_markdown_for_a_comment() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
     many = [measured(f"v{i}", noisy(i)) for i in range(900)]
     long = to_markdown(compare_runs(run(many), run(many)))
-    assert len(long) < LONGEST + 1000 and "too many for a comment; see --out FILE.html" in long
+    assert len(long) < MAX_LENGTH + 1000 and "too many for a comment; see --out FILE.html" in long
 
 
 def test_the_page_stands_alone_and_escapes() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opbench.errors import EnvironmentFault
-from opbench.records import PACKED, from_json, read_json
+from opbench.records import PACKED_SUFFIXES, from_json, read_json
 from opbench.results.files import FILE, FORMAT, RunWriter, read_lines, read_run, run_files
 from opbench.results.result import Result
 from support.builders.runs import measurement
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_written_is_told_with_what_would_help(tmp_path: 
 PACKERS = {".gz": gzip.compress, ".xz": lzma.compress}
 
 
-@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("suffix", PACKED_SUFFIXES)
 def test_a_packed_run_reads_as_it_was_and_is_not_written_again(suffix: str, tmp_path: Path) -> None:
     path, packed = write(tmp_path, result("a"), result("b")), tmp_path / f"{FILE}{suffix}"
     before = read_run(tmp_path)
@@ -179,7 +179,7 @@ def test_a_packed_run_reads_as_it_was_and_is_not_written_again(suffix: str, tmp_
     assert not path.exists()
 
 
-@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("suffix", PACKED_SUFFIXES)
 def test_a_damaged_packed_run_is_refused_with_its_name(suffix: str, tmp_path: Path) -> None:
     packed = tmp_path / f"{FILE}{suffix}"
     whole = PACKERS[suffix](write(tmp_path / "run", result()).read_bytes())
@@ -189,7 +189,7 @@ def test_a_damaged_packed_run_is_refused_with_its_name(suffix: str, tmp_path: Pa
             read_run(tmp_path)
 
 
-@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("suffix", PACKED_SUFFIXES)
 def test_a_packed_record_is_read_in_place_of_the_plain_one(suffix: str, tmp_path: Path) -> None:
     (tmp_path / f"record.json{suffix}").write_bytes(PACKERS[suffix](b'{"a": 1}'))
     assert read_json(tmp_path / "record.json", "") == read_json(tmp_path / f"record.json{suffix}", "") == {"a": 1}

@@ -12,7 +12,7 @@ import pytest
 import opbench
 from opbench import Builder, Network
 from opbench.checking.backends import open_backend
-from opbench.graph.graph import SHOWN_NODES, Graph
+from opbench.graph.graph import MAX_SHOWN_NODES, Graph
 from opbench.graph.passes import apply_passes
 from opbench.graph.zoo import NETWORKS
 from opbench.networks.plan.plan import PlanOptions, choose
@@ -20,7 +20,7 @@ from opbench.report.charts.svg import to_png
 from opbench.results.files import Run
 from opbench.results.header import RunHeader
 from opbench.results.rows import COLUMNS, FORMER_COLUMNS
-from opbench.results.showing import MOST_ROWS
+from opbench.results.showing import MAX_ROWS
 from support.builders.runs import result, run
 from support.common import ROOT
 
@@ -92,8 +92,8 @@ def test_nothing_of_a_run_is_taken_for_html() -> None:
 
 
 def test_a_long_run_is_cut_short_and_says_so() -> None:
-    found = run([result(f"v{number}", 1e-3 + number * 1e-6) for number in range(MOST_ROWS + 5)])
-    assert len(Cells(shown(found)).table) == MOST_ROWS
+    found = run([result(f"v{number}", 1e-3 + number * 1e-6) for number in range(MAX_ROWS + 5)])
+    assert len(Cells(shown(found)).table) == MAX_ROWS
     assert "and 5 more: run.frame()" in shown(found)
 
 
@@ -142,7 +142,7 @@ def test_a_network_shows_its_nodes_and_who_serves_them() -> None:
 def test_a_large_graph_is_cut_and_its_names_are_no_html() -> None:
     net = Builder("<b>")
     x = net.input("image", 1, 1, 4, 4)
-    for number in range(SHOWN_NODES + 2):
+    for number in range(MAX_SHOWN_NODES + 2):
         x = net.relu(x, name=f"<i>{number}")
     text = shown(net.graph(x))
-    assert len(Cells(text).table) == SHOWN_NODES and "and 2 more nodes" in text and "&lt;i&gt;0" in text
+    assert len(Cells(text).table) == MAX_SHOWN_NODES and "and 2 more nodes" in text and "&lt;i&gt;0" in text

@@ -13,7 +13,7 @@ from opbench.adopting.adopting import propose
 from opbench.adopting.file_facts import read_file
 from opbench.gpu.limits.ceilings import best_time, committed_ceilings
 from opbench.kernels.case import Case
-from opbench.kernels.operator import MOST_I32, Operator
+from opbench.kernels.operator import MAX_I32, Operator
 from opbench.kernels.special_inputs import special_inputs_of, with_special_inputs
 from opbench.results.result import Result
 from opbench.running.suite import read_suite
@@ -249,13 +249,13 @@ def test_sums_of_whole_numbers_stay_within_32_bits_and_are_judged_exactly(name: 
         for seed in range(4):
             inputs = problem.make_inputs(seed)
             reference = problem.reference_outputs(inputs)
-            assert all(np.abs(array).max() <= MOST_I32 for array in reference.values())
+            assert all(np.abs(array).max() <= MAX_I32 for array in reference.values())
 
 
 def test_a_reference_beyond_32_bits_is_refused() -> None:
     problem = OPERATORS["sum"].from_axes({"n": 4, "dtype": "i32"})
     with refuses("beyond-i32", "out"):
-        problem.reference_outputs({"x": np.full(4, MOST_I32, np.int32)})
+        problem.reference_outputs({"x": np.full(4, MAX_I32, np.int32)})
 
 
 def test_partial_sums_in_any_order_of_blocks_stay_within_32_bits() -> None:
@@ -263,7 +263,7 @@ def test_partial_sums_in_any_order_of_blocks_stay_within_32_bits() -> None:
     x = problem.make_inputs(1)["x"].astype(np.int64)
     for seed in range(20):
         order = np.random.default_rng(seed).permutation(x.size)
-        assert np.abs(np.cumsum(x[order])).max() <= MOST_I32
+        assert np.abs(np.cumsum(x[order])).max() <= MAX_I32
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 4), (17, 64, 9), (8, 1000, 8), (1, 4099, 1), (5, 1, 6)])

@@ -47,7 +47,7 @@ def test_a_git_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.M
     slow.write_text('#!/bin/sh\n[ "$3" = rev-parse ] && echo 1a2b3c4 && exit\nexec /bin/sleep 60\n')
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(module, "GIT_LIMIT_S", 0.2)
     began = time.monotonic()
     assert revision() == Revision("1a2b3c4")
     assert time.monotonic() - began < 5

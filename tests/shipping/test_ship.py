@@ -21,7 +21,7 @@ from opbench.shipping.choosing import choose_cases, target
 from opbench.shipping.compiling import CompiledText
 from opbench.shipping.folder import MANIFEST
 from opbench.shipping.options import ShipOptions
-from opbench.shipping.proving import COMPARED, draw_numbers, step_of
+from opbench.shipping.proving import MAX_COMPARED_ELEMENTS, draw_numbers, step_of
 from opbench.shipping.shipping import ship_library
 from support.builders.shipped import built
 from support.checks.errors import Refusal, refuses
@@ -216,7 +216,7 @@ def test_a_sample_of_an_output_looks_at_every_index_of_every_axis(shape: tuple[i
     size = int(np.prod(shape))
     step = step_of(Tensor("out", shape))
     seen = np.unravel_index(np.arange(0, size, step), shape)
-    assert step > 1 and len(seen[0]) <= COMPARED
+    assert step > 1 and len(seen[0]) <= MAX_COMPARED_ELEMENTS
     for axis, length in enumerate(shape):
         everything = min(length, len(seen[0]))
         assert len(np.unique(seen[axis])) == everything, f"axis {axis} of {shape} by steps of {step}"

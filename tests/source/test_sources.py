@@ -20,7 +20,14 @@ from opbench.kernels.header import read_variants
 from opbench.kernels.variant import Variant
 from opbench.running import targets
 from opbench.running.protocol import pack, unpack
-from opbench.source.sources import DEEPEST, MOST_BYTES, checksum, closure, tensor_core_operand_types, text_checksum
+from opbench.source.sources import (
+    MAX_BYTES,
+    MAX_INCLUDE_DEPTH,
+    checksum,
+    closure,
+    tensor_core_operand_types,
+    text_checksum,
+)
 from support.checks.errors import refuses
 from support.common import CATALOG, RELU, kernel_variants
 from support.needs import needs_nvrtc
@@ -307,15 +314,15 @@ def test_every_roof_of_the_catalog_is_that_of_what_is_multiplied() -> None:
 
 
 def test_includes_that_nest_too_deep_and_huge_files_are_refused(tmp_path: Path) -> None:
-    for number in range(DEEPEST + 1):
+    for number in range(MAX_INCLUDE_DEPTH + 1):
         (tmp_path / f"h{number}.cuh").write_text(f'#include "h{number + 1}.cuh"\n')
-    (tmp_path / f"h{DEEPEST + 1}.cuh").write_text("")
-    assert len(closure(tmp_path / "h2.cuh")) == DEEPEST
+    (tmp_path / f"h{MAX_INCLUDE_DEPTH + 1}.cuh").write_text("")
+    assert len(closure(tmp_path / "h2.cuh")) == MAX_INCLUDE_DEPTH
     with pytest.raises(UsageError) as refused:
         closure(tmp_path / "h1.cuh")
     assert refused.value.location is not None and refused.value.location.line == 1
     huge = tmp_path / "huge.cuh"
     with huge.open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
-    with refuses("file-too-large", "huge.cuh", allowed=MOST_BYTES):
+        file.truncate(MAX_BYTES + 1)
+    with refuses("file-too-large", "huge.cuh", allowed=MAX_BYTES):
         closure(huge)

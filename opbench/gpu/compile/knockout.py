@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from opbench.gpu.compile.ptx_flow import (
-    ORDERED,
+    ORDERED_QUALIFIERS,
     STORED_ADDRESS,
     Flow,
     addresses,
@@ -31,14 +31,14 @@ from opbench.kernels.scalar import Argument, Struct
 
 GLOBAL_LOADS, GLOBAL_STORES, ATOMICS = "global-loads", "global-stores", "atomics"
 SHARED, BANK_CONFLICTS, BARRIERS, MATRIX = "shared", "bank-conflicts", "barriers", "matrix"
-CLASSES = (GLOBAL_LOADS, GLOBAL_STORES, SHARED, BANK_CONFLICTS, BARRIERS, MATRIX, ATOMICS)
+INSTRUCTION_CLASSES = (GLOBAL_LOADS, GLOBAL_STORES, SHARED, BANK_CONFLICTS, BARRIERS, MATRIX, ATOMICS)
 """The classes of work that can be removed."""
 
 WAITS, AWAITED, NO_CONFLICTS = "waits", "another-thread-waits", "no-conflicts"
 MBARRIER, UNKNOWN_SPACE, NOT_UNDERSTOOD, TOO_SMALL = "mbarrier", "unknown-space", "not-understood", "too-small"
 """Why an instruction stays, in addition to the reasons of `ptx_flow`."""
 
-POOL = 16
+OPAQUE_REGISTERS = 16
 """Registers with values that the assembler does not know, for the further elements of a vector from shared memory."""
 FRAGMENTS = 32
 """The same for fragments of matrices, which keep the neighbours that a matrix instruction needs."""
@@ -46,7 +46,7 @@ ONE = 0x3F80
 """The upper half of a float from 1 on: values made of addresses are then neither NaN nor denormal."""
 SENTINEL = 0x5BD1E995
 """The value of the exclusive-or at which a kernel stores it; the assembler must assume that it occurs."""
-SUNK = ".global .align 8 .u64 kosunk;\n"
+SINK_DECLARATION = ".global .align 8 .u64 kosunk;\n"
 """The variable that would take the value: the assembler must assume that others read it."""
 _ADDRESS = re.compile(r"\[\s*([%A-Za-z_$][\w$]*)\s*(?:\+\s*(-?\d+))?\s*\]")
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
@@ -172,7 +172,7 @@ class KnockOut:
         """Return why an instruction of a class cannot be removed; empty if it can."""
         if reason := flow.reason(one):
             return reason
-        if one.modifiers & ORDERED and name in (GLOBAL_LOADS, GLOBAL_STORES) and one.base != "cp":
+        if one.modifiers & ORDERED_QUALIFIERS and name in (GLOBAL_LOADS, GLOBAL_STORES) and one.base != "cp":
             return WAITS
         if one.base in ("ld", "st", "atom", "red") and not one.modifiers & {"global", "shared"}:
             return UNKNOWN_SPACE
@@ -213,7 +213,7 @@ class KnockOut:
             edits += editor.edits()
         if any("[kosunk]" in new for _, _, new in edits):
             first = self.module.text.index("\n", self.module.text.index(".address_size")) + 1
-            edits.append((first, first, SUNK))
+            edits.append((first, first, SINK_DECLARATION))
         text, at = [], 0
         for start, end, new in sorted(edits):
             text += [self.module.text[at:start], new]
@@ -318,7 +318,7 @@ GROUPS = {
     SPILLS: ("LDL", "STL"),
 }
 """Groups of machine instructions, with the classes of `opbench.gpu.compile.sass` in each."""
-INTENDED = {
+INTENDED_GROUPS = {
     GLOBAL_LOADS: {"global loads", "bulk copies"},
     GLOBAL_STORES: {"global stores", "bulk copies"},
     SHARED: {"shared memory"},
@@ -435,9 +435,9 @@ class _Editor:
             for width in sorted(self._lanes):
                 yield f"mad.lo.u32 %kolanes{width}, %koy, {width}, %kox;"
             yield "}"
-        pool = [f"%kopool{number}" for number in range(min(self._pooled, POOL))]
+        pool = [f"%kopool{number}" for number in range(min(self._pooled, OPAQUE_REGISTERS))]
         fragments = [f"%kofragment{number}" for number in range(min(self._fragments, FRAGMENTS))]
-        yield f".reg .b32 %kopool<{POOL}>, %kofragment<{FRAGMENTS}>;"
+        yield f".reg .b32 %kopool<{OPAQUE_REGISTERS}>, %kofragment<{FRAGMENTS}>;"
         yield from self._opaque([*pool, *fragments, *self._accumulators], [*pool, *fragments, *self._constant])
 
     def _opaque(self, registers: Sequence[str], constant: Collection[str]) -> Iterator[str]:
@@ -474,7 +474,7 @@ class _Editor:
                 continue
             word = "%kox"
             if pooled and number:
-                word = f"%kopool{self._pooled % POOL}"
+                word = f"%kopool{self._pooled % OPAQUE_REGISTERS}"
                 self._pooled += 1
             else:
                 yield f"prmt.b32 %kox, %kow, {ONE + salt % 0x80}, 0x5410;"

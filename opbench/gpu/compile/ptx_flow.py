@@ -11,13 +11,13 @@ NO_RESULT = ("st", "red", "bra", "brx", "bar", "barrier", "cp", "mbarrier", "fen
              "stmatrix", "prefetch", "wgmma", "call", "griddepcontrol", "setmaxnreg", "nanosleep", "sust", "discard",
              "applypriority", "clusterlaunchcontrol")  # fmt: skip
 """Instructions whose first operand is no result."""
-ARRIVALS = ("arrive", "test_wait", "try_wait")
+MBARRIER_OPERATIONS = ("arrive", "test_wait", "try_wait")
 """Operations of an mbarrier that have a result."""
-MEMORY = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp", "mbarrier", "wmma")
+MEMORY_OPCODES = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp", "mbarrier", "wmma")
 """Instructions with addresses in their brackets."""
-CONTROL = ("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "call", "mbarrier", "nanosleep")
+CONTROL_OPCODES = ("bra", "brx", "ret", "exit", "trap", "bar", "barrier", "call", "mbarrier", "nanosleep")
 """Instructions whose execution or operands decide the path of a thread."""
-ORDERED = frozenset(("volatile", "acquire", "release", "relaxed", "acq_rel", "mmio"))
+ORDERED_QUALIFIERS = frozenset(("volatile", "acquire", "release", "relaxed", "acq_rel", "mmio"))
 """Modifiers of accesses by which threads wait for each other."""
 
 ADDRESS, BRANCH = "feeds-address", "feeds-branch"
@@ -60,7 +60,11 @@ class Flow:
     def spins(self) -> Iterator[Statement]:
         """Yield the loads by which a thread waits for another thread."""
         for one in self.function.statements:
-            if one.base in ("ld", "atom") and one.modifiers & {*ORDERED, "atom"} and self.reason(one) == BRANCH:
+            if (
+                one.base in ("ld", "atom")
+                and one.modifiers & {*ORDERED_QUALIFIERS, "atom"}
+                and self.reason(one) == BRANCH
+            ):
                 yield one
 
 
@@ -69,7 +73,7 @@ def results(statement: Statement) -> tuple[str, ...]:
     if not statement.operands:
         return ()
     if statement.base == "mbarrier":
-        has_result = statement.modifiers & set(ARRIVALS) and "_" not in statement.operands[0]
+        has_result = statement.modifiers & set(MBARRIER_OPERATIONS) and "_" not in statement.operands[0]
         return registers_of(statement.operands[0]) if has_result and "[" not in statement.operands[0] else ()
     if statement.base == "wgmma" and "mma_async" in statement.modifiers:
         return registers_of(statement.operands[0])
@@ -97,11 +101,11 @@ def follow(function: Function, stored: Collection[int] = ()) -> Flow:
     variables = sources(function, {name: name for name in function.shared})
     flow = Flow(function, stored=frozenset(stored), variables=variables)
     for one in function.statements:
-        if one.base in MEMORY:
+        if one.base in MEMORY_OPCODES:
             _fix(flow, addresses(one), ADDRESS)
-        if one.base in CONTROL:
+        if one.base in CONTROL_OPCODES:
             _fix(flow, (one.guard, *operands(one)), BRANCH)
-        elif one.guard and one.base in MEMORY:
+        elif one.guard and one.base in MEMORY_OPCODES:
             _fix(flow, (one.guard,), BRANCH)
     before = -1
     while before != (before := len(flow.fixed) + len(flow.shared)):
@@ -153,7 +157,7 @@ def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozens
     before = -1
     while before != (before := sum(map(len, found.values()))):
         for one in function.statements if origins else ():
-            if one.base in MEMORY and "param" not in one.modifiers:
+            if one.base in MEMORY_OPCODES and "param" not in one.modifiers:
                 continue
             words = operands(one)
             seen = frozenset(origins[word] for word in words if word in origins)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opbench.gpu.compile import nvrtc
 
-IN_WHEEL = "cu*/compute-sanitizer/compute-sanitizer"
+WHEEL_PATH = "cu*/compute-sanitizer/compute-sanitizer"
 """The place below the folder `nvidia`. Wheels before CUDA 13.4 have the program elsewhere and lack its launcher."""
 
 
@@ -16,7 +16,7 @@ def compute_sanitizer() -> Path | None:
     """Return the path of compute-sanitizer on PATH, of the extra `sanitizer` or of a CUDA toolkit; None without one."""
     on_path = shutil.which("compute-sanitizer")
     named = [Path(on_path)] if on_path else []
-    wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob(IN_WHEEL), reverse=True)]
+    wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob(WHEEL_PATH), reverse=True)]
     toolkits = [toolkit / "bin" / "compute-sanitizer" for toolkit in nvrtc.toolkits()]
     usable = (path for path in (*named, *wheels, *toolkits) if path.is_file() and os.access(path, os.X_OK))
     return next(usable, None)

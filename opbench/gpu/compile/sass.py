@@ -18,7 +18,7 @@ from opbench import paths
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import read_cubin
-from opbench.gpu.limits.resources import OUTSIDE, CodeBlock, MachineCode
+from opbench.gpu.limits.resources import OUTSIDE_KERNEL, CodeBlock, MachineCode
 from opbench.paths import MissingExtra
 
 LIMIT_S = 120.0
@@ -276,7 +276,7 @@ def _reaches(after: list[set[int]], start: int, wanted: int) -> bool:
         block = stack.pop()
         if block == wanted:
             return True
-        if block not in seen and block != OUTSIDE:
+        if block not in seen and block != OUTSIDE_KERNEL:
             seen.add(block)
             stack += after[block]
     return False
@@ -364,12 +364,12 @@ class _Listing:
             if target is not None and target in number:
                 after[block].add(number[target])
             if last is not None and last.base in _EXITS:
-                after[block].add(OUTSIDE)
+                after[block].add(OUTSIDE_KERNEL)
             if last is not None and end in number and (last.base not in _ENDS or _is_conditional(last)):
                 after[block].add(number[end])
         before: list[set[int]] = [set() for _ in first]
         for block, targets in enumerate(after):
-            for target in targets - {OUTSIDE}:
+            for target in targets - {OUTSIDE_KERNEL}:
                 before[target].add(block)
         ends = [*first[1:], len(code)]
         return tuple(

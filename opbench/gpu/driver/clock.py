@@ -18,8 +18,8 @@ from opbench.timing.clock import DeviceState, RenewableLaunch, Sample, TimedLaun
 HOLD_LIMIT_S = 2.0
 """A blocked stream is released after this time: otherwise a callable that waits for the device would deadlock."""
 
-VECTOR = 16
-GRAPH_S = 500e-6
+VECTOR_BYTES = 16
+MIN_GRAPH_S = 500e-6
 """Approximate length of one graph launch, so that the launch's own cost is small compared with it."""
 GRAPH_LAUNCHES = 1024
 """The most launches in a graph."""
@@ -49,7 +49,7 @@ class CudaClock:
         self._device, self._nvml, self.mode = device, nvml, mode
         self._hold_limit_ns = int(hold_limit_s * 1e9)
         self._driver = device.driver
-        self._half = -(-2 * device.l2_bytes // VECTOR) * VECTOR
+        self._half = -(-2 * device.l2_bytes // VECTOR_BYTES) * VECTOR_BYTES
         self._flush_buffer = device.reserve(2 * self._half, "flushing the L2 cache")
         self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, device.stream)
         self._flags = MappedWords(device, c_int, 2)
@@ -62,7 +62,7 @@ class CudaClock:
         # Run every kernel once before the stream is ever blocked: loading one later would deadlock.
         for hold_stream in (False, True):
             self._unblock_stream(self._ticket + 1)
-            for launch in (self.nothing, self.cycles(1), self.chase(VECTOR, steps=1)):
+            for launch in (self.nothing, self.cycles(1), self.chase(VECTOR_BYTES, steps=1)):
                 self._timed_launch(launch, hold_stream)
 
     @property
@@ -113,14 +113,14 @@ class CudaClock:
         return Sample(span_s, stream_held=hold_stream and not expired, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
-        """Capture a graph of enough launches for `GRAPH_S`; a launch before it loads the code.
+        """Capture a graph of enough launches for `MIN_GRAPH_S`; a launch before it loads the code.
 
         Launches that rotate over several sets of buffers use each set equally often.
         """
         driver, stream = self._driver, self._device.stream
         sets = len(launch.launches) if isinstance(launch, Rotated) else 1
         alone = min(self._timed_launch(launch, hold_stream=False).seconds for _ in range(max(2, sets)))
-        count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(GRAPH_S / max(alone, 1e-9))))
+        count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(MIN_GRAPH_S / max(alone, 1e-9))))
         count = -(-count // sets) * sets
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
         graph = c_void_p()
@@ -240,7 +240,7 @@ class CudaClock:
 
     def read(self, nbytes: int) -> Callable[[], None]:
         """Return a launch in which the whole device reads `nbytes` of memory once."""
-        count = min(nbytes, self._half) // VECTOR
+        count = min(nbytes, self._half) // VECTOR_BYTES
         drained = c_uint64(self._flush_buffer + self._half)
         arguments = (drained, c_uint64(count), c_uint64(self._device.scratch + 16))
         return lambda: self._device.launch("opbench_drain", 8 * self._device.sm_count, 256, arguments)
@@ -249,7 +249,7 @@ class CudaClock:
 
     def _flush_l2(self) -> None:
         """Fill the L2 cache with other lines, modified ones in mode "dirty", else unmodified ones; see kernels.cu."""
-        device, count = self._device, c_uint64(self._half // VECTOR)
+        device, count = self._device, c_uint64(self._half // VECTOR_BYTES)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
         grid = 8 * device.sm_count
         device.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))

@@ -9,16 +9,16 @@ from typing import Protocol, cast
 
 from opbench.backend.base import Buffer
 from opbench.errors import EnvironmentFault
-from opbench.gpu.driver.device import VISIBLE
+from opbench.gpu.driver.device import VISIBLE_DEVICES_VARIABLE
 from opbench.gpu.driver.driver import Driver
 from opbench.gpu.driver.memory import DeviceArray
 from opbench.paths import MissingExtra
 
-NO_MULTICAST = "NCCL_NVLS_ENABLE"
+MULTICAST_VARIABLE = "NCCL_NVLS_ENABLE"
 """Environment variable: sums in the NVSwitch differ from call to call, so they are off by default."""
 
-BLOCKS = "NCCL_MAX_CTAS"
-MOST_BLOCKS = 12
+MAX_BLOCKS_VARIABLE = "NCCL_MAX_CTAS"
+MAX_BLOCKS = 12
 """Default number of blocks of a sum; each block occupies one multiprocessor. AlexNet in bf16, whose backward pass
 leaves these multiprocessors free: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 and 3.68 with 4 (two H200s)."""
 
@@ -91,7 +91,7 @@ class NcclGroup:
     @property
     def sm_count(self) -> int:
         """Return the number of multiprocessors that a sum may occupy while other kernels run."""
-        return int(os.environ.get(BLOCKS, MOST_BLOCKS))
+        return int(os.environ.get(MAX_BLOCKS_VARIABLE, MAX_BLOCKS))
 
     def close(self) -> None:
         """Close the communicator; a second call does nothing."""
@@ -119,7 +119,10 @@ def rank_environments(ranks: int) -> list[dict[str, str]]:
             allowed=count,
         )
     find_nccl()
-    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    named = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
     seen = named if len(named) >= ranks else [str(number) for number in range(count)]
-    set_ones = {NO_MULTICAST: os.environ.get(NO_MULTICAST, "0"), BLOCKS: os.environ.get(BLOCKS, str(MOST_BLOCKS))}
-    return [{VISIBLE: name, **set_ones} for name in seen[:ranks]]
+    set_ones = {
+        MULTICAST_VARIABLE: os.environ.get(MULTICAST_VARIABLE, "0"),
+        MAX_BLOCKS_VARIABLE: os.environ.get(MAX_BLOCKS_VARIABLE, str(MAX_BLOCKS)),
+    }
+    return [{VISIBLE_DEVICES_VARIABLE: name, **set_ones} for name in seen[:ranks]]

@@ -205,7 +205,7 @@ def device_uuid(driver: Driver, device: int) -> str:
     return f"GPU-{uuid.UUID(bytes=raw.raw)}"
 
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def gpus() -> list[Gpu]:
@@ -214,7 +214,7 @@ def gpus() -> list[Gpu]:
     driver = Driver()
     driver.call("cuInit", 0)
     count = int(driver.get("cuDeviceGetCount", c_int))
-    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
+    named = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
     listed = []
     for index in range(count):
         handle = int(driver.get("cuDeviceGet", c_int, index))
@@ -222,7 +222,7 @@ def gpus() -> list[Gpu]:
         driver.call("cuDeviceGetName", name, 256, handle)
         alone = named[index] if len(named) >= count else str(index)
         shown = name.value.decode(errors="replace")
-        listed.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE: alone}))
+        listed.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE_DEVICES_VARIABLE: alone}))
     return listed
 
 

@@ -9,17 +9,17 @@ from ctypes import POINTER, Structure, Union, c_byte, c_char, c_int, c_uint, c_u
 from opbench.errors import LaunchError
 from opbench.gpu.driver.driver import Driver
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.tensor_map import PROMOTIONS, SPANS, TensorMap
+from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
 
 # enum values of cuda.h
 TYPES = {"u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0, "f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
-SWIZZLES = {name: number for number, name in enumerate(SPANS)}
-L2_PROMOTIONS = {nbytes: number for number, nbytes in enumerate(PROMOTIONS)}
+SWIZZLES = {name: number for number, name in enumerate(SWIZZLE_BYTES)}
+L2_PROMOTIONS = {nbytes: number for number, nbytes in enumerate(L2_PROMOTION_BYTES)}
 INTERLEAVE_NONE, FILL_ZEROS = 0, 0
 ATTRIBUTE_CLUSTER, ATTRIBUTE_PROGRAMMATIC = 4, 6
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
-CLUSTERS_FROM = (9, 0)
+CLUSTER_CAPABILITY = (9, 0)
 
 EncodedMap = ctypes.Array[c_char]
 """The 128 bytes of a CUtensorMap."""
@@ -73,12 +73,12 @@ class _Config(Structure):
 
 def is_extended(launch: KernelLaunch, capability: tuple[int, int]) -> bool:
     """Return whether a launch needs cuLaunchKernelEx; older GPUs ignore programmatic dependent launch."""
-    return launch.cluster != (1, 1, 1) or (launch.programmatic and capability >= CLUSTERS_FROM)
+    return launch.cluster != (1, 1, 1) or (launch.programmatic and capability >= CLUSTER_CAPABILITY)
 
 
 def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
     """Return a pointer to the CUlaunchConfig of a launch; raise LaunchError for a launch that this GPU refuses."""
-    if launch.cluster != (1, 1, 1) and capability < CLUSTERS_FROM:
+    if launch.cluster != (1, 1, 1) and capability < CLUSTER_CAPABILITY:
         have = "{}.{}".format(*capability)
         raise LaunchError(
             f"{launch.kernel}: clusters need 9.0; this GPU has {have}",
@@ -92,7 +92,7 @@ def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) 
     attributes = []
     if launch.cluster != (1, 1, 1):
         attributes.append(_Attribute(ATTRIBUTE_CLUSTER, value=_AttributeValue(cluster=(c_uint * 3)(*launch.cluster))))
-    if launch.programmatic and capability >= CLUSTERS_FROM:
+    if launch.programmatic and capability >= CLUSTER_CAPABILITY:
         attributes.append(_Attribute(ATTRIBUTE_PROGRAMMATIC, value=_AttributeValue(flag=1)))
     listed = (_Attribute * len(attributes))(*attributes)
     grid, block = (c_uint * 3)(*launch.grid), (c_uint * 3)(*launch.block)

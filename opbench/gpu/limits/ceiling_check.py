@@ -10,7 +10,7 @@ from opbench.timing.sampling import TimingOptions
 
 CHECKED_LIMITS = {"dram_bytes_per_s": "DRAM copy", "fp32_flops_per_s": "fp32 FMA"}
 """Memory and arithmetic: a driver, a clock limit or another user that changes other limits changes one of these."""
-DEVIATION = 0.03
+MAX_DEVIATION = 0.03
 """Larger than the differences between separate processes on an idle GPU."""
 TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 
@@ -26,7 +26,7 @@ def judge(ceilings: Peaks, seen: Mapping[str, float]) -> CeilingCheck:
         CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)
         for name, rate in seen.items()
     )
-    odd = [entry for entry in checked if abs(entry.off) > DEVIATION]
+    odd = [entry for entry in checked if abs(entry.off) > MAX_DEVIATION]
     if not odd:
         return CeilingCheck(checked)
     show = {"dram_bytes_per_s": units.byte_rate, "fp32_flops_per_s": units.flop_rate}
@@ -34,7 +34,7 @@ def judge(ceilings: Peaks, seen: Mapping[str, float]) -> CeilingCheck:
         f"{CHECKED_LIMITS[e.limit]} {show[e.limit](e.seen)} ({100 * e.off:+.1f} %)".replace("-", "−") for e in odd
     )
     message = (
-        f"the stored peaks are out of date: {rates} at the start of this run, more than {100 * DEVIATION:g} % "
+        f"the stored peaks are out of date: {rates} at the start of this run, more than {100 * MAX_DEVIATION:g} % "
         "off; percentages use the stored peaks. See what else uses the GPU or limits its clocks "
         "(nvidia-smi), then measure the peaks again: opbench ceiling"
     )

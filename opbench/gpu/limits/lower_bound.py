@@ -14,7 +14,7 @@ L2_MARGIN = 0.75
 """The same if the L2 cache is the limit: its probe comes less close to the hardware's rate than DRAM's probe does."""
 
 
-COLD = ("cold", "dirty")
+COLD_MODES = ("cold", "dirty")
 """Modes of timing in which the L2 cache is flushed before each launch."""
 COLD_LIMIT = 1.10
 """After a flush, the rate of the compulsory traffic may exceed the measured peak by at most this factor: the peak is
@@ -52,7 +52,7 @@ def lower_bound_s(case: Case, limits: Peaks | None, mode: str = "cold") -> tuple
         beyond, level = max(0, nbytes - (limits.l2_bytes or 0)), problem.bandwidth()
         bandwidth = limits.at_level(level).dram_bytes_per_s or limits.dram_bytes_per_s
         bounds.append((BOUND_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
-        if mode in COLD:
+        if mode in COLD_MODES:
             written = sum(tensor.nbytes for tensor in problem.output_tensors())
             moved = nbytes - min(nbytes, bytes_left_in_l2(written, limits.gpu, limits.l2_bytes))
             bounds.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
@@ -110,7 +110,7 @@ def why_above_peak(
     if written is not None and abs(written / nbytes - 0.5) < BALANCED:
         is_one_way = False  # it reads and writes as much as the copy that measured the peak
     dram, cached = level.startswith("dram"), ceilings.l2_bytes or 0
-    if dram and mode in COLD:
+    if dram and mode in COLD_MODES:
         if is_one_way and share <= COLD_LIMIT:
             return AbovePeak.ONE_WAY
         if share <= COLD_LIMIT:

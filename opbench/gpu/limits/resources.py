@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from opbench.kernels.launch import Dim3
 
-OUTSIDE = -1
+OUTSIDE_KERNEL = -1
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CodeBlock:
     before: tuple[int, ...] = ()
     """Blocks that can execute directly before this one."""
     after: tuple[int, ...] = ()
-    """Blocks that can execute directly after this one; `OUTSIDE` for the end of the thread and unknown targets."""
+    """Blocks that can execute directly after this one; `OUTSIDE_KERNEL` for the thread's end and unknown targets."""
     in_loop: bool = False
 
 

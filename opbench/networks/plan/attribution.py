@@ -18,7 +18,7 @@ from opbench.networks.plan.alternatives import Alternative, Form, Planned, alter
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
-from opbench.networks.plan.torch_comparison import AGREEMENT
+from opbench.networks.plan.torch_comparison import AGREEMENT_FACTOR
 from opbench.networks.plan.torch_gpu import on_one_line
 from opbench.networks.records.attribution import AlternativeRecord, AttributionRecord, Counts
 from opbench.running.runner import Progress, Tell
@@ -27,7 +27,7 @@ from opbench.timing.sampling import TimingOptions, measure
 
 TIMES = TimingOptions(budget_s=1.0, min_samples=20, max_samples=200, target=0.003)
 """Of the plan and of an alternative, in turns."""
-SLOWEST_S = 1.0
+MAX_RUN_S = 1.0
 """An alternative whose run takes longer is not timed: it would take minutes."""
 PLAN, OTHER = "plan", "alternative"
 
@@ -129,10 +129,10 @@ class Attribution:
             return replace(record, error=f"wrong: the output {', '.join(off)} differs from the float64 reference")
         if self.clock is None or self.turns is None:
             return record
-        if (one_s := _one_run(context)) > SLOWEST_S:
-            limit = units.time(SLOWEST_S)
+        if (one_s := _one_run(context)) > MAX_RUN_S:
+            limit = units.time(MAX_RUN_S)
             return replace(record, error=f"not timed: one run takes {units.time(one_s)}, at most {limit} are timed")
-        allowed = AGREEMENT * allowed_norm(network.graph, network.cases)
+        allowed = AGREEMENT_FACTOR * allowed_norm(network.graph, network.cases)
         with contextlib.closing(NetworkLaunches(context, self.inputs, allowed)) as turns:
             launches = {PLAN: self.context.launch, OTHER: context.launch}
             times = measure(self.clock, launches, TIMES, turns={PLAN: self.turns, OTHER: turns})

@@ -11,30 +11,30 @@ import numpy as np
 from opbench import units
 from opbench.errors import UsageError, unknown
 from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarge_images
-from opbench.networks.plan.texts import LIBRARY, held_out, read_text, sequences
+from opbench.networks.plan.texts import LIBRARY_TEXT, held_out, read_text, sequences
 from opbench.paths import MissingExtra
 
 TEXTURES = ("grass", "brick")
 """Photographs of 512 x 512 that scikit-image ships; the second is where the mask is 1."""
-PHOTO = 512
+TEXTURE_SIZE = 512
 """Rows and columns of each texture."""
-TRAINED_ROWS = 384
+TRAINING_ROWS = 384
 """Rows of a texture used for training; the rows below them are the test set."""
-DATA_OF = {
+DATA_OF_NETWORK = {
     "lenet": "digits",
     "alexnet": "digits",
     "unet": "textures",
     "resnet18": "digits",
     "resnet50": "digits",
     "mobilenetv3": "digits",
-    "gpt2": LIBRARY,
+    "gpt2": LIBRARY_TEXT,
 }
 """The default data set of each shipped network that can be trained."""
-NETWORK_OF = {"digits": "lenet", "textures": "unet", LIBRARY: "gpt2"}
+NETWORK_OF_DATA = {"digits": "lenet", "textures": "unet", LIBRARY_TEXT: "gpt2"}
 """The smallest shipped network that each named data set fits."""
-MOST_BYTES = 2 << 30
+MAX_BYTES = 2 << 30
 """Most bytes of all training pictures, which are on the device together."""
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".npy")
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ class DataSet:
 def fitting_commands(network: str, data: str) -> str:
     """Return commands with data for this network, and with a network for this data; empty if both are unknown."""
     kind = data.partition(":")[0].partition("+")[0]
-    pairs = [(network, DATA_OF[network])] if network in DATA_OF else []
-    pairs += [(NETWORK_OF[kind], kind)] if kind in NETWORK_OF else []
+    pairs = [(network, DATA_OF_NETWORK[network])] if network in DATA_OF_NETWORK else []
+    pairs += [(NETWORK_OF_DATA[kind], kind)] if kind in NETWORK_OF_DATA else []
     commands = dict.fromkeys(f"opbench net train {name} --data {source}" for name, source in pairs)
     return f"; these fit: {'; '.join(commands)}" if commands else ""
 
@@ -182,7 +182,7 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     (n, tokens) takes text, the sources of Python's library, or a .txt file: one token per byte. Raises UsageError for a
     data set that does not fit.
     """
-    if (name == LIBRARY or name.endswith(".txt")) != (len(image) == 2):
+    if (name == LIBRARY_TEXT or name.endswith(".txt")) != (len(image) == 2):
         takes = "sequences of tokens" if len(image) == 2 else "pictures"
         raise UsageError(
             f"--data {name}: {network or 'the network'} takes {takes}{fitting_commands(network, name)}",
@@ -233,7 +233,7 @@ def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], ne
 
 def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
     """Return a command with data that fits, for a data set that does not; empty for a user's own files."""
-    if plain not in NETWORK_OF:
+    if plain not in NETWORK_OF_DATA:
         return ""
     if shape[0] != image[1]:
         option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50", "mobilenetv3") else ""
@@ -241,7 +241,7 @@ def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...],
             f"; named data is grey, and repeated for three channels: give the network one channel or three{option}, or "
             "name an .npz or a folder of pictures"
         )
-    if DATA_OF.get(network, plain) != plain:
+    if DATA_OF_NETWORK.get(network, plain) != plain:
         return fitting_commands(network, plain)
     return f"; without a size the pictures are enlarged to fit: --data {plain}"
 
@@ -249,15 +249,15 @@ def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...],
 def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> None:
     """Raise UsageError for a data set that would not fit into memory, before an image is made."""
     nbytes = 4 * pictures * size * size * (3 if in_colour else 1)
-    if nbytes > MOST_BYTES:
+    if nbytes > MAX_BYTES:
         fewer = "textures:64" if name.startswith("textures") else "digits"
         raise UsageError(
             f"--data {name}: {pictures} pictures of {size}x{size} take {units.si(nbytes, 'B')}, and all of them lie on "
-            f"the device; at most {units.si(MOST_BYTES, 'B')}: take --data {fewer}, or smaller pictures",
+            f"the device; at most {units.si(MAX_BYTES, 'B')}: take --data {fewer}, or smaller pictures",
             kind="too-large",
             subject=name,
             value=nbytes,
-            allowed=MOST_BYTES,
+            allowed=MAX_BYTES,
         )
 
 
@@ -306,7 +306,7 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
     except ImportError:
         raise MissingExtra("textures come with scikit-image", "nets") from None
     rng = np.random.default_rng([seed, size])
-    factor = max(1, -(-size // (PHOTO - TRAINED_ROWS)))
+    factor = max(1, -(-size // (TEXTURE_SIZE - TRAINING_ROWS)))
     plain = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
     plain = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in plain]
 
@@ -316,13 +316,13 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
         for index in range(number):
             mask, pieces = _random_mask(rng, size), []
             for texture in plain:
-                top, left = rng.integers(first, last - size + 1), rng.integers(0, factor * PHOTO - size + 1)
+                top, left = rng.integers(first, last - size + 1), rng.integers(0, factor * TEXTURE_SIZE - size + 1)
                 pieces.append(texture[top : top + size, left : left + size])
             images[index, 0], masks[index, 0] = np.where(mask, pieces[1], pieces[0]), mask
         return images, masks
 
-    images, masks = draw(count, 0, factor * TRAINED_ROWS)
-    held_images, held_masks = draw(max(1, count // 8), factor * TRAINED_ROWS, factor * PHOTO)
+    images, masks = draw(count, 0, factor * TRAINING_ROWS)
+    held_images, held_masks = draw(max(1, count // 8), factor * TRAINING_ROWS, factor * TEXTURE_SIZE)
     data = DataSet(name, images, masks, held_images, held_masks, loss="binary_cross_entropy")
     return data.in_colour() if in_colour else data
 
@@ -389,7 +389,7 @@ def _read_folder(path: Path) -> DataSet:
     images: list[np.ndarray] = []
     targets: list[int] = []
     for number, kind in enumerate(kinds):
-        for file in sorted(f for f in kind.iterdir() if f.suffix.lower() in PICTURES):
+        for file in sorted(f for f in kind.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES):
             images.append(_read_picture(file))
             targets.append(number)
             if images[0].shape != images[-1].shape:
@@ -406,7 +406,7 @@ def _read_folder(path: Path) -> DataSet:
     if not images:
         raise UsageError(
             f"--data {path}: holds no pictures; give a folder with one subfolder per class, "
-            f"of pictures ({', '.join(PICTURES)})",
+            f"of pictures ({', '.join(IMAGE_SUFFIXES)})",
             kind="no-pictures",
             subject=path,
         )

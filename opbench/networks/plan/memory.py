@@ -17,9 +17,9 @@ from opbench.kernels.expression import cdiv
 
 ALIGNMENT = 256
 """In bytes: the alignment that cudaMalloc guarantees, so that vector loads stay aligned."""
-TRIES = 50
+MAX_TRIES = 50
 """Most changes of the best order of placement."""
-PLACEMENTS = 16_000_000
+MAX_PLACEMENTS = 16_000_000
 """Limits the changes for many buffers, whose placement takes the square of their number: 16 for 1,000."""
 
 
@@ -180,7 +180,7 @@ def _best_places(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], lo
         if not best_order or _end_offset(buffers, places) < _end_offset(buffers, best):
             best, best_order = places, order
     chance = random.Random(0)
-    for number in range(min(TRIES, PLACEMENTS // max(1, len(buffers)) ** 2)):
+    for number in range(min(MAX_TRIES, MAX_PLACEMENTS // max(1, len(buffers)) ** 2)):
         ends = [place + buffer.size for place, buffer in zip(best, buffers, strict=True)]
         above = [i for i, end in enumerate(ends) if end > lower_bound]
         if not above:

@@ -9,13 +9,13 @@ import numpy as np
 
 from opbench.backend.base import Buffer
 from opbench.checking.binding import allocate
-from opbench.checking.launch_sources import MOST_COMPARISONS, ContentOrder, judged_samples, unpredictable_random
-from opbench.checking.module_state import HEAP_FAULT, module_variables, state_fault, uses_device_heap
+from opbench.checking.launch_sources import MAX_COMPARISONS, ContentOrder, judged_samples, unpredictable_random
+from opbench.checking.module_state import HEAP_MESSAGE, module_variables, state_fault, uses_device_heap
 from opbench.kernels.tensors import Arrays, Tensor
 from opbench.networks.plan.executor import Context
 from opbench.timing.clock import Launch
 
-CONTENTS = 3
+INPUT_SETS = 3
 """Number of different inputs: the given ones, and rotations of them by a random number of elements."""
 
 
@@ -42,12 +42,12 @@ class NetworkLaunches:
         self._context, self._allowed, self._whole = context, allowed, whole
         self._chance = chance or unpredictable_random()
         self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
-        self._order = ContentOrder(range(CONTENTS), self._chance)
+        self._order = ContentOrder(range(INPUT_SETS), self._chance)
         self._content, self._number, self._comparisons = 0, 0, 0
         self._allocated: list[Mapping[str, Buffer]] = []
         self.fault = ""
         """What a checked replay computed wrongly; empty if nothing."""
-        contents = [inputs, *(rotate_inputs(inputs, self._chance) for _ in range(CONTENTS - 1))]
+        contents = [inputs, *(rotate_inputs(inputs, self._chance) for _ in range(INPUT_SETS - 1))]
         self._state = self._poisoned_copies(list(context.network.graph.state), context.network.state)
         self._inputs: list[Mapping[str, Buffer]] = []
         self._outputs: list[Arrays] = []
@@ -103,7 +103,7 @@ class NetworkLaunches:
         more.
         """
         changed: dict[str, str] = {}
-        for content in range(CONTENTS) if self._prints else ():
+        for content in range(INPUT_SETS) if self._prints else ():
             self._renew_with(content)
             self._context.launch()
             self._context.settle()
@@ -111,7 +111,7 @@ class NetworkLaunches:
             changed |= {
                 node: state_fault([name]) for (node, name), seen in self._prints.items() if now[node, name] != seen
             }
-        on_heap = {node: HEAP_FAULT for node, bound in self._context.bindings.items() if uses_device_heap(bound)}
+        on_heap = {node: HEAP_MESSAGE for node, bound in self._context.bindings.items() if uses_device_heap(bound)}
         for node, fault in (changed | on_heap).items():
             self.fault = self.fault or f"{node}: {self._context.network.cases[node].variant.id} {fault}"
 
@@ -122,7 +122,7 @@ class NetworkLaunches:
 
     def sampled(self) -> None:
         """Count a replay, and compare its outputs if the replay was chosen."""
-        if self._number in self._schedule and not self.fault and self._comparisons < MOST_COMPARISONS:
+        if self._number in self._schedule and not self.fault and self._comparisons < MAX_COMPARISONS:
             self._context.settle()
             self._comparisons += 1
             wanted = self._outputs[self._content]

@@ -11,7 +11,7 @@ from opbench.timing.clock import LaunchSource
 from opbench.timing.sampling import TimingOptions
 
 TIMING = TimingOptions(budget_s=2.0, max_samples=200)
-CHAINS = 15
+MAX_CHAINS = 15
 """Number of passes over the nodes, which are timed one by one; the median counts."""
 
 
@@ -22,7 +22,7 @@ def node_samples(context: Context, clock: DeviceClock, turns: LaunchSource | Non
     and may check its results.
     """
     chains = []
-    for _ in range(CHAINS):
+    for _ in range(MAX_CHAINS):
         if turns:
             turns.next_launch()
         chains.append(clock.chain(list(context.launches.values())))

@@ -11,7 +11,7 @@ import numpy as np
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.gpu import driver as cuda
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.options import argument, option, read_bytes, set_types, variant_folders
 from opbench.paths import next_command
 from opbench.running.suite import Suite
@@ -27,9 +27,9 @@ class ChoosingOptions:
         "f32",
         "The lowest precision allowed for arithmetic. bf16 also applies to stored values, except "
         "the parameters of a training.",
-        choices=tuple(ALLOWED),
+        choices=tuple(ALLOWED_PRECISIONS),
     )
-    backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.CHOICES)
+    backend: str = option("auto", "Run on a GPU (cuda) or on the emulator (cpu).", choices=backends.BACKEND_CHOICES)
     plan: Path | None = option(
         None,
         "Use the variants that this plan names (a plan.json that a run wrote; you may edit it).",
@@ -73,8 +73,8 @@ class ChoosingOptions:
     def __post_init__(self) -> None:
         """Raise UsageError for options that exclude each other."""
         set_types(self)
-        if self.precision not in ALLOWED:
-            raise UsageError(unknown("precision", self.precision, ALLOWED, where="--precision"))
+        if self.precision not in ALLOWED_PRECISIONS:
+            raise UsageError(unknown("precision", self.precision, ALLOWED_PRECISIONS, where="--precision"))
         if self.plan and self.memory_bytes:
             raise UsageError(
                 "--memory and --plan both choose the variants; give only one of them",

@@ -11,7 +11,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.tensors import Arrays
 from opbench.networks.records.network import OutputVerdict
 
-END_TO_END = 4.0
+ERROR_FACTOR = 4.0
 """Allowed error of the outputs: rounding errors add up as a random walk, so this factor times the root of the node
 count.
 """
@@ -20,7 +20,7 @@ count.
 def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
     """Return the relative tolerance, in norm, of a network's outputs, from the roundings of its nodes."""
     steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
-    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+    return ERROR_FACTOR * float(np.sqrt(len(steps))) * max(steps)
 
 
 def check_outputs(

@@ -11,7 +11,7 @@ from pathlib import Path
 from opbench import paths
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.graph.values import Node
 from opbench.insight.defaults import ChosenFor, rank_cases
 from opbench.kernels.case import Case
@@ -26,7 +26,7 @@ from opbench.results.result import Result
 from opbench.results.winners import entries_of, run_of, same_model
 
 FORMAT = 1
-TRIES = 8
+MAX_TRIES = 8
 """Attempts to plan for less memory than is allowed: the gaps between buffers are only known afterwards."""
 
 
@@ -106,7 +106,7 @@ def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str],
 
 def best(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
     """Return the entries that a precision allows, fastest first."""
-    allowed = ALLOWED[precision]
+    allowed = ALLOWED_PRECISIONS[precision]
     return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
 
 
@@ -204,7 +204,7 @@ def choose(
         return Plan(graph.name, options.gpu, options.precision, choices)
     allowed = memory_bytes
     why, where = "", graph.name
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         limit = allowed
         choices = whole(lambda name, size: live[name] + size <= limit)  # noqa: B023
         if isinstance(choices, str):
@@ -246,7 +246,9 @@ def committed_times(problem: Operator, precision: str, device: ChosenFor | None,
     """Return the winner of a problem in the committed runs of a GPU model, then its ties; none without a GPU."""
     if device is None:
         return []
-    entries = [e for e in entries_of(problem) if same_model(e.gpu, device.gpu) and e.precision in ALLOWED[precision]]
+    entries = [
+        e for e in entries_of(problem) if same_model(e.gpu, device.gpu) and e.precision in ALLOWED_PRECISIONS[precision]
+    ]
     if not entries:
         return []
     entry = min(entries, key=lambda e: e.winner.median_s)
@@ -285,7 +287,7 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
     ladder = [
         v
         for v in _reproducible_variants(catalog, node.operator)
-        if not v.is_library and v.precision in ALLOWED[precision]
+        if not v.is_library and v.precision in ALLOWED_PRECISIONS[precision]
     ]
     fitting = [
         Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
@@ -315,7 +317,7 @@ def candidates(
     cases: dict[str, Case] = {}
     for (operator, _), problem in problems(graph).items():
         for variant in _reproducible_variants(catalog, operator):
-            if variant.precision not in ALLOWED[precision] or (variant.is_library and not libraries):
+            if variant.precision not in ALLOWED_PRECISIONS[precision] or (variant.is_library and not libraries):
                 continue
             if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
                 continue

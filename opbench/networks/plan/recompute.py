@@ -14,15 +14,15 @@ from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node, Value
 from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
-from opbench.networks.records.training import AGAIN, original
+from opbench.networks.records.training import RECOMPUTED_SUFFIX, original
 
 if TYPE_CHECKING:
     from opbench.networks.plan.plan import Plan
 
-NONE: Mapping[str, int] = {}
-UNUSED: Mapping[str, tuple[str, ...]] = {"batchnorm2d_train": ("running_mean", "running_variance")}
+NO_CHOICE: Mapping[str, int] = {}
+UNUSED_INPUTS: Mapping[str, tuple[str, ...]] = {"batchnorm2d_train": ("running_mean", "running_variance")}
 """Inputs by operator that affect only results which are never recomputed."""
-MOST_RUNS = 2
+MAX_RUNS = 2
 """Most additional runs of a node, so that the search ends."""
 CHEAP_FLOPS_PER_BYTE = 5
 """Nodes with at most this ratio are memory-bound on every GPU, so repeating one costs about the time of its bytes."""
@@ -70,7 +70,7 @@ def fit_to_memory(
 
 
 def recompute_values(
-    training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NONE
+    training: Training, limit_bytes: int, workspaces: Mapping[str, int] = NO_CHOICE
 ) -> tuple[Training, list[tuple[str, int]]]:
     """Recompute values until the live bytes of a training step are within the limit, as far as possible.
 
@@ -138,7 +138,7 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Again]:
     for number, node in enumerate(graph.nodes[:moment]):
         cheap = node.problem.flops() <= CHEAP_FLOPS_PER_BYTE * node.problem.bytes()
         first = node.name == original(node.name) and groups.get(node.name) == "forward"
-        if not first or not cheap or runs[node.name] > MOST_RUNS:
+        if not first or not cheap or runs[node.name] > MAX_RUNS:
             continue
         for value in node.outputs.values():
             late = [place for place in readers.get(value, ()) if place > moment]
@@ -179,7 +179,7 @@ def _can_repeat(graph: Graph, node: Node, until: int) -> bool:
     """Return whether a node's inputs are still unchanged at a later node, so that it can run again."""
     written = {name for other in graph.nodes[:until] for name in other.outputs.values()}
     updated = {graph.values[name].updates for name in written} - {""}
-    unused = UNUSED.get(node.operator, ())
+    unused = UNUSED_INPUTS.get(node.operator, ())
     return all(
         graph.base(name) not in updated or (tensor in unused and graph.base(name) == name)
         for tensor, name in node.inputs.items()
@@ -239,9 +239,9 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
 def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
     """Return new names for the outputs of a second run."""
     taken = {*graph.values, *(node.name for node in graph.nodes)}
-    ending = AGAIN
+    ending = RECOMPUTED_SUFFIX
     while any(f"{name}{ending}" in taken for name in names):
-        ending += AGAIN
+        ending += RECOMPUTED_SUFFIX
     return {name: f"{name}{ending}" for name in names}
 
 

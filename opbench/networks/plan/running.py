@@ -28,7 +28,7 @@ from opbench.kernels.tensors import Arrays
 from opbench.networks.plan.alternatives import Planned
 from opbench.networks.plan.attribution import Attribution
 from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, plan_network, results_for
-from opbench.networks.plan.data import DATA_OF
+from opbench.networks.plan.data import DATA_OF_NETWORK
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.inputs import trained_lenet
 from opbench.networks.plan.network_launches import NetworkLaunches
@@ -38,7 +38,7 @@ from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
-from opbench.networks.plan.torch_comparison import AGREEMENT, Peer, facts_of, peers, require_known, time_both
+from opbench.networks.plan.torch_comparison import AGREEMENT_FACTOR, Peer, facts_of, peers, require_known, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.attribution import AttributionRecord
@@ -136,7 +136,7 @@ def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
             value=tuple(options.sizes),
         ) from None
     if options.weights == "digits" and options.network != "lenet":
-        data = DATA_OF.get(options.network, "DATA")
+        data = DATA_OF_NETWORK.get(options.network, "DATA")
         raise UsageError(
             f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
             f"train it: {next_command('net train', options.network, data=data, out='DIR')}"
@@ -227,7 +227,7 @@ def _measure_network(
             if not left_out:
                 tell(Progress("measure", "the whole network", number, number))
             clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
-            turns = NetworkLaunches(context, inputs, AGREEMENT * allowed, whole=not left_out)
+            turns = NetworkLaunches(context, inputs, AGREEMENT_FACTOR * allowed, whole=not left_out)
             with contextlib.closing(turns):
                 with _prepared_peers(options, original, turns.contents, backend) as (found, versions):
                     if not left_out:

@@ -9,11 +9,11 @@ import numpy as np
 
 from opbench.errors import UsageError
 
-BYTES = 256
+VOCABULARY = 256
 """Number of different tokens."""
-HELD = 16
+MAX_TEST_SEQUENCES = 16
 """Most sequences of the test set, whose scores of all places are in memory together."""
-LIBRARY = "text"
+LIBRARY_TEXT = "text"
 """The name of the data set of Python's library."""
 
 
@@ -25,7 +25,7 @@ def library_text() -> bytes:
 
 def read_text(name: str) -> bytes:
     """Return the bytes of the built-in text `text`, or of a user's .txt file."""
-    if name == LIBRARY:
+    if name == LIBRARY_TEXT:
         return library_text()
     try:
         return Path(name).read_bytes()
@@ -61,5 +61,5 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
 def held_out(count: int) -> np.ndarray:
     """Return which of `count` sequences are in the test set: every fifth, or HELD of them, evenly distributed."""
     held = np.zeros(count, bool)
-    held[np.linspace(0, count - 1, min(HELD, max(1, count // 5))).astype(int)] = True
+    held[np.linspace(0, count - 1, min(MAX_TEST_SEQUENCES, max(1, count // 5))).astype(int)] = True
     return held

@@ -26,12 +26,12 @@ from opbench.timing.sampling import TimingOptions, measure
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAMES = ("torch",)
+LIBRARY_NAMES = ("torch",)
 """The names that a network can be compared with."""
-OWN = "opbench"
-WARM_UP = 4
+OPBENCH_NAME = "opbench"
+WARM_UP_CALLS = 4
 """Calls before a capture or a timing: cuDNN tries its algorithms, and the compiler compiles."""
-AGREEMENT = 2.0
+AGREEMENT_FACTOR = 2.0
 """Factor on the allowed difference, because PyTorch and opbench may each be off in opposite directions."""
 
 
@@ -44,7 +44,7 @@ class TorchMode:
     """Whether it uses `torch.compile` in its default mode."""
 
 
-WAYS = {
+TORCH_MODES = {
     "torch.compile, channels_last": TorchMode(channels_last=True, compiled=True),
     "PyTorch eager, channels_last": TorchMode(channels_last=True),
     "PyTorch eager": TorchMode(),
@@ -96,8 +96,8 @@ class PeerLaunches:
 def require_known(names: Sequence[str]) -> None:
     """Raise UsageError for an unknown library to compare with."""
     for name in names:
-        if name not in NAMES:
-            raise UsageError(unknown("peer", name, NAMES, where="--compare"))
+        if name not in LIBRARY_NAMES:
+            raise UsageError(unknown("peer", name, LIBRARY_NAMES, where="--compare"))
 
 
 @contextlib.contextmanager
@@ -116,13 +116,13 @@ def peers(
     torch, found = gpu.torch, dict[str, Peer]()
     with settings(torch, precision), torch.no_grad(), gpu.on_stream():
         try:
-            for last in sorted({way.channels_last for way in WAYS.values()}, reverse=True):
+            for last in sorted({way.channels_last for way in TORCH_MODES.values()}, reverse=True):
                 module = to_module(graph, dtype, gpu.device, channels_last=last)
                 placed = [
                     [_placed_input(gpu, graph, name, content[name], dtype, channels_last=last) for name in graph.inputs]
                     for content in contents
                 ]
-                for name, way in WAYS.items():
+                for name, way in TORCH_MODES.items():
                     if way.channels_last == last:
                         # A new module for each way, so that the compiler does not reuse the code of another way.
                         own = torch.fx.GraphModule(module, module.graph)
@@ -168,7 +168,7 @@ def _prepare_mode(
 
     try:
         with time_limit(limit_s):
-            gpu.warm_up(run, WARM_UP)
+            gpu.warm_up(run, WARM_UP_CALLS)
         call()
         peak = gpu.peak_bytes(run) + sum(tensor.numel() * tensor.element_size() for tensor in inputs)
     except TimeLimitExceeded:
@@ -216,26 +216,26 @@ def time_both(
     graphs = {name: peer.replay for name, peer in peer_by_name.items() if peer.replay and not facts[name].error}
     calls = {name: peer.call for name, peer in peer_by_name.items() if peer.call}
     peers = {name: facts[name] for name in peer_by_name}
-    renewed: dict[str, LaunchSource] = {OWN: turns} if turns else {}
+    renewed: dict[str, LaunchSource] = {OPBENCH_NAME: turns} if turns else {}
     changing = {name: PeerLaunches(peer_by_name[name]) for name in graphs if peer_by_name[name].write}
     try:
-        measured = measure(clock, {OWN: own, **graphs}, options, turns=renewed | changing)
+        measured = measure(clock, {OPBENCH_NAME: own, **graphs}, options, turns=renewed | changing)
         for name in changing:
             if write := peer_by_name[name].write:
                 write(0)
-        host = host_times({OWN: own, **calls}, wait) if calls else {}
+        host = host_times({OPBENCH_NAME: own, **calls}, wait) if calls else {}
     except Exception as error:  # such as memory that PyTorch does not get any more
         if not peer_by_name:
             raise
         for name in peer_by_name:
             peers[name] = replace(peers[name], error=peers[name].error or on_one_line(error))
-        return BothTimes(measure(clock, {OWN: own}, options, turns=renewed)[OWN], None, peers)
+        return BothTimes(measure(clock, {OPBENCH_NAME: own}, options, turns=renewed)[OPBENCH_NAME], None, peers)
     for name in peer_by_name:
         if name in measured:
             peers[name] = replace(peers[name], captured=True, times=measured[name])
         if name in host:
             peers[name] = replace(peers[name], host=host[name])
-    return BothTimes(measured[OWN], host.get(OWN), peers)
+    return BothTimes(measured[OPBENCH_NAME], host.get(OPBENCH_NAME), peers)
 
 
 def facts_of(
@@ -249,7 +249,7 @@ def facts_of(
     record = PeerRecord(peak_bytes=peer.peak_bytes, versions=dict(versions), error=peer.error)
     if peer.error:
         return record
-    apart, limit = _norm_difference(peer.outputs, outputs), AGREEMENT * allowed
+    apart, limit = _norm_difference(peer.outputs, outputs), AGREEMENT_FACTOR * allowed
     return replace(
         record,
         difference=apart,

@@ -22,7 +22,7 @@ from opbench.timing.clock import Launch
 if TYPE_CHECKING:
     from torch import Tensor
 
-AGAIN_S = 5.0
+SECOND_SIGNAL_S = 5.0
 """Seconds until a second signal, for a compiler that catches the first one."""
 
 Result = TypeVar("Result")
@@ -103,7 +103,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise TimeLimitExceeded
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    signal.setitimer(signal.ITIMER_REAL, seconds, SECOND_SIGNAL_S)
     try:
         yield
     finally:

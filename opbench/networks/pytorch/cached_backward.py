@@ -20,7 +20,7 @@ from opbench.networks.pytorch.primitives import BackwardPass, eager, ready_probl
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST = 4
+MAX_CACHED = 4
 """Most forms of gradients remembered for calls of one form."""
 
 
@@ -90,7 +90,7 @@ def cache_backward(
     `found` are the gradients of the slow pass.
     """
     tensors = (*saved, gradient)
-    if len(known) == MOST or torch.is_grad_enabled() or not are_guards_reliable() or not eager(tensors):
+    if len(known) == MAX_CACHED or torch.is_grad_enabled() or not are_guards_reliable() or not eager(tensors):
         return
     if not any(fits(*tensors) for fits, _ in known):
         known.append((guard(tensors), _make_cached(way, saved, gradient, found)))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from opbench.networks.pytorch.plans import CallPlan
 
-MOST = 8
+MAX_FORMS = 8
 """Most forms remembered for calls of one operator with the same numbers and first shape."""
 
 _any_autocast = torch._C._is_any_autocast_enabled
@@ -44,8 +44,8 @@ class CallGuard(NamedTuple):
     """The plan as a function for autograd; None until such a call has been made with gradients enabled."""
 
 
-KNOWN: dict[object, tuple[CallGuard, ...]] = {}
-CACHES.append(KNOWN.clear)
+KNOWN_CALLS: dict[object, tuple[CallGuard, ...]] = {}
+CACHES.append(KNOWN_CALLS.clear)
 
 
 def remember(
@@ -61,10 +61,10 @@ def remember(
     key = name, first.shape, numbers
     # Under autocast a guard would not show the target type.
     if not _any_autocast() and are_guards_reliable():
-        known = tuple(form for form in KNOWN.get(key, ()) if not form.fits(*tensors))
-        if len(known) < MOST:
+        known = tuple(form for form in KNOWN_CALLS.get(key, ()) if not form.fits(*tensors))
+        if len(known) < MAX_FORMS:
             wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-            KNOWN[key] = (*known, CallGuard(guard(tensors), plan.__call__, wanted, differentiated))
+            KNOWN_CALLS[key] = (*known, CallGuard(guard(tensors), plan.__call__, wanted, differentiated))
 
 
 def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from opbench.errors import OpbenchError, UsageError, unknown
-from opbench.graph.problems import ALLOWED
+from opbench.graph.problems import ALLOWED_PRECISIONS
 from opbench.insight.defaults import rank_cases
 from opbench.kernels.case import Case, is_named
 from opbench.kernels.folders import Catalog
@@ -20,7 +20,7 @@ from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, capturing
 from opbench.networks.pytorch.torch_operators import has_peer
 from opbench.results.book import Book, BookEntry, read_book
 
-MISSING = ("measure", "torch", "ranked")
+MISSING_CHOICES = ("measure", "torch", "ranked")
 """What to do with a problem that the winners file does not have."""
 
 
@@ -74,8 +74,8 @@ def use(
     variants/.
     """
     global _settings  # noqa: PLW0603 (one process has one way to choose)
-    if missing not in MISSING:
-        raise UsageError(unknown("way", missing, MISSING, where=f"missing={missing!r}"))
+    if missing not in MISSING_CHOICES:
+        raise UsageError(unknown("way", missing, MISSING_CHOICES, where=f"missing={missing!r}"))
     if precision not in (None, "f32", "tf32"):
         raise UsageError(f"precision={precision!r} is not allowed; f32, tf32, or None for PyTorch's own switches")
     chosen_book = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
@@ -210,7 +210,7 @@ def _first_runnable(cases: Sequence[Case], place: DevicePlace, why: str) -> Chos
 
 def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
     """Return the cases that fit a problem in the allowed precision, as ranked by `insight.defaults`."""
-    classes = {"bf16": ALLOWED["bf16"], "f16": (*ALLOWED["tf32"], "f16")}.get(
+    classes = {"bf16": ALLOWED_PRECISIONS["bf16"], "f16": (*ALLOWED_PRECISIONS["tf32"], "f16")}.get(
         problem.storage, allowed_precisions(problem, place)
     )
     ladder = [
@@ -235,7 +235,7 @@ def allowed_precisions(problem: Operator, place: DevicePlace) -> tuple[str, ...]
     if problem.storage in ("bf16", "f16"):
         return (problem.storage,)
     switches = "tf32" if place.index != CPU and _tf32(problem.name) else "f32"
-    return tuple(ALLOWED[_settings.precision or switches])
+    return tuple(ALLOWED_PRECISIONS[_settings.precision or switches])
 
 
 def _tf32(operator: str) -> bool:

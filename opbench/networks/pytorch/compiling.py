@@ -21,7 +21,7 @@ from opbench.networks.plan.choosing import apply_enabled_passes, convert_layouts
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.choice import choice_for, entry_for, prepare, problem_of
-from opbench.networks.pytorch.devices import CPU, OURS, TORCH_DTYPES, place_of
+from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, TORCH_DTYPES, place_of
 from opbench.networks.pytorch.layers import call
 from opbench.networks.pytorch.operator_calls import EPSILON
 from opbench.networks.pytorch.primitives import backward_steps, compute, eager, to_operator_order
@@ -30,7 +30,7 @@ from opbench.networks.pytorch.replacing import LayerChoice, LayerChoices
 if TYPE_CHECKING:
     from torch import Tensor
 
-WARM_UP = 3
+WARM_UP_RUNS = 3
 """Calls before a CUDA graph is recorded: the first ones load kernels and measure problems."""
 
 
@@ -180,7 +180,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         side = torch.cuda.Stream(self.index)
         side.wait_stream(torch.cuda.current_stream(self.index))
         with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_RUNS):
                 self._run(places)
         torch.cuda.current_stream(self.index).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
@@ -304,7 +304,7 @@ def compile(
     on a GPU. Raises UsageError, naming the node, for an unknown operator.
     """
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
-    dtype = OURS.get(inputs[0].dtype, str(inputs[0].dtype))
+    dtype = DTYPE_NAMES.get(inputs[0].dtype, str(inputs[0].dtype))
     if dtype not in ("f32", "bf16") or (dtype == "bf16" and model.training):
         raise UsageError(
             f"opbench.torch.compile: {inputs[0].dtype}{' in training' if model.training else ''} is not there; "

@@ -34,12 +34,12 @@ TORCH_DTYPES = {
     "u8": torch.uint8,
 }
 """The PyTorch type of each dtype."""
-OURS = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
-ALIGNED = 16
+ALIGNMENT = 16
 """Bytes of the widest access; a tensor at an address that is not a multiple is copied first."""
-MISALIGNED = ALIGNED - 1
-PART = 256
+MISALIGNED = ALIGNMENT - 1
+WORKSPACE_ALIGNMENT = 256
 """Alignment of each workspace in bytes."""
 CPU = -1
 """PyTorch's device number for the host."""
@@ -117,7 +117,10 @@ class CudaRunner:
         self._index = place.index
         self._backend: CudaBackend = place.backend  # type: ignore[assignment]
         self._workspaces = case.workspace(place.backend.sm_count)
-        sizes = [-(-math.prod(t.shape) * DTYPES[t.dtype].itemsize // PART) * PART for t in self._workspaces]
+        sizes = [
+            -(-math.prod(t.shape) * DTYPES[t.dtype].itemsize // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+            for t in self._workspaces
+        ]
         self._offsets = [sum(sizes[:i]) for i in range(len(sizes))]
         self._bytes = sum(sizes)
         self._launch: MovableLaunch | None = None

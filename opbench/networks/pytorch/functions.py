@@ -11,7 +11,7 @@ from torch.nn import functional
 from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch.choice import settings
-from opbench.networks.pytorch.devices import OURS
+from opbench.networks.pytorch.devices import DTYPE_NAMES
 from opbench.networks.pytorch.layers import call
 from opbench.networks.pytorch.operator_calls import EPSILON, one_number
 from opbench.networks.pytorch.primitives import compute
@@ -19,7 +19,7 @@ from opbench.networks.pytorch.primitives import compute
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOWER = (torch.float32, torch.bfloat16, torch.float16)
+AUTOCAST_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 _any_autocast = torch._C._is_any_autocast_enabled
@@ -36,14 +36,14 @@ def _to_autocast_type(*tensors: Tensor | None) -> Sequence[Tensor | None]:
     if not _is_autocast_active() or first is None or not torch.is_autocast_enabled(first.device.type):
         return tensors
     dtype = torch.get_autocast_dtype(first.device.type)
-    return [t.to(dtype) if t is not None and t.dtype in LOWER else t for t in tensors]
+    return [t.to(dtype) if t is not None and t.dtype in AUTOCAST_DTYPES else t for t in tensors]
 
 
 def _to_float32(*tensors: Tensor) -> Sequence[Tensor]:
     """Return the tensors in float32 if autocast is active, as PyTorch does for losses and softmax."""
     if not _is_autocast_active() or not torch.is_autocast_enabled(tensors[0].device.type):
         return tensors
-    return [t.float() if t.dtype in LOWER else t for t in tensors]
+    return [t.float() if t.dtype in AUTOCAST_DTYPES else t for t in tensors]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
@@ -209,7 +209,7 @@ def _axes_of_call(
     axes: dict[str, int | str] = dict(modes)
     if "dtype" in kind.choices and "dtype" not in axes:
         first = next(iter(tensors.values()))
-        axes["dtype"] = OURS.get(first.dtype, str(first.dtype))
+        axes["dtype"] = DTYPE_NAMES.get(first.dtype, str(first.dtype))
     for name, declared in _operator_with_modes(kind, modes).inputs.items():
         sizes, sides = tensors[name].shape, declared.split()
         if len(sizes) != len(sides):

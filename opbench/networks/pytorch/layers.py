@@ -17,7 +17,7 @@ import torch
 from opbench.errors import UsageError
 from opbench.networks.pytorch import operator_calls
 from opbench.networks.pytorch.cached_backward import KnownBack, cache_backward
-from opbench.networks.pytorch.call_guards import KNOWN, remember
+from opbench.networks.pytorch.call_guards import KNOWN_CALLS, remember
 from opbench.networks.pytorch.choice import CACHES
 from opbench.networks.pytorch.operator_calls import OperatorCall
 from opbench.networks.pytorch.plans import Backward, CallPlan, fillings
@@ -306,7 +306,7 @@ def call(
     # by other ways, and modes, of which it sees some.
     if not (_compiling() or _modes() or _functions() or _profiling()):
         try:
-            known = KNOWN.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
+            known = KNOWN_CALLS.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
         except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
             known = ()
         for fits, run, wanted, differentiated in known:

@@ -23,9 +23,9 @@ from opbench.results.book import BookEntry, BookTime
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import measure
 
-MOST = 6
+MAX_CANDIDATES = 6
 """Most cases to compile and time for a new problem: each compilation takes seconds."""
-PEER = "torch"
+TORCH_NAME = "torch"
 
 
 def measure_candidates(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
@@ -49,7 +49,7 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
                 with torch.cuda.stream(torch.cuda.ExternalStream(stream)), torch.no_grad():
                     torch_operators.compute(problem, inputs)
 
-            launches[PEER] = ask
+            launches[TORCH_NAME] = ask
         precisions = {}
         for case in able:
             run = _bind_case(case, place, inputs, stream, expected)
@@ -60,7 +60,7 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
             return None
         measured = measure(place.backend.clock("cold"), launches, TUNING)
     times = {name: _book_time(name, problem, one, able) for name, one in measured.items()}
-    own = sorted((time for name, time in times.items() if name != PEER), key=lambda time: time.median_s)
+    own = sorted((time for name, time in times.items() if name != TORCH_NAME), key=lambda time: time.median_s)
     ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
     return BookEntry(
         problem.name,
@@ -70,13 +70,13 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
         place.compute_capability,
         own[0],
         ties,
-        times.get(PEER),
+        times.get(TORCH_NAME),
     )
 
 
 def compile_candidates(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
     """Compile the first fitting cases in parallel; return those that compile and that the device can run."""
-    able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MOST]
+    able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         ready = list(pool.map(lambda case: _can_compile(case, place), able))
     return [case for case, good in zip(able, ready, strict=True) if good]
@@ -86,7 +86,7 @@ def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None
     """Compile in parallel the kernels of many problems that will be measured."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for cases in ladders:
-            able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MOST]
+            able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
             for case in able:
                 pool.submit(_can_compile, case, place)
 
@@ -146,7 +146,7 @@ def _book_time(name: str, problem: Operator, measurement: Measurement, cases: Se
     median, low, high = (max(1e-9, t - off) for t in (measurement.median_s, measurement.low_s, measurement.high_s))
     hashes = {case.name: case.variant.source_sha256 for case in cases}
     return BookTime(
-        f"{problem.name}/{PEER}{problem}" if name == PEER else name,
+        f"{problem.name}/{TORCH_NAME}{problem}" if name == TORCH_NAME else name,
         median,
         min(low, median),
         max(high, median),

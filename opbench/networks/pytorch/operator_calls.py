@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from opbench.errors import UsageError
-from opbench.networks.pytorch.devices import OURS
+from opbench.networks.pytorch.devices import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ class OperatorCall:
 
 def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
     """Return opbench's name of a tensor's dtype; raise UsageError if the operator does not support the dtype."""
-    name = OURS.get(tensor.dtype)
+    name = DTYPE_NAMES.get(tensor.dtype)
     if name not in known:
         allowed = ", ".join(known)
         raise UsageError(

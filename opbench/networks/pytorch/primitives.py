@@ -15,7 +15,7 @@ import torch
 
 from opbench.errors import UsageError
 from opbench.kernels.backward import bound, like_tensor, rule
-from opbench.kernels.gradient import GRADIENT, Gradient
+from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch import torch_operators
 from opbench.networks.pytorch.choice import CACHES, choice_for, problem_of, settings
@@ -202,12 +202,14 @@ class BackwardPass:
         self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
         read = {name for step in self.steps for name, _ in step.inputs}
         self._given = [
-            (place, GRADIENT + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
+            (place, GRADIENT_PREFIX + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
             for place, t in enumerate(problem.output_tensors())
-            if GRADIENT + t.name in read
+            if GRADIENT_PREFIX + t.name in read
         ]
         self._found = [
-            (inputs.index(name), GRADIENT + name, nhwc and len(shapes[name]) == 4) for name in inputs if name in wanted
+            (inputs.index(name), GRADIENT_PREFIX + name, nhwc and len(shapes[name]) == 4)
+            for name in inputs
+            if name in wanted
         ]
 
     def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:

@@ -16,7 +16,7 @@ from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch import functions, operator_calls
 from opbench.networks.pytorch.choice import entry_for, prepare, problem_of, settings, use
-from opbench.networks.pytorch.devices import CPU, OURS, DevicePlace, place_of
+from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, DevicePlace, place_of
 from opbench.networks.pytorch.operator_calls import EPSILON, OperatorCall
 from opbench.networks.pytorch.primitives import backward_steps
 from opbench.report.columns import align_columns
@@ -51,7 +51,7 @@ class OpbenchMaxPool2d(nn.MaxPool2d):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the largest element of each window."""
-        if x.dtype not in SERVED:
+        if x.dtype not in SUPPORTED_DTYPES:
             return super().forward(x)
         return functions.maxpool2d(x, self.kernel_size, self.stride, self.padding)
 
@@ -61,7 +61,7 @@ class OpbenchBatchNorm2d(nn.BatchNorm2d):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised image."""
-        if x.dtype not in SERVED or not x.numel():
+        if x.dtype not in SUPPORTED_DTYPES or not x.numel():
             return super().forward(x)
         own = self.training or self.running_mean is None
         if self.training and self.num_batches_tracked is not None:
@@ -75,11 +75,15 @@ class OpbenchSoftmax(nn.Softmax):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return exponentials divided by their sum."""
-        return functions.softmax(x, self.dim) if x.dtype in SERVED and self.dim is not None else super().forward(x)
+        return (
+            functions.softmax(x, self.dim)
+            if x.dtype in SUPPORTED_DTYPES and self.dim is not None
+            else super().forward(x)
+        )
 
 
-SERVED = (torch.float32, torch.bfloat16)
-SWAPPED: dict[type[nn.Module], type[nn.Module]] = {
+SUPPORTED_DTYPES = (torch.float32, torch.bfloat16)
+REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: OpbenchLinear,
     nn.Conv2d: OpbenchConv2d,
     nn.MaxPool2d: OpbenchMaxPool2d,
@@ -91,10 +95,10 @@ SWAPPED: dict[type[nn.Module], type[nn.Module]] = {
 def _are_types_supported(x: Tensor, weight: Tensor) -> bool:
     """Return whether opbench supports the types, after autocast."""
     if not functions._is_autocast_active():
-        return x.dtype in SERVED and x.dtype == weight.dtype
+        return x.dtype in SUPPORTED_DTYPES and x.dtype == weight.dtype
     if torch.is_autocast_enabled(x.device.type):
         return bool(torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
-    return x.dtype in SERVED and x.dtype == weight.dtype
+    return x.dtype in SUPPORTED_DTYPES and x.dtype == weight.dtype
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def replace(
     if book is not None:
         use(book, missing=settings().missing, precision=settings().precision)
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
-    names = {module: name for name, module in model.named_modules() if type(module) in SWAPPED}
+    names = {module: name for name, module in model.named_modules() if type(module) in REPLACEMENTS}
     choices = []
     everything = _recorded_calls(model, inputs, list(names))
     _compile_all(everything)
@@ -175,7 +179,7 @@ def _compile_all(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]
 
 def _replace_layer(model: nn.Module, name: str, module: nn.Module) -> None:
     """Replace a layer by one that shares all parameters, buffers and hooks with it."""
-    kind = SWAPPED[type(module)]
+    kind = REPLACEMENTS[type(module)]
     new = object.__new__(kind)
     new.__dict__ = module.__dict__
     if not name:
@@ -290,6 +294,6 @@ def _batchnorm_call(module: nn.BatchNorm2d, x: Tensor) -> OperatorCall:
     parts = (module.weight, module.bias, module.running_mean, module.running_var)
     if module.training:
         return operator_calls.batchnorm2d_train(x, *parts, round(100 * momentum), False)
-    if OURS.get(x.dtype) == "bf16" and any(part is not None and part.dtype != x.dtype for part in parts):
+    if DTYPE_NAMES.get(x.dtype) == "bf16" and any(part is not None and part.dtype != x.dtype for part in parts):
         raise UsageError("bf16 images by float32 statistics")
     return operator_calls.batchnorm2d(x, *parts, False)

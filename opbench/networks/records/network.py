@@ -21,7 +21,7 @@ from opbench.timing.measurement import Measurement
 FILE = "network.json"
 FORMAT = 1
 
-AGAIN = "run the network again: opbench net run"
+RERUN_COMMAND = "run the network again: opbench net run"
 
 
 Times = Measurement | HostTime
@@ -266,7 +266,7 @@ def is_network(path: Path) -> bool:
 
 def read_network(path: Path) -> Record:
     """Read the record of a network's run from its folder or file; raise UsageError for an invalid one."""
-    return read_record(Record, path if path.is_file() else path / FILE, FORMAT, AGAIN, decode=Record.from_json)
+    return read_record(Record, path if path.is_file() else path / FILE, FORMAT, RERUN_COMMAND, decode=Record.from_json)
 
 
 def keep_network(record: Record, folder: Path) -> Path:

@@ -21,7 +21,7 @@ from opbench.timing import stats
 from opbench.timing.clock import DeviceState
 from opbench.timing.measurement import Measurement, Warn
 
-WHOLE = "network"
+WHOLE_NETWORK = "network"
 """The name in place of a variant for the case that is the whole network."""
 CHAIN_MODE = "cold, nodes in order"
 """The L2 cache is flushed before the first node; each other node finds the cache as the node before left it."""
@@ -92,7 +92,7 @@ def _network_result(record: Record, name: str, problem: str) -> Result:
     return Result(
         case=name,
         operator=record.network,
-        variant=WHOLE,
+        variant=WHOLE_NETWORK,
         config={},
         problem=problem,
         axes={**record.sizes, "precision": record.precision},

@@ -18,12 +18,12 @@ from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sentences import code, count_noun, join_words
 from opbench.timing.stats import Difference
 
-TOGETHER = "together"
+COMBINED_STEP = "together"
 SAVES, COSTS, REST, ENDS = "#0072B2", "#D55E00", "#56B4E9", "#8a93a0"
 """Colours of choices that save time, of choices that cost time, of the remainder, and of the two networks."""
 
 
-SIZE = 8.8
+FONT_SIZE = 8.8
 """Size of text in points."""
 
 
@@ -64,8 +64,8 @@ def waterfall(record: Record) -> Waterfall | None:
     clear = sorted(((one, d) for one, d in timed if not d.is_noise), key=lambda pair: -pair[1].value)
     steps = [Step(one.choice, -d.value, f"{one.choice}: {_change_text(d)}; {one.instead}") for one, d in clear]
     rest = total.median_s - best.measured.median_s - sum(step.change_s for step in steps)
-    sentence = f"{TOGETHER}: {_signed(rest)}; choices do not add up, and PyTorch has other kernels"
-    return Waterfall(best.name, best.measured.median_s, (*steps, Step(TOGETHER, rest, sentence)), total.median_s)
+    sentence = f"{COMBINED_STEP}: {_signed(rest)}; choices do not add up, and PyTorch has other kernels"
+    return Waterfall(best.name, best.measured.median_s, (*steps, Step(COMBINED_STEP, rest, sentence)), total.median_s)
 
 
 def waterfall_chart(record: Record) -> Chart | None:
@@ -84,7 +84,7 @@ def waterfall_chart(record: Record) -> Chart | None:
     scale, unit = time_scale(max(ends))
     bars = [(0.0, found.peer_s, ENDS, units.time(found.peer_s), f"{found.peer}: {units.time(found.peer_s)}")]
     for begin, step in zip(ends, found.steps, strict=False):
-        colour = REST if step.name == TOGETHER else SAVES if step.change_s < 0 else COSTS
+        colour = REST if step.name == COMBINED_STEP else SAVES if step.change_s < 0 else COSTS
         bars.append((begin, step.change_s, colour, _signed(step.change_s), step.sentence))
     bars.append((0.0, found.own_s, ENDS, units.time(found.own_s), f"opbench: {units.time(found.own_s)}"))
     top, low = max(ends), min(0.0, *ends)
@@ -95,16 +95,16 @@ def waterfall_chart(record: Record) -> Chart | None:
         axes.barh(row, length * scale, left=begin * scale, height=0.62, color=colour, linewidth=0.8)
         axes.patches[-1].set_gid(gid)
         axes.annotate(text, (max(begin, begin + length) * scale, row), xytext=(4, 0), textcoords="offset points",
-                      va="center", ha="left", fontsize=SIZE, color=INK, parse_math=False)  # fmt: skip
+                      va="center", ha="left", fontsize=FONT_SIZE, color=INK, parse_math=False)  # fmt: skip
         if row + 1 < len(bars):
             end = (begin + length) * scale
             axes.plot((end, end), (row, row + 1), color=MUTED, linewidth=0.7, zorder=0)
     axes.set_xlim(low * scale * 1.02, (top + 0.24 * (top - low)) * scale)  # with room for a text
     axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.set_yticks(range(len(labels)), labels, fontsize=SIZE, parse_math=False)
+    axes.set_yticks(range(len(labels)), labels, fontsize=FONT_SIZE, parse_math=False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"GPU time, cold L2 ({unit})", fontsize=SIZE)
-    axes.tick_params(axis="x", labelsize=SIZE)
+    axes.set_xlabel(f"GPU time, cold L2 ({unit})", fontsize=FONT_SIZE)
+    axes.tick_params(axis="x", labelsize=FONT_SIZE)
     axes.grid(True, axis="x")
     return Chart(
         "network-attribution",
@@ -114,8 +114,8 @@ def waterfall_chart(record: Record) -> Chart | None:
         "The table below has the same numbers.",
         points,
         f"First {found.peer}. Each blue bar is the time that the network loses if this choice alone is undone. Choices "
-        f"do not add up: the bar “{TOGETHER}” is the remainder. It has what choices save only together or save twice, "
-        "and all other differences from PyTorch, such as its kernels.",
+        f"do not add up: the bar “{COMBINED_STEP}” is the remainder. It has what choices save only together or save "
+        "twice, and all other differences from PyTorch, such as its kernels.",
     )
 
 

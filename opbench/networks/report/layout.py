@@ -17,7 +17,7 @@ FOLD_FROM = 14
 """Number of ranks from which a network with long edges is folded."""
 LANE = 9.0
 STUB = 12.0
-NEAR = 0.22
+NEAR_SHARE = 0.22
 """Part of a gap at which edges turn before the box that they lead to; the rest is for the text with the shape."""
 
 
@@ -187,7 +187,7 @@ def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Pos
     begin, end = (a.x, a.y + way * sizes.height / 2), (b.x, b.y - way * sizes.height / 2)
     if a.x == b.x:
         return [begin, end]
-    turn = end[1] - way * NEAR * sizes.gap
+    turn = end[1] - way * NEAR_SHARE * sizes.gap
     return [begin, (a.x, turn), (b.x, turn), end]
 
 
@@ -210,4 +210,4 @@ def _stub_route(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Pos
         return [(box.x + (-1 if to_left else 1) * sizes.width / 2, box.y + shift)]
     way = (1 if out else -1) * (-1 if box.upward else 1)
     edge = box.y + way * sizes.height / 2
-    return [(box.x, edge), (box.x, edge + way * (1 - NEAR if out else NEAR) * sizes.gap)]
+    return [(box.x, edge), (box.x, edge + way * (1 - NEAR_SHARE if out else NEAR_SHARE) * sizes.gap)]

@@ -25,9 +25,9 @@ from opbench.timing.stats import Interval, Ratio, interval_ratio
 
 MOST_OF_THE_TIME = 0.5
 """The slowest nodes that together take this share of the time are named as the most expensive."""
-MOST_NODES = 8
+MAX_NODES = 8
 """Most nodes that are named as the most expensive; of more, their operators are."""
-NAMED = 5
+MAX_NAMED = 5
 """Most wrongly recognised pictures that are named."""
 
 
@@ -297,7 +297,7 @@ def _costly(record: Record) -> list[str]:
     """Return the nodes that take most of the time, with their shares; for many nodes, the operators."""
     nodes = [(node.name, 1, node.share) for node in by_time(record) if node.share]
     costly = _first_to_reach(nodes, MOST_OF_THE_TIME)
-    if len(costly) <= MOST_NODES:
+    if len(costly) <= MAX_NODES:
         return [f"{code(name)} ({units.percent(share)})" for name, _, share in costly]
     operators: dict[str, list[float]] = {}
     for node in record.nodes:
@@ -381,7 +381,7 @@ def _recognition_sentence(record: Record) -> str:
     if len(pairs) == 1:
         return f"{missed[0].capitalize()}." if missed else f"Recognised as a {pairs[0][0]}, which is right."
     known = f"{len(pairs) - len(missed)} of {len(pairs)} pictures are recognised"
-    return f"{known}{': ' if missed else ''}{', '.join(missed[:NAMED])}{', …' if len(missed) > NAMED else ''}."
+    return f"{known}{': ' if missed else ''}{', '.join(missed[:MAX_NAMED])}{', …' if len(missed) > MAX_NAMED else ''}."
 
 
 def notices(record: Record) -> list[str]:

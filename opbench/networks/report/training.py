@@ -28,9 +28,9 @@ from opbench.results.header import short_revision
 
 PAGE = "train.html"
 PIXELS_PER_POINT = 1.6
-SMOOTHED = 50
+SMOOTHED_STEPS = 50
 """Number of steps in the moving mean of the dark line."""
-FEW = 300
+FEW_STEPS = 300
 """Most points for which the line of each step's loss has full strength."""
 
 
@@ -61,8 +61,8 @@ def loss_chart(record: TrainingRecord) -> Chart:
     figure = Figure(figsize=(5.0, 4.2))  # narrow enough for a phone
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     steps = np.arange(1, len(losses) + 1)
-    upper.plot(steps, losses, color=COLOURS[0], alpha=0.35 if len(losses) > FEW else 0.6, linewidth=0.7)
-    window = min(SMOOTHED, max(1, len(losses) // 5))
+    upper.plot(steps, losses, color=COLOURS[0], alpha=0.35 if len(losses) > FEW_STEPS else 0.6, linewidth=0.7)
+    window = min(SMOOTHED_STEPS, max(1, len(losses) // 5))
     mean = np.convolve(losses, np.ones(window) / window, "valid")
     upper.plot(steps[window - 1 :], mean, color=COLOURS[0], linewidth=1.8)
     upper.set_ylabel("loss")

@@ -10,7 +10,7 @@ from opbench.networks.records.training import StepPeer, TrainingRecord
 from opbench.networks.report import phrases
 from opbench.records import JSON
 
-OWN = "opbench"
+OPBENCH_NAME = "opbench"
 
 
 def opbench_state(record: TrainingRecord) -> int:
@@ -52,7 +52,7 @@ def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
     if not (ways := step_peers(record)):
         return []
     ordered = sorted(ways, key=lambda way: way.measured.median_s if way.measured else math.inf)
-    return phrases.bars_of([phrases.PeerTime(OWN, record.times.hot, None, None, None), *ordered])
+    return phrases.bars_of([phrases.PeerTime(OPBENCH_NAME, record.times.hot, None, None, None), *ordered])
 
 
 def speed_text(record: TrainingRecord) -> str:
@@ -69,7 +69,7 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
     times = record.times
     own, ways = StepPeer(cold=times.cold, hot=times.hot, peak_bytes=opbench_bytes(record)), comparison.ways
     ordered = sorted(ways, key=lambda name: hot.median_s if (hot := ways[name].hot) else math.inf)
-    return [_row(record, OWN, own), *(_row(record, name, ways[name]) for name in ordered)]
+    return [_row(record, OPBENCH_NAME, own), *(_row(record, name, ways[name]) for name in ordered)]
 
 
 def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.PeerTime:
@@ -79,7 +79,7 @@ def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.Pee
 
 
 def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
-    hot, own = step.hot, name == OWN
+    hot, own = step.hot, name == OPBENCH_NAME
     peer = _peer_time(record, name, step)
     ratio, _, ends = ("–", "", "") if own else peer.times.partition(" ")
     return {

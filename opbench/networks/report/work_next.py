@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from opbench import units
 from opbench.networks.records.network import NodeRecord, Record, recoverable_s, variant_of
 
-MOST = 3
+MAX_WORK_NODES = 3
 """Number of cases that are named."""
 
 
@@ -71,5 +71,5 @@ def work_nodes(record: Record, run: str = ".") -> list[WorkNode]:
             saved / total,
             (shlex.join(["opbench", "explain", case]), shlex.join(["opbench", "advise", run, case])),
         )
-        for case, nodes in ranked[:MOST]
+        for case, nodes in ranked[:MAX_WORK_NODES]
     ]

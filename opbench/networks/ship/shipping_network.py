@@ -19,7 +19,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.tensors import Arrays, to_storage
 from opbench.networks.plan.choosing import apply_enabled_passes, plan_network
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.output_check import END_TO_END
+from opbench.networks.plan.output_check import ERROR_FACTOR
 from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import make_graph, make_inputs
 from opbench.networks.ship.network import NetworkProgram, make_program, program_text
@@ -84,7 +84,7 @@ def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
 def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:
     """Return the tolerance of the outputs, the same as in a run of the network."""
     steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
-    return END_TO_END * float(np.sqrt(len(steps))) * max(steps)
+    return ERROR_FACTOR * float(np.sqrt(len(steps))) * max(steps)
 
 
 def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ BYTES_PER_S, BEGIN_S = 180e9, 10e-6
 They only decide which nodes run at the same time; do not quote them.
 """
 
-SURELY = 2
+GAIN_FACTOR = 2
 """The gain must be this many times the cost: an exchange often ends earlier than expected, and then the cost remains.
 """
 
@@ -70,7 +70,7 @@ def overlapped_buckets(
     names: list[str] = []
     for index, node in enumerate(micro_batch(training, exchange)):
         whole_s = expected_s(node)
-        if now_s < until_s and SURELY * (fewer_s(node) - whole_s) <= min(until_s - now_s, whole_s):
+        if now_s < until_s and GAIN_FACTOR * (fewer_s(node) - whole_s) <= min(until_s - now_s, whole_s):
             names.append(node.name)
         now_s += whole_s
         if index in due:

@@ -31,14 +31,14 @@ from opbench.timing.clock import Launch
 T = TypeVar("T")
 
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 """Seconds between two heartbeats of a rank."""
-SILENT_S = 8.0
+SILENCE_LIMIT_S = 8.0
 """Seconds without a heartbeat after which a rank counts as hanging: stopped, or in a call that blocks all its threads.
 """
-STARTING_S = 60.0
+START_LIMIT_S = 60.0
 """Seconds until the first heartbeat of a process, and until the first wait for its device ends."""
-MANY_TIMES = 4.0
+WAIT_FACTOR = 4.0
 """A wait for the device may last this many times the longest one so far, or SILENT_S, before the rank counts as
 hanging.
 """
@@ -117,14 +117,16 @@ class RankGroup:
             with contextlib.suppress(OSError):  # The other end is closed.
                 while True:
                     self._send(self._heartbeat())
-                    time.sleep(BEAT_S)
+                    time.sleep(HEARTBEAT_S)
 
         threading.Thread(target=beating, daemon=True).start()
 
     def _heartbeat(self) -> Heartbeat:
         since = self._since
         waited_s = time.monotonic() - since if since else 0.0
-        return Heartbeat(waited_s, max(SILENT_S, MANY_TIMES * self._longest) if self._longest else STARTING_S)
+        return Heartbeat(
+            waited_s, max(SILENCE_LIMIT_S, WAIT_FACTOR * self._longest) if self._longest else START_LIMIT_S
+        )
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -229,14 +231,14 @@ class _Server:
     def messages(self) -> Iterator[tuple[int, object]]:
         """Yield each message with its rank, in order of arrival; raise RankLost."""
         for pipe in self.pipes:
-            limit(pipe, SILENT_S)
+            limit(pipe, SILENCE_LIMIT_S)
         looked = time.monotonic()
         self.heard = dict.fromkeys(range(len(self.pipes)), looked)
         while len(self.done) < len(self.pipes):
             going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
             away_s = time.monotonic() - looked  # while this process was stopped or busy, no rank counts as silent
             self.heard = {rank: heard + away_s for rank, heard in self.heard.items()}
-            ready = wait([self.pipes[rank] for rank in going], BEAT_S)
+            ready = wait([self.pipes[rank] for rank in going], HEARTBEAT_S)
             looked = time.monotonic()
             for rank in going:
                 if self.pipes[rank] in ready:
@@ -253,7 +255,7 @@ class _Server:
             elif isinstance(message, Together):
                 self.asked[rank] = message, self._receive_array(pipe) if isinstance(message, Sum) else None
         except BlockingIOError:
-            raise self._lost(rank, f"it did not end within {SILENT_S:g} s the message that it began") from None
+            raise self._lost(rank, f"it did not end within {SILENCE_LIMIT_S:g} s the message that it began") from None
         except (EOFError, OSError):
             raise self._lost(rank, "") from None
         return message
@@ -268,7 +270,7 @@ class _Server:
     def _check_for_hang(self, now: float) -> None:
         going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
         for rank in going:
-            allowed_s = SILENT_S if rank in self.beats else STARTING_S
+            allowed_s = SILENCE_LIMIT_S if rank in self.beats else START_LIMIT_S
             if now - self.heard[rank] > allowed_s:
                 raise self._lost(rank, f"it gave no sign of life for {allowed_s:g} s")
         beats = {rank: self.beats[rank] for rank in going if rank in self.beats}
@@ -293,7 +295,7 @@ class _Server:
                 else:
                     pipe.send(values)
             except BlockingIOError:
-                raise self._lost(rank, f"it took no answer for {SILENT_S:g} s") from None
+                raise self._lost(rank, f"it took no answer for {SILENCE_LIMIT_S:g} s") from None
             except OSError:
                 raise self._lost(rank, "") from None
 

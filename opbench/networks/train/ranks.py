@@ -17,14 +17,14 @@ from opbench.graph.graph import Graph
 from opbench.graph.saving import save
 from opbench.networks.plan.data import DataSet
 from opbench.networks.records.training import TrainingRecord, read_training
-from opbench.networks.train.group import STARTING_S, Job, limit, serve
+from opbench.networks.train.group import START_LIMIT_S, Job, limit, serve
 from opbench.networks.train.train_options import Standing, TrainingSettings
 from opbench.networks.train.training import Trainer
 from opbench.running.runner import Tell
 
-LEAVING_S = 5.0
+EXIT_LIMIT_S = 5.0
 """Seconds in which a finished rank may end on its own."""
-LAST_WORDS = 400
+LOG_TAIL_CHARACTERS = 400
 """Characters of a rank's log that are quoted if it crashes."""
 
 
@@ -67,7 +67,7 @@ class _Processes:
             for job, environment in zip(self._jobs, self._environments, strict=True):
                 self._start(job.rank, environment)
             for job, pipe in zip(self._jobs, self._pipes, strict=True):
-                limit(pipe, STARTING_S)
+                limit(pipe, START_LIMIT_S)
                 try:
                     pipe.send(job)
                 except OSError:
@@ -75,7 +75,7 @@ class _Processes:
             serve(self._pipes, tell, self._describe_death, progress)
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(LEAVING_S)
+                    process.wait(EXIT_LIMIT_S)
         finally:
             self._end()
 
@@ -104,7 +104,7 @@ class _Processes:
     def _describe_death(self, rank: int, hangs: str) -> str:
         process, ranks = self._processes[rank], len(self._jobs)
         fate = f"hangs: {hangs}" if hangs else f"died: {_exit_cause(process.wait())}"
-        words = self._log_path(rank).read_text(errors="replace").strip()[-LAST_WORDS:].replace("\n", " / ")
+        words = self._log_path(rank).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " / ")
         ended = "all" if hangs else "the others"
         return (
             f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {words}' if words else ''}; "

@@ -13,7 +13,7 @@ import numpy as np
 
 from opbench._version import __version__
 from opbench.errors import SettingDiffers, UsageError
-from opbench.graph.training_step import LIMIT, STORED
+from opbench.graph.training_step import BF16_PARAMETERS, LIMIT
 from opbench.kernels.tensors import Arrays
 from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
 from opbench.networks.records.training import original
@@ -22,14 +22,14 @@ from opbench.networks.train.state import TrainingState
 from opbench.networks.train.train_options import TrainingSettings
 from opbench.records import JSON, to_json
 
-GIVEN = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
-DATA = (*GIVEN, "gradients", "gradients.sum", "rates", "micro", "losses")
+GIVEN_ARRAYS = ("data", "targets", "order", "learning_rates", "hyper", LIMIT)
+UNSAVED_ARRAYS = (*GIVEN_ARRAYS, "gradients", "gradients.sum", "rates", "micro", "losses")
 """State that a checkpoint omits: the options determine it, or each step overwrites it."""
-PARAMETERS = ("parameters", STORED)
+PARAMETER_ARRAYS = ("parameters", BF16_PARAMETERS)
 """State that a checkpoint stores as the network's weights: in float32, whatever dtype the step reads."""
-FREE = ("without", "accumulate", "ranks")
+CHANGEABLE_SETTINGS = ("without", "accumulate", "ranks")
 """Recipe settings that may change when a training resumes; a note says if the bits change."""
-PLACING = ("advance", "gather", "tick")
+COPY_OPERATORS = ("advance", "gather", "tick")
 """Operators that move and count; their problems do not change the bits of a result."""
 
 
@@ -41,7 +41,9 @@ def identity(training: TrainingState) -> TrainingIdentity:
     return TrainingIdentity(
         network=training.network.name,
         parameters={name: tuple(shape) for name, (_, shape) in training.training.parameters.items()},
-        recipe={k: v for k, v in asdict(training.recipe).items() if k not in FREE and (k != "clip" or v)},
+        recipe={
+            k: v for k, v in asdict(training.recipe).items() if k not in CHANGEABLE_SETTINGS and (k != "clip" or v)
+        },
         data=training.data.sha256,
     )
 
@@ -49,7 +51,7 @@ def identity(training: TrainingState) -> TrainingIdentity:
 def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> Checkpoint:
     """Return a checkpoint with a state that was read from the device."""
     arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
-    known = {*PARAMETERS, *(name for name, _ in training.training.statistics.values())}
+    known = {*PARAMETER_ARRAYS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
     facts = CheckpointFacts(
         identity=identity(training),
@@ -69,7 +71,7 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
 def plan_sha256(training: TrainingState) -> str:
     """Return the SHA-256 of all facts that determine the bits of a step."""
     graph, groups = training.training.graph, training.training.groups
-    nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in PLACING]
+    nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in COPY_OPERATORS]
     same = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
     text = json.dumps({name: training.cases[name].name + training.cases[name].variant.source_sha256 for name in same})
     return hashlib.sha256(text.encode()).hexdigest()
@@ -159,7 +161,7 @@ def _differing_values(one: object, other: object) -> tuple[object, object]:
     """Return two values if they differ; for two tables only the entries that differ."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
-    keys = [key for key in {**one, **other} if key not in FREE and one.get(key) != other.get(key)]
+    keys = [key for key in {**one, **other} if key not in CHANGEABLE_SETTINGS and one.get(key) != other.get(key)]
     return {key: one.get(key) for key in keys}, {key: other.get(key) for key in keys}
 
 

@@ -26,7 +26,7 @@ from opbench.timing.clock import Launch
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import measure
 
-ALLOWED = {"f32": (1e-5, 1e-3, 2e-2), "tf32": (5e-3, 0.1, 0.3), "bf16": (2e-2, 0.7, 0.9)}
+ALLOWED_ERRORS = {"f32": (1e-5, 1e-3, 2e-2), "tf32": (5e-3, 0.1, 0.3), "bf16": (2e-2, 0.7, 0.9)}
 """By precision, the largest allowed distance of opbench's first step from PyTorch's, relative, in norm: of the loss, of
 the gradient of each weight, and of the step's change of all parameters.
 
@@ -35,7 +35,7 @@ tens of layers add up to tenths. A different computation is off by 1 or more. Ad
 with the sign of the gradient: if a gradient is about 0, its sign is arbitrary, and a share f of such parameters changes
 the result by 2 sqrt(f), 0.02 for one in ten thousand.
 """
-TIMES = 2.0
+ERROR_FACTOR = 2.0
 """How many times as far from PyTorch's float64 step opbench may be as PyTorch's step in the same precision.
 
 On random pictures UNet's gradients are sums whose terms cancel. There, rounding in tf32 changes a gradient by 0.24, in
@@ -44,7 +44,7 @@ element changes such a sum by sqrt(f).
 """
 LEAST_SHARE = 0.01
 """A gradient below this share of the norm of all gradients is compared with that norm, because it is mostly noise."""
-OWN = "opbench"
+OPBENCH_NAME = "opbench"
 AMONG_S = 1.0
 """Seconds to measure each of several ways: a step of 0.1 s gets ten samples, and all seven ways take half a minute."""
 
@@ -92,7 +92,7 @@ class TorchComparison:
                 }
                 comparison = replace(comparison, ways=ways)
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
-        return StepTimes(cold[OWN], hot[OWN], nodes_s), comparison
+        return StepTimes(cold[OPBENCH_NAME], hot[OPBENCH_NAME], nodes_s), comparison
 
     @contextlib.contextmanager
     def _timed_modes(self, backend: Backend) -> Iterator[Mapping[str, TimedStep]]:
@@ -151,10 +151,10 @@ def _time_those_that_run(
     faults: dict[str, str] = {}
     for kept in (ways, captured) if len(captured) < len(ways) else (ways,):
         try:
-            return *_time_launches(backend, {OWN: own, **kept}, called), faults
+            return *_time_launches(backend, {OPBENCH_NAME: own, **kept}, called), faults
         except Exception as error:
             faults |= dict.fromkeys(kept, on_one_line(error))
-    return *_time_launches(backend, {OWN: own}), faults
+    return *_time_launches(backend, {OPBENCH_NAME: own}), faults
 
 
 def _time_launches(
@@ -182,7 +182,7 @@ def differences(
     """
     record, worst = _relative_distances(own, exact, before, own.gradients)
     theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
-    allowed = [max(limit, TIMES * error) for limit, error in zip(ALLOWED[precision], theirs, strict=True)]
+    allowed = [max(limit, ERROR_FACTOR * error) for limit, error in zip(ALLOWED_ERRORS[precision], theirs, strict=True)]
     what = ("loss", f"gradient of {worst}", "change of the parameters")
     wrong = [
         f"the {name} by {error:.2g} ({limit:.2g} allowed)"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
-WARM_UP = 3
+WARM_UP_STEPS = 3
 """Steps before a capture or a timing: cuDNN tries its algorithms, and the optimiser creates its moments."""
 
 
@@ -290,10 +290,10 @@ def _prepare_mode(gpu: TorchGpu, problem: StepProblem, way: TorchMode, limit_s: 
     with time_limit(limit_s):
         step = TorchStep(problem, gpu.device, way)
         if way.graph:
-            gpu.warm_up(step, WARM_UP)
+            gpu.warm_up(step, WARM_UP_STEPS)
         else:
             with gpu.on_stream():  # the stream where it will run, whose memory all such ways share
-                for _ in range(WARM_UP):
+                for _ in range(WARM_UP_STEPS):
                     step()
     if not way.graph:
 

@@ -132,7 +132,7 @@ class TrainingSettings(CourseOptions):
             )
 
 
-RECENT = 50
+RECENT_STEPS = 50
 """Most steps over which `Standing` takes the mean loss."""
 
 
@@ -144,7 +144,7 @@ class Standing:
     steps: int
     epoch: float
     loss: float
-    """Mean loss of the last `RECENT` steps."""
+    """Mean loss of the last `RECENT_STEPS` steps."""
     score: float | None
     """Last score on the test set: accuracy, IoU, or the mean loss; None before the first."""
     score_name: str
@@ -156,4 +156,4 @@ class Standing:
     @property
     def averaged_steps(self) -> int:
         """Return the number of steps over which `loss` is the mean."""
-        return min(self.step, RECENT)
+        return min(self.step, RECENT_STEPS)

@@ -35,7 +35,7 @@ from opbench.networks.records.training import StepTimes, TrainingRecord, keep_tr
 from opbench.networks.train.buckets import overlapped_buckets
 from opbench.networks.train.losses import LossLog, score_outputs
 from opbench.networks.train.resuming import (
-    DATA,
+    UNSAVED_ARRAYS,
     checkpoint_of,
     open_checkpoint,
     plan_sha256,
@@ -46,7 +46,7 @@ from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import AllReduce, Step, exchange_times
 from opbench.networks.train.torch_comparison import TorchComparison
 from opbench.networks.train.torch_training import StepProblem, dropout_masks
-from opbench.networks.train.train_options import RECENT, Standing
+from opbench.networks.train.train_options import RECENT_STEPS, Standing
 from opbench.networks.train.training_record import first_not_finite, training_record
 from opbench.results.files import make_folder
 from opbench.running.header import beginning
@@ -54,10 +54,10 @@ from opbench.running.protocol import Open
 from opbench.running.runner import Tell
 from opbench.running.worker import Worker
 
-PLAN = "plan.json"
-AHEAD = 16
+PLAN_FILE = "plan.json"
+STEPS_AHEAD = 16
 """Steps that every rank but the first launches before it waits for them."""
-EVERY_S = 0.5
+PROGRESS_S = 0.5
 """Seconds between two reads of the losses."""
 
 
@@ -138,7 +138,7 @@ class Trainer(TrainingState):
         options, graph = self.options, self.training.graph
         if options.plan:
             return load_plan(options.plan, graph.name, self.gpu, options.precision)
-        before = options.out / PLAN
+        before = options.out / PLAN_FILE
         if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
                 plan = load_plan(before, graph.name, self.gpu, options.precision)
@@ -190,7 +190,7 @@ class Trainer(TrainingState):
         self._require_free()
         make_folder(out)
         checkpoint = open_checkpoint(self, out) if self.options.resume else None
-        save_plan(self.plan, out / PLAN)
+        save_plan(self.plan, out / PLAN_FILE)
         if self.options.check:
             self._check_nodes(out)
         with self._open_network(checkpoint) as (network, step):
@@ -206,7 +206,7 @@ class Trainer(TrainingState):
             while self.step < self.recipe.steps:
                 step.launch()
                 self.step += 1
-                if self.step % AHEAD == 0:
+                if self.step % STEPS_AHEAD == 0:
                     self._wait_for_launches(step)
             self._wait_for_launches(step)
             if self.group is not None and isinstance(self.backend, Timed):
@@ -309,7 +309,7 @@ class Trainer(TrainingState):
                 if self.step - reported >= ahead or looks:
                     self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
-                    ahead = max(1, int(EVERY_S * (self.step - reported) / (collected_s - told_s)))
+                    ahead = max(1, int(PROGRESS_S * (self.step - reported) / (collected_s - told_s)))
                     reported = self.step
                     if looks:
                         self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
@@ -358,7 +358,7 @@ class Trainer(TrainingState):
     def _save(self, network: Network, step: Step, log: LossLog) -> None:
         """Write a checkpoint of the last complete step."""
         size = log.synchronised()
-        state = network.read_state(*(name for name in network.state if name not in DATA))
+        state = network.read_state(*(name for name in network.state if name not in UNSAVED_ARRAYS))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))
 
     def _progress(self, began: int, seconds: float) -> Standing:
@@ -368,7 +368,7 @@ class Trainer(TrainingState):
             self.step,
             self.recipe.steps,
             self.step / self.steps_per_epoch,
-            float(np.mean(self.losses[-RECENT:])),
+            float(np.mean(self.losses[-RECENT_STEPS:])),
             self.scores[-1][1] if self.scores else None,
             self.score_name,
             rate,

@@ -18,10 +18,10 @@ from opbench.report.run.sections import Section
 from opbench.results.rows import Row
 from opbench.source.precision import UNIT_ROUNDOFF
 
-BARS = 24
-REACH = 2.5
+MAX_BARS = 24
+MAX_AXIS_FACTOR = 2.5
 """The axis ends at most at this multiple of the fastest bar; the note mentions a peak beyond the axis."""
-NAME = 32
+MAX_NAME_LENGTH = 32
 """Most characters of a variant's name."""
 OWN, LESS_PRECISE, LIBRARY = "own variants", "own variants of lower precision", "library"
 ROLES = {OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
@@ -29,11 +29,11 @@ ROLES = {OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
 
 
 def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
-    """Draw a problem's variants as bars, fastest first, at most `BARS`.
+    """Draw a problem's variants as bars, fastest first, at most `MAX_BARS`.
 
     Bars show bandwidth if bytes limit the fastest row, else FLOP/s.
     """
-    shown = rows[:BARS]
+    shown = rows[:MAX_BARS]
     roundoff = min(UNIT_ROUNDOFF.get(row.precision, 0.0) for row in shown)
     roles = [_role(row, roundoff) for row in shown]
     legend = [Patch(color=colour, label=role) for role, colour in ROLES.items() if role in roles]
@@ -49,7 +49,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
     peaks = [peak for row in shown if (peak := _peak_in_units(row, by_bytes)) is not None]
     fastest = max(_rate_in_units(row, by_bytes) for row in shown)
     limits = [*peaks, (_rate_of(scene.sheet, shown[0], by_bytes) or 0.0) if scene.sheet else 0.0]
-    right = 1.03 * max([fastest, *(limit for limit in limits if limit <= REACH * fastest)]) or 1.0
+    right = 1.03 * max([fastest, *(limit for limit in limits if limit <= MAX_AXIS_FACTOR * fastest)]) or 1.0
     points = {}
     for i, row in enumerate(shown):
         _draw_bar(axes, i, row, by_bytes, ROLES[roles[i]], f"p{i}", bold=row is section.winner)
@@ -84,9 +84,9 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
 
 def _note_text(rows: Sequence[Row], peaks: Sequence[float], same: bool, right: float) -> str:
     """Return the note below the chart: the meaning of the marks, and why a bar exceeds its peak."""
-    above = dict.fromkeys(row.above_peak for row in rows[:BARS] if row.above_peak)
+    above = dict.fromkeys(row.above_peak for row in rows[:MAX_BARS] if row.above_peak)
     parts = [
-        f"The fastest {BARS} of {len(rows)} variants." if len(rows) > BARS else "",
+        f"The fastest {MAX_BARS} of {len(rows)} variants." if len(rows) > MAX_BARS else "",
         ""
         if same or not peaks
         else "A black mark is the peak of the unit that the variant uses; the percentage refers to it.",
@@ -97,7 +97,7 @@ def _note_text(rows: Sequence[Row], peaks: Sequence[float], same: bool, right: f
 
 
 def _name(row: Row) -> str:
-    return shorten(row.variant, NAME) + ("" if row.precision == "f32" else f" ({row.precision})")
+    return shorten(row.variant, MAX_NAME_LENGTH) + ("" if row.precision == "f32" else f" ({row.precision})")
 
 
 def _role(row: Row, least_roundoff: float) -> str:

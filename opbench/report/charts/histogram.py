@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from opbench import units
 
-LEAST_RANGE = 0.02
+MIN_RANGE = 0.02
 """Least width of the axis as a share of the median, so that 0.1 % of noise does not look like 10 %."""
-FENCE = 3.0
+FENCE_FACTOR = 3.0
 """The axis extends at most this many interquartile ranges beyond the quartiles, so that one outlier does not squeeze
 all other samples into one bar. Outliers are counted in the first or last bar, and in the text."""
 BARS = 18
@@ -58,9 +58,9 @@ def _axis_limits(samples_s: Sequence[float]) -> tuple[float, float]:
     """Return both ends of the axis in seconds; the lower end is at least 0."""
     middle = statistics.median(samples_s)
     first, _, third = statistics.quantiles(samples_s, n=4, method="inclusive")
-    reach = FENCE * (third - first)
+    reach = FENCE_FACTOR * (third - first)
     near = [value for value in samples_s if first - reach <= value <= third + reach]
-    spare = max(0.0, LEAST_RANGE * middle - (max(near) - min(near))) / 2
+    spare = max(0.0, MIN_RANGE * middle - (max(near) - min(near))) / 2
     low, high = max(0.0, min(near) - spare), max(near) + spare
     return (low, high) if high > low else (low, low + 1e-9)
 

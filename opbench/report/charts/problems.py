@@ -16,9 +16,9 @@ from opbench.report.run.above_peak import above_peak_sentences
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
-MOST = 30
+MAX_PROBLEMS = 30
 """Most problems shown: the ones with the most bytes."""
-LINE = 36
+MAX_LINE_LENGTH = 36
 """Most characters in one line of a label."""
 RIGHT = 26
 """Bold characters that fit at the right of the axes."""
@@ -40,7 +40,7 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     precisions = [s.groups[0].precision for s in parts]
     precision = max(precisions, key=precisions.count, default="")
     parts = [s for s in parts if any(g.precision == precision for g in s.groups)]
-    total, parts = len(parts), parts[-MOST:]
+    total, parts = len(parts), parts[-MAX_PROBLEMS:]
     if total < 2:
         return None
     rows = [best_configs(r for g in s.groups if g.precision == precision for r, _ in g.rows) for s in parts]
@@ -56,7 +56,7 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     for place, found in enumerate(rows):
         _draw_problem(axes, place, found, of_peak, points)
     _draw_scale(axes, labels, of_peak, max(_relative_speed(row, found, of_peak) for found in rows for row in found))
-    left_out = f" The {MOST} largest of {total} problems." if total > MOST else ""
+    left_out = f" The {MAX_PROBLEMS} largest of {total} problems." if total > MAX_PROBLEMS else ""
     above = above_peak_sentences((row for found in rows for row in found), measured).values()
     return Chart(
         name,
@@ -126,8 +126,8 @@ def _draw_scale(axes: Axes, labels: Sequence[str], of_peak: bool, highest: float
 def problem_labels(problems: Sequence[str]) -> list[str]:
     """Return a label for each problem with the axes in which problems differ, such as "n=8 h=w=56".
 
-    Adjacent axes of equal value are joined. Labels differ from each other. A label longer than `LINE` takes two
-    lines.
+    Adjacent axes of equal value are joined. Labels differ from each other. A label longer than `MAX_LINE_LENGTH` has
+    two lines.
     """
     split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
     keys = list(dict.fromkeys(key for axes in split for key in axes))
@@ -143,7 +143,7 @@ def _draw_labels(axes: dict[str, str]) -> str:
         else:
             words.append(([key], value))
     parts = ["=".join([*keys, value]) for keys, value in words]
-    if len(" ".join(parts)) <= LINE:
+    if len(" ".join(parts)) <= MAX_LINE_LENGTH:
         return " ".join(parts) or "default"
     middle = min(range(1, len(parts) + 1), key=lambda i: abs(len(" ".join(parts[:i])) - len(" ".join(parts[i:]))))
     return "\n".join(filter(None, (" ".join(parts[:middle]), " ".join(parts[middle:]))))

@@ -25,7 +25,7 @@ from opbench.report.charts.roofline_axes import (
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
-LABELLED = 24
+MAX_LABELS = 24
 
 
 def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
@@ -34,7 +34,7 @@ def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) ->
     counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
     peaks = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     furthest = max(counted.values(), default=0.0)
-    labels = [_label(row, row is section.winner, furthest) for row in best[:LABELLED]]
+    labels = [_label(row, row is section.winner, furthest) for row in best[:MAX_LABELS]]
     rates = [row.times.flops_per_s for row in rows if row.times and row.times.flops_per_s]
     figure, axes = new_axes(labels, [_intensity(rows[0]), *counted.values()], rates, peaks)
     draw_matrix_peaks(axes, peaks, {row.unit for row in best}, max(map(_intensity, best)))
@@ -66,7 +66,7 @@ def _note_text(variants: int, counted: bool, others: bool) -> str:
         "Filled: arithmetic intensity from compulsory bytes.",
         "Open: from the DRAM traffic that the counters saw." if counted else "",
         "Small dots: other configs." if others else "",
-        f"Only the fastest {LABELLED} of {variants} variants are labelled." if variants > LABELLED else "",
+        f"Only the fastest {MAX_LABELS} of {variants} variants are labelled." if variants > MAX_LABELS else "",
     ]
     return " ".join(part for part in parts if part)
 

@@ -17,7 +17,7 @@ from opbench.gpu.limits.ceilings import LEVELS, Peaks
 from opbench.report.charts.chart import per_byte
 from opbench.report.charts.svg import INK, MUTED, spread
 
-SIZE = 8.5
+FONT_SIZE = 8.5
 """Font size of labels, in points."""
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
 GAP = 10.5
@@ -29,7 +29,7 @@ _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
 def points_wide(text: str, *, bold: bool = False) -> float:
     """Estimate the width of a text in points; the estimate may be slightly low."""
-    return (0.68 if bold else 0.62) * SIZE * len(text)
+    return (0.68 if bold else 0.62) * FONT_SIZE * len(text)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
         for c in peaks
     ]
     axes.legend(
-        handles, words, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, frameon=False, fontsize=SIZE,
+        handles, words, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, frameon=False, fontsize=FONT_SIZE,
         handlelength=2.6, labelspacing=0.35,
     )  # fmt: skip
 
@@ -160,7 +160,7 @@ class OffsetText(TypedDict):
     parse_math: bool
 
 
-OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": SIZE, "parse_math": False}
+OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": FONT_SIZE, "parse_math": False}
 
 
 def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], used: Iterable[str], points_x: float) -> None:

@@ -9,7 +9,7 @@ from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.results.rows import Row
 
-NAMED = 3
+MAX_NAMED = 3
 """Most rows named under one reason; for more, only their number is shown."""
 
 
@@ -30,8 +30,8 @@ def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
 def _names(above: list[Row]) -> str:
     """Return the rows above peak, such as "`fft` at 224 % of peak and 2 more"; each variant appears once."""
     best = list({row.variant: row for row in reversed(above)}.values())[::-1]
-    shares = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:NAMED]]
-    more = f" and {len(best) - NAMED} more" if len(best) > NAMED else ""
+    shares = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:MAX_NAMED]]
+    more = f" and {len(best) - MAX_NAMED} more" if len(best) > MAX_NAMED else ""
     return f"{', '.join(shares)}{more} of peak"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from opbench import units
-from opbench.backend.counts import PREDICTED, BranchTraffic, LineTraffic
+from opbench.backend.counts import ORIGIN_PREDICTED, BranchTraffic, LineTraffic
 from opbench.insight.explain import AnnotatedFile, AnnotatedLine, Explanation
 from opbench.report.speed_of_light import limit_bars
 
@@ -58,7 +58,7 @@ def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
-    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     cells = (
         escape(label),
         f"{about}{entry.requests}",
@@ -72,6 +72,6 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
 
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> str:
-    about = "≈" if explanation.mark(entry.kernel) == PREDICTED else ""
+    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     cells = ("branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share))
     return "".join(f"<td>{cell}</td>" for cell in cells)

@@ -23,7 +23,7 @@ STEPS = 240
 APART = 1.25
 """Problems that differ in several axes are ordered by bytes only if neighbours differ by at least this factor: for two
 shapes of similar size, interpolation is meaningless."""
-LINES = 6
+MAX_LINES = 6
 BEHIND = 3.0
 """Variants slower than the fastest by more than this factor are not drawn."""
 
@@ -185,12 +185,12 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
 
 
 def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[Zone]) -> list[str]:
-    """Return the variants to draw, at most `LINES`: those that win or tie anywhere, then the closest others."""
+    """Return the variants to draw, at most `MAX_LINES`: those that win or tie anywhere, then the closest others."""
     winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
     ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
     behind = {v: min(_behind(lines, size, row) for size, row in line) for v, line in lines.items()}
     rest = sorted((v for v in lines if v not in (*winners, *ties) and behind[v] < BEHIND), key=lambda v: behind[v])
-    return [*winners, *ties, *rest][: max(LINES, len(winners))]
+    return [*winners, *ties, *rest][: max(MAX_LINES, len(winners))]
 
 
 def _behind(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:

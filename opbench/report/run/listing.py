@@ -27,9 +27,9 @@ from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.results.rows import Row
 
-AROUND = 2
+CONTEXT_LINES = 2
 """Lines of context shown above and below a line with an access."""
-LARGEST = 1_000_000
+MAX_CHARACTERS = 1_000_000
 """Most characters of all listings of a page together."""
 PROBLEMS = 4
 """Most problems listed above a source; the others are only marked at their lines."""
@@ -61,7 +61,7 @@ def listings(
     by_problem: dict[tuple[str, str], list[Listing]] = {}
     seen: set[tuple[str, str]] = set()
     known: dict[str, list[Variant]] = {}
-    catalog, room = Catalog(roots), LARGEST
+    catalog, room = Catalog(roots), MAX_CHARACTERS
     for part in parts:
         for row in part.unmeasured:
             if (row.operator, row.variant) in seen or row.case not in run.traffic:
@@ -123,5 +123,5 @@ def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
 
 def _cut(explanation: Explanation) -> Explanation:
     """Cut an explanation to the worst problems and to the source lines around accesses."""
-    files = tuple(file.around(AROUND) for file in explanation.files)
+    files = tuple(file.around(CONTEXT_LINES) for file in explanation.files)
     return replace(explanation, problems=explanation.problems[:PROBLEMS], files=files)

@@ -82,7 +82,7 @@ def outlook(predicting: Peaks) -> str:
     )
 
 
-LEFT_OUT = 3
+MAX_LEFT_OUT = 3
 """Most variants named for a reason; for more, only their number is shown."""
 
 
@@ -90,8 +90,8 @@ def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
     """Return the variants that do not support a problem, and the requirement of each; "" without any."""
     parts = []
     for reason, names in reasons.items():
-        more = [f"{len(names) - LEFT_OUT} more"] if len(names) > LEFT_OUT else []
-        parts.append(f"{join_words([*map(code, names[:LEFT_OUT]), *more])} ({_requirement(reason)})")
+        more = [f"{len(names) - MAX_LEFT_OUT} more"] if len(names) > MAX_LEFT_OUT else []
+        parts.append(f"{join_words([*map(code, names[:MAX_LEFT_OUT]), *more])} ({_requirement(reason)})")
     return f"Skipped: {'; '.join(parts)}." if parts else ""
 
 

@@ -12,11 +12,11 @@ from opbench.insight.levels import LIMIT_NAMES
 from opbench.report.run.sections import best_configs
 from opbench.results.rows import CompiledResources, PredictedTraffic, Row
 
-COLLISIONS = 0.25
+MAX_COLLISION_SHARE = 0.25
 """Share of colliding lanes of an atomic from which a finding is reported."""
-NAMED = 3
+MAX_NAMED = 3
 """Most variants named under one fault; for more, only their number is shown."""
-FLAG = "!"
+BAD_MARK = "!"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def conflicting(row: Row) -> bool:
 
 def colliding(row: Row) -> bool:
     """Return whether lanes of one atomic instruction often update the same address."""
-    return (collision_share(row) or 0.0) >= COLLISIONS
+    return (collision_share(row) or 0.0) >= MAX_COLLISION_SHARE
 
 
 def conflict_share(row: Row) -> float | None:
@@ -238,7 +238,7 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     if any(row.predicted_traffic for row in rows):
         parts.append("bytes at L2 and DRAM: predicted, from cold caches")
     if any(figure.bad for row in rows for figure in figures(row).values()):
-        parts.append(f"{FLAG} marks bad values")
+        parts.append(f"{BAD_MARK} marks bad values")
     return "; ".join(parts)
 
 
@@ -296,8 +296,8 @@ def _strays(row: Row) -> list[str]:
 
 def _some(phrases: Sequence[str]) -> str:
     """Return the first few phrases joined, with the number of the others."""
-    if len(phrases) > NAMED:
-        return f"{', '.join(phrases[:NAMED])} and {len(phrases) - NAMED} more"
+    if len(phrases) > MAX_NAMED:
+        return f"{', '.join(phrases[:MAX_NAMED])} and {len(phrases) - MAX_NAMED} more"
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
 
 

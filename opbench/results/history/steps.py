@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from opbench.timing import stats
 
-SHORTEST = 2
+MIN_SEGMENT = 2
 """Least number of runs in a segment: a step must persist."""
-LEAST_PRICE = 3.0
+MIN_PRICE = 3.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TimeStep:
 def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
     """Return the steps in medians that are ordered by time."""
     values = [math.log(median) for median in medians_s]
-    if len(values) < 2 * SHORTEST or max(values) - min(values) <= math.log1p(threshold):
+    if len(values) < 2 * MIN_SEGMENT or max(values) - min(values) <= math.log1p(threshold):
         return []
     cuts = _partition(values, noise(values, threshold))
     # Segments that differ by less than the threshold are merged; the next split is judged against the merged one.
@@ -74,10 +74,10 @@ def noise(values: Sequence[float], threshold: float) -> float:
 def _partition(values: Sequence[float], scale: float) -> list[int]:
     """Return the positions of the splits that have the lowest cost."""
     n = len(values)
-    price = max(LEAST_PRICE, 2 * math.log(n))
+    price = max(MIN_PRICE, 2 * math.log(n))
     best = [0.0, *[math.inf] * n]
     came_from = [0] * (n + 1)
-    for start in range(n - SHORTEST + 1):
+    for start in range(n - MIN_SEGMENT + 1):
         if best[start] == math.inf:
             continue
         for end, distance in _distances(values, start):
@@ -101,6 +101,6 @@ def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
         value = values[end]
         distance += max(0.0, low - value, value - middle)
         bisect.insort(ordered, value)
-        if end - start + 1 >= SHORTEST:
+        if end - start + 1 >= MIN_SEGMENT:
             distances.append((end + 1, distance))
     return distances

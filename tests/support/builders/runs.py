@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opbench.backend.counts import COUNTED, KernelTraffic, LineTraffic, Traffic
+from opbench.backend.counts import ORIGIN_COUNTED, KernelTraffic, LineTraffic, Traffic
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.records import from_json, to_json
 from opbench.results.files import Run, RunWriter
@@ -309,7 +309,7 @@ def access(kind: str, sectors: float = 4, ideal: float = 4, space: str = "global
 def traffic(*lines: LineTraffic, barriers: int = 0, counted_blocks: int = 4, complete: bool = True) -> Traffic:
     """Traffic of one kernel of four blocks."""
     kernel = KernelTraffic("k", 1, 4, counted_blocks, 128, barriers)
-    return Traffic(lines, (kernel,), COUNTED, complete)
+    return Traffic(lines, (kernel,), ORIGIN_COUNTED, complete)
 
 
 def compiled(registers: int = 12, spill_bytes: int = 0, local_bytes: int = 0) -> dict[str, Any]:
