@@ -14,7 +14,7 @@ from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.training_step import Training
 from opbench.graph.values import Node, Value
 from opbench.networks.plan.memory import aligned, live_bytes, plan_memory
-from opbench.networks.records.training import RECOMPUTED_SUFFIX, original
+from opbench.networks.records.training import AGAIN, original
 
 if TYPE_CHECKING:
     from opbench.networks.plan.plan import Plan
@@ -239,9 +239,9 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
 def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
     """Return new names for the outputs of a second run."""
     taken = {*graph.values, *(node.name for node in graph.nodes)}
-    ending = RECOMPUTED_SUFFIX
+    ending = AGAIN
     while any(f"{name}{ending}" in taken for name in names):
-        ending += RECOMPUTED_SUFFIX
+        ending += AGAIN
     return {name: f"{name}{ending}" for name in names}
 
 

@@ -18,7 +18,7 @@ from opbench.timing.measurement import Measurement
 
 FILE = "train.json"
 FORMAT = 1
-RECOMPUTED_SUFFIX = ".again"
+AGAIN = ".again"
 """Suffix of a node that repeats the computation of the node named before it, and of its values."""
 GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 """The purposes of a step's nodes, in their order."""
@@ -26,7 +26,7 @@ GROUPS = ("data", "forward", "loss", "backward", "exchange", "optimizer")
 
 def original(node: str) -> str:
     """Return the name of the node that a recomputing node repeats; for other nodes their own name."""
-    return original(node.removesuffix(RECOMPUTED_SUFFIX)) if node.endswith(RECOMPUTED_SUFFIX) else node
+    return original(node.removesuffix(AGAIN)) if node.endswith(AGAIN) else node
 
 
 @dataclass(frozen=True)
