@@ -261,7 +261,7 @@ def _lock_remedy(event: Event, fence: str) -> str:
 
 
 def _why_no_flag(event: Event, other: str) -> str:
-    """Return why two accesses race in spite of a flag, a lock or volatile; "" if none of these is used."""
+    """Return why two accesses race despite a flag, a lock or volatile; "" if none of these is used."""
     if event.report.instructions & TAKEN_EARLY:
         return (
             f"{other[0].upper()}{other[1:]} has taken the lock without a fence after it, so the {event.other_verb} "
