@@ -28,6 +28,8 @@ __all__ = [
     "Tensor",
     "Tolerance",
     "TrainOptions",
+    "Upsample2dGeometry",
+    "UpsampleConcatGeometry",
     "UsageError",
     "__version__",
     "by_pieces",
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
         vector_width,
     )
     from opbench.kernels.torch_library import nchw_view, torch_launch, torch_tensor, torch_tensors
+    from opbench.kernels.upsample_geometry import Upsample2dGeometry, UpsampleConcatGeometry
     from opbench.kernels.window_geometry import Conv2dGeometry, Conv3dGeometry, Pool2dGeometry, Pool3dGeometry
     from opbench.networks.api import figures, load, read_run, train
     from opbench.networks.plan.executor import Network
@@ -106,6 +109,8 @@ _HOMES = {
     "Tensor": "opbench.kernels.tensors",
     "Tolerance": "opbench.kernels.tensors",
     "TrainOptions": "opbench.networks.train.train_options",
+    "Upsample2dGeometry": "opbench.kernels.upsample_geometry",
+    "UpsampleConcatGeometry": "opbench.kernels.upsample_geometry",
     "UsageError": "opbench.errors",
     "check": "opbench.api",
     "figures": "opbench.networks.api",

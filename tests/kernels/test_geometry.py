@@ -131,3 +131,21 @@ def test_a_mean_is_over_the_elements_of_all_batches_and_its_loss_is_f32(operator
     assert p.output_tensors()[1].dtype == "bf16"
     with refuses("not-allowed", "micro", value=0, allowed=">= 1"):
         problem(operator, **sizes, micro=0)
+
+
+@pytest.mark.parametrize("operator", ("upsample2d", "upsample2d_backward"))
+def test_an_enlarged_image_has_its_size_and_a_scale_of_0_is_refused(operator: str) -> None:
+    sizes = {"n": 1, "c": 12, "h": 3, "w": 5}
+    p = problem(operator, **sizes, scale=3)
+    assert (p.p, p.q, p.packs) == (9, 15, 3)
+    with refuses("not-allowed", "scale", value=0, allowed=">= 1"):
+        problem(operator, **sizes, scale=0)
+
+
+@pytest.mark.parametrize("operator", ("upsample_concat", "upsample_concat_backward"))
+def test_vectors_lie_in_a_row_or_in_the_channels_of_both_images(operator: str) -> None:
+    sizes = {"n": 1, "c1": 8, "c2": 6, "h": 3, "w": 5}
+    assert [problem(operator, **sizes, layout=layout).lanes for layout in ("nchw", "nhwc")] == [2, 2]
+    assert problem(operator, **{**sizes, "c2": 12}, layout="nhwc").lanes == 4
+    p = problem(operator, **sizes)
+    assert (p.p, p.q, p.c) == (6, 10, 14)

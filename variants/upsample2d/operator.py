@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance, UsageError, vector_width
+from opbench import Gradient, Tolerance, Upsample2dGeometry, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upsample2d(Operator):
+class Upsample2d(Upsample2dGeometry):
     """Output pixel y lies at (y + 1/2) / scale - 1/2 of the input, and so in both directions.
 
     "nearest" takes the pixel y // scale; "bilinear" weighs the two neighbours by their distance, where a position left
@@ -34,21 +34,6 @@ class Upsample2d(Operator):
     linear_in = ("x",)
 
     @property
-    def p(self) -> int:
-        """Height of the output."""
-        return self.h * self.scale
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return self.w * self.scale
-
-    @property
-    def packs(self) -> int:
-        """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        return self.c // vector_width(self.dtype, self.c)
-
-    @property
     def columns(self) -> int:
         """Pixels of a row under a vector of up to 16 bytes of outputs."""
         lanes = vector_width(self.dtype)
@@ -69,11 +54,6 @@ class Upsample2d(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the output, outermost first."""
         return {"out": "n c p q" if self.layout == "nchw" else "n p q c"}
-
-    def validate(self) -> None:
-        """Refuse a scale of 0."""
-        if self.scale < 1:
-            raise UsageError(f"{self}: scale={self.scale} is not allowed; at least 1")
 
     def flops(self) -> int:
         """Return 0 for the nearest pixel, else seven FLOPs per output: four products and three sums."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Operator, UsageError, vector_width
+from opbench import Upsample2dGeometry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upsample2dBackward(Operator):
+class Upsample2dBackward(Upsample2dGeometry):
     """dx[y,z] = sum of weight(y,p) * weight(z,q) * dout[p,q], with the weights by which upsample2d made p, q of y, z.
 
     "nearest": 1 where p // scale is y. "bilinear": 1 - |(p + 1/2) / scale - 1/2 - y| where that is above 0, and 1
@@ -34,21 +34,6 @@ class Upsample2dBackward(Operator):
     linear_in = ("dout",)
 
     @property
-    def p(self) -> int:
-        """Height of the enlarged image."""
-        return self.h * self.scale
-
-    @property
-    def q(self) -> int:
-        """Width of the enlarged image."""
-        return self.w * self.scale
-
-    @property
-    def packs(self) -> int:
-        """Vectors of up to 16 bytes that a pixel's channels divide into."""
-        return self.c // vector_width(self.dtype, self.c)
-
-    @property
     def integers_exact(self) -> bool:
         """Weights of a power of two are exact."""
         return self.mode == "nearest" or self.scale & (self.scale - 1) == 0
@@ -62,11 +47,6 @@ class Upsample2dBackward(Operator):
     def outputs(self) -> Mapping[str, str]:
         """Physical axes of the small image, outermost first."""
         return {"dx": "n c h w" if self.layout == "nchw" else "n h w c"}
-
-    def validate(self) -> None:
-        """Refuse a scale of 0."""
-        if self.scale < 1:
-            raise UsageError(f"{self}: scale={self.scale} is not allowed; at least 1")
 
     def flops(self) -> int:
         """Return one addition per element of the large image, or its four products and four sums if bilinear."""

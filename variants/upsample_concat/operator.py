@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Gradient, Operator, Tolerance, vector_width
+from opbench import Gradient, Tolerance, UpsampleConcatGeometry
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpsampleConcat(Operator):
+class UpsampleConcat(UpsampleConcatGeometry):
     """out = concat(skip, low enlarged twice by the nearest pixel) over the channels, skip's c2 before low's c1.
 
     low has h x w pixels, skip and out p x q = 2h x 2w. `layout` orders all arrays, `dtype` stores them.
@@ -30,27 +30,6 @@ class UpsampleConcat(Operator):
     degree = 1
     library = "torch"
     linear_in = ("low", "skip")
-
-    @property
-    def p(self) -> int:
-        """Height of the output."""
-        return 2 * self.h
-
-    @property
-    def q(self) -> int:
-        """Width of the output."""
-        return 2 * self.w
-
-    @property
-    def c(self) -> int:
-        """Channels of the output."""
-        return self.c1 + self.c2
-
-    @property
-    def lanes(self) -> int:
-        """Return the elements of the longest vector of up to 16 bytes in a row (nchw) or in both channels (nhwc)."""
-        sizes = (self.q,) if self.layout == "nchw" else (self.c1, self.c2)
-        return vector_width(self.dtype, *sizes)
 
     @property
     def inputs(self) -> Mapping[str, str]:

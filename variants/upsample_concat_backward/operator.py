@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, vector_width
+from opbench import Arrays, UpsampleConcatGeometry
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpsampleConcatBackward(Operator):
+class UpsampleConcatBackward(UpsampleConcatGeometry):
     """dskip = dout's first c2 channels; dlow[y,z] = the sum of the other c1 over pixels 2y, 2y + 1 and 2z, 2z + 1.
 
     dlow has h x w pixels, dskip and dout p x q = 2h x 2w. `layout` orders all arrays, `dtype` stores them.
@@ -29,27 +29,6 @@ class UpsampleConcatBackward(Operator):
     library = "torch"
     degree = 1
     linear_in = ("dout",)
-
-    @property
-    def p(self) -> int:
-        """Height of the joined gradient."""
-        return 2 * self.h
-
-    @property
-    def q(self) -> int:
-        """Width of the joined gradient."""
-        return 2 * self.w
-
-    @property
-    def c(self) -> int:
-        """Channels of the joined gradient."""
-        return self.c1 + self.c2
-
-    @property
-    def lanes(self) -> int:
-        """Return the elements of the longest vector of up to 16 bytes in a row (nchw) or in both channels (nhwc)."""
-        sizes = (self.q,) if self.layout == "nchw" else (self.c1, self.c2)
-        return vector_width(self.dtype, *sizes)
 
     @property
     def inputs(self) -> Mapping[str, str]:
