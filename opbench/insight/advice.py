@@ -53,6 +53,10 @@ OCCUPIED = 0.5
 FEW_WAVES = 0.2
 """From this share of the time on that multiprocessors idle in the last wave of blocks, the tail is named."""
 WARP = 32
+COLLIDING = 0.5
+"""From this share of the passes on, lanes of atomics that wait for each other are the limit."""
+SCATTERED = 8.0
+"""From this many sectors on, the lanes of an atomic request have scattered addresses."""
 LAUNCHES = 0.3
 """From this share of the time on, several launches bind: each takes at least the time of an empty kernel."""
 EVICTED = 1.3
@@ -77,8 +81,9 @@ class Facts:
     """Blocks divided by those that the GPU holds at a time; of the largest kernel, as `blocks`."""
     kernels: int
     sectors_per_request: float = 0.0
+    """Of global loads and stores, without atomics; as the next one."""
     wasted_sectors: float = 0.0
-    """Share of the sectors of global requests that their bytes would not need."""
+    """Share of the sectors that the bytes would not need."""
     reads: float = 0.0
     """Bytes that global requests ask for, divided by the compulsory bytes."""
     width: float = 0.0
@@ -88,7 +93,11 @@ class Facts:
     conflict_share: float = 0.0
     """Share of all passes that bank conflicts take."""
     atomic_share: float = 0.0
-    """Atomic requests for each global request."""
+    """Requests of global atomics for each global request."""
+    collision_share: float = 0.0
+    """Share of all passes in which lanes of an atomic request wait for another lane at the same address."""
+    sectors_per_atomic: float = 0.0
+    """Sectors of a request of global atomics."""
     barriers: float = 0.0
     """Block-wide barriers of a block."""
     requests_per_barrier: float = math.inf
@@ -159,7 +168,11 @@ def facts_of(
     accesses = whole.select(space="global")
     requests = sum(entry.requests for entry in accesses)
     lanes = sum(entry.lanes for entry in accesses)
-    sectors = sum(entry.sectors for entry in accesses)
+    # Another index order does not help atomics to scattered addresses, so they are no evidence against coalescing.
+    plain = [entry for entry in accesses if entry.kind != "atomic"]
+    atomics = whole.select(space="global", kind="atomic")
+    sectors = sum(entry.sectors for entry in plain)
+    collisions = sum(entry.collisions for entry in whole.lines)
     asked = sum(entry.bytes for entry in accesses)
     wavefronts = whole.total("wavefronts", space="shared")
     waited = sum(waits(kernel) for kernel in whole.kernels)
@@ -175,13 +188,17 @@ def facts_of(
         blocks=math.prod(largest.grid or ()),
         waves=math.inf if largest.waves is None else largest.waves,
         kernels=len(whole.kernels),
-        sectors_per_request=_share(sectors, requests),
-        wasted_sectors=_share(sectors - sum(entry.ideal_sectors for entry in accesses), sectors),
+        sectors_per_request=_share(sectors, sum(entry.requests for entry in plain)),
+        wasted_sectors=_share(sectors - sum(entry.ideal_sectors for entry in plain), sectors),
         reads=_share(asked, compulsory_bytes),
         width=_share(asked, lanes),
         shared_per_global=_share(whole.total("requests", space="shared"), max(1, requests)),
-        conflict_share=_share(whole.total("conflicts", space="shared"), wavefronts + sectors / 4),
-        atomic_share=_share(whole.total("requests", kind="atomic"), requests),
+        conflict_share=_share(
+            whole.total("conflicts", space="shared"), wavefronts + sum(entry.sectors for entry in accesses) / 4
+        ),
+        atomic_share=_share(sum(entry.requests for entry in atomics), requests),
+        collision_share=_share(collisions, wavefronts + sum(entry.sectors for entry in accesses) / 4 + collisions),
+        sectors_per_atomic=_share(sum(entry.sectors for entry in atomics), sum(entry.requests for entry in atomics)),
         barriers=max((kernel.barriers_per_block for kernel in whole.kernels), default=0.0),
         requests_per_barrier=whole.total("requests") / waited if waited else math.inf,
         multiply_adds=classes["FFMA"],
@@ -446,14 +463,15 @@ def _bank_conflicts(facts: Facts) -> Iterator[Found]:
 
 
 def _atomics(facts: Facts) -> Iterator[Found]:
+    if facts.collision_share > COLLIDING:
+        evidence = f"lanes of atomics wait for each other in {units.percent(facts.collision_share)} of the passes"
+        yield BLOCK_REDUCTION, 0.94, "atomics", "counted", evidence
     if facts.atomic_share > 0.3:
-        yield (
-            BLOCK_REDUCTION,
-            0.9,
-            "atomics",
-            "counted",
-            f"{units.percent(facts.atomic_share)} of the global requests are atomics",
-        )
+        evidence = f"{units.percent(facts.atomic_share)} of the global requests are atomics"
+        if facts.sectors_per_atomic > SCATTERED:
+            evidence += f", to {facts.sectors_per_atomic:.1f} sectors each"
+        # More blocks would only wait for each other at the same addresses.
+        yield BLOCK_REDUCTION, 0.94 if facts.atomic_share >= 0.5 else 0.9, "atomics", "counted", evidence
 
 
 def _tensor_cores_fed_by_threads(facts: Facts) -> Iterator[Found]:

@@ -89,3 +89,45 @@ __global__ void normalise(const float* x, float* out, int rows, int cols) {
 """
     found = advised("softmax", ROW_PER_THREAD, kernel, {"rows": rows, "cols": 1024}, 12.0)
     assert (found.advice[0].mechanism, found.advice[0].binds) == ("coalesced", "coalescing")
+
+
+def test_atomics_to_scattered_bins_are_no_uncoalesced_loads(advised: Advisor) -> None:
+    header = """
+define = { BINS = "bins", LOW = "lower_edge", WIDTH = "width" }
+launch = [{ zero = "counts" },
+          { kernel = "count", grid = ["cdiv(n, 256)"], block = ["256"], args = ["x", "n", "counts"] }]
+"""
+    kernel = """
+__global__ void count(const float* x, int n, int* counts) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n || !(x[i] >= (float)LOW && x[i] <= (float)LOW + (float)WIDTH)) return;
+    int bin = (int)((x[i] - (float)LOW) * (BINS / (float)WIDTH));
+    atomicAdd(&counts[bin < BINS ? bin : BINS - 1], 1);
+}
+"""
+    found = advised("histogram", header, kernel, {"n": 1 << 24, "bins": 4096}, 60.0)
+    assert (found.advice[0].mechanism, found.advice[0].binds) == ("block_reduction", "atomics")
+    assert "coalesced" not in by_mechanism(found)
+
+
+def test_atomics_of_all_lanes_to_one_sum_in_shared_memory(advised: Advisor) -> None:
+    header = """
+reproducible = false
+launch = [{ kernel = "rms_norm", grid = ["rows"], block = ["256"] }]
+"""
+    kernel = """
+__global__ void rms_norm(const float* x, const float* weight, float* out, float* rstd, int rows, int cols) {
+    __shared__ float sum;
+    if (threadIdx.x == 0) sum = 0.0f;
+    __syncthreads();
+    const float* row = x + (size_t)blockIdx.x * cols;
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) atomicAdd(&sum, row[i] * row[i]);
+    __syncthreads();
+    float scale = rsqrtf(sum / cols + 1e-5f);
+    if (threadIdx.x == 0) rstd[blockIdx.x] = scale;
+    float* y = out + (size_t)blockIdx.x * cols;
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = row[i] * scale * weight[i];
+}
+"""
+    found = advised("rmsnorm", header, kernel, {"rows": 16384, "cols": 1024}, 18.0)
+    assert (found.advice[0].mechanism, found.advice[0].binds) == ("block_reduction", "atomics")
