@@ -53,6 +53,8 @@ OCCUPIED = 0.5
 FEW_WAVES = 0.2
 """From this share of the time on that multiprocessors idle in the last wave of blocks, the tail is named."""
 WARP = 32
+DOUBLES = 0.1
+"""From this share of the instructions on, double arithmetic is the limit of a problem in float."""
 COLLIDING = 0.5
 """From this share of the passes on, lanes of atomics that wait for each other are the limit."""
 SCATTERED = 8.0
@@ -110,6 +112,11 @@ class Facts:
     bulk_copies: int = 0
     integers: int = 0
     conversions: int = 0
+    """Between integers and floats, of which each division of integers has two."""
+    doubles: int = 0
+    """Double arithmetic, where the operands of the problem are not double."""
+    doubles_share: float = 0.0
+    """Share of all instructions in the machine code that are double arithmetic."""
     over_tensor: float = 0.0
     """Time divided by the lower bound on tensor cores, at the rate of the type of the operands; 0 if not known."""
     occupancy: float = 1.0
@@ -157,12 +164,14 @@ def facts_of(
     flops_per_byte: float,
     launch_share: float = 0.0,
     counters: Mapping[str, Any] = MappingProxyType({}),
+    double_operands: bool = False,
 ) -> Facts:
     """Return the facts of a case from its counted traffic at a small problem and its launch at the measured one.
 
     `compulsory_bytes` are those of the counted problem, `compiled` has the machine code, `launched` the grids.
     `launch_share` is the time of one empty kernel divided by the time of the case, `counters` are those of the
-    hardware with the compulsory bytes of the measured problem as "compulsory_bytes".
+    hardware with the compulsory bytes of the measured problem as "compulsory_bytes". With `double_operands` the problem
+    itself needs double arithmetic.
     """
     whole = traffic.estimated()
     accesses = whole.select(space="global")
@@ -208,6 +217,8 @@ def facts_of(
         bulk_copies=classes["TMA"],
         integers=classes["IMAD"] + classes["IADD"] + classes["other integer"],
         conversions=classes["convert"],
+        doubles=0 if double_operands else classes["fp64"],
+        doubles_share=0.0 if double_operands else _share(classes["fp64"], sum(classes.values())),
         occupancy=1.0 if largest.occupancy is None else largest.occupancy,
         limiter=largest.limiter,
         local_bytes=max(used.local_bytes for used in launched.values()),
@@ -474,6 +485,12 @@ def _atomics(facts: Facts) -> Iterator[Found]:
         yield BLOCK_REDUCTION, 0.94 if facts.atomic_share >= 0.5 else 0.9, "atomics", "counted", evidence
 
 
+def _doubles(facts: Facts) -> Iterator[Found]:
+    if facts.doubles_share > DOUBLES:
+        evidence = f"{facts.doubles} instructions are double arithmetic, {units.percent(facts.doubles_share)} of all"
+        yield "single_precision", 0.87, "arithmetic units", "compiled", evidence
+
+
 def _tensor_cores_fed_by_threads(facts: Facts) -> Iterator[Found]:
     if not facts.tensor or facts.bulk_copies:
         return
@@ -654,6 +671,7 @@ RULES: Sequence[Rule] = (
     _uncoalesced,
     _bank_conflicts,
     _atomics,
+    _doubles,
     _tensor_cores_fed_by_threads,
     _tensor_cores_fed_by_tma,
     _product_on_cuda_cores,

@@ -37,6 +37,7 @@ MECHANISMS: Mapping[str, str] = {
     "fewer_passes": "merge passes over the data, so that each element is read fewer times",
     "fused": "do in one kernel what several kernels did",
     "fewer_operations": "use an algorithm with fewer operations",
+    "single_precision": "compute in float: write literals with f (0.5f) and call float functions (erff)",
     "scatter": "let each thread add its contribution to the outputs that need it",
     "split_k": "split the reduction over several blocks and add the partial results",
     "sliced_k": "split the reduction over the warps of a block and add the partial results in shared memory",

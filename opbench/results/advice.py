@@ -108,6 +108,7 @@ def advise_counted(
     return replace(found, advice=tuple(advice), reason="" if advice else NO_RULE)
 
 
+DOUBLE = "f64"
 TENSOR_UNITS = {"f32": "tf32", "bf16": "bf16", "f16": "bf16"}
 NO_RULE = "no rule knows what limits it"
 
@@ -154,6 +155,7 @@ def measured_facts(
         intensity,
         launch / measured.measurement.median_s,
         {**counters, "compulsory_bytes": measured.compulsory_bytes},
+        measured.axes.get("dtype") == DOUBLE,
     )
     unit = tensor_unit(measured.axes, measured.unit or measured.precision)
     return replace(found, over_tensor=over_bound(replace(measured, unit=unit), peaks) or 0.0)
@@ -189,7 +191,8 @@ def counted_facts(
         return None
     needed = case.problem.bytes()
     intensity = case.problem.flops() / needed if needed else 0.0
-    found = facts_of(traffic, needed, resources, resources, over_bound, intensity)
+    double = case.problem.storage == DOUBLE
+    found = facts_of(traffic, needed, resources, resources, over_bound, intensity, double_operands=double)
     return replace(found, blocks=0, waves=math.inf)
 
 

@@ -131,3 +131,22 @@ __global__ void rms_norm(const float* x, const float* weight, float* out, float*
 """
     found = advised("rmsnorm", header, kernel, {"rows": 16384, "cols": 1024}, 18.0)
     assert (found.advice[0].mechanism, found.advice[0].binds) == ("block_reduction", "atomics")
+
+
+GELU = """
+supports = { op = ["gelu"] }
+launch = [{ kernel = "gelu", grid = ["cdiv(elements, 256)"], block = ["256"], args = ["a", "out", "elements"] }]
+"""
+GELU_AXES: dict[str, int | str] = {"outer": 1, "channels": 1, "inner": 1 << 24, "op": "gelu"}
+
+
+def test_double_literals_are_named_and_are_no_divisions(advised: Advisor) -> None:
+    kernel = """
+__global__ void gelu(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 0.5 * x[i] * (1.0 + erf(x[i] * 0.7071067811865475));
+}
+"""
+    found = advised("elementwise", GELU, kernel, GELU_AXES, 2.2)
+    assert (found.advice[0].mechanism, found.advice[0].binds) == ("single_precision", "arithmetic units")
+    assert "no_division" not in by_mechanism(found)
