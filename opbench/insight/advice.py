@@ -53,6 +53,10 @@ OCCUPIED = 0.5
 FEW_WAVES = 0.2
 """From this share of the time on that multiprocessors idle in the last wave of blocks, the tail is named."""
 WARP = 32
+REPEATED = 1.8
+"""From this many reads of each byte on, passes over the data are repeated."""
+MOSTLY_IDLE = 0.5
+"""From this share on, lanes without a thread are the limit."""
 DOUBLES = 0.1
 """From this share of the instructions on, double arithmetic is the limit of a problem in float."""
 COLLIDING = 0.5
@@ -80,7 +84,7 @@ class Facts:
     blocks: int
     """0 for a case that was not measured: a small problem says nothing about them."""
     waves: float
-    """Blocks divided by those that the GPU holds at a time; of the largest kernel, as `blocks`."""
+    """Blocks divided by those that the GPU holds at a time; of the kernel that takes longest, as `blocks`."""
     kernels: int
     sectors_per_request: float = 0.0
     """Of global loads and stores, without atomics; as the next one."""
@@ -120,24 +124,21 @@ class Facts:
     over_tensor: float = 0.0
     """Time divided by the lower bound on tensor cores, at the rate of the type of the operands; 0 if not known."""
     occupancy: float = 1.0
-    """Warps that a multiprocessor can hold of the largest kernel, divided by the most of any kernel."""
+    """Warps that a multiprocessor can hold of the kernel that takes longest, divided by the most of any kernel."""
     limiter: str = ""
     """The resource that limits the occupancy, such as "registers"."""
     local_bytes: int = 0
     """Local memory of a thread: spilled registers, or arrays with an index that is not known to the compiler."""
     idle_lanes: float = 0.0
-    """Share of the lanes of a block's warps that have no thread."""
+    """Share of the lanes of a block's warps that have no thread; of all kernels, weighed by their time."""
+    tail: float = 0.0
+    """Share of the time in which multiprocessors idle, as the last wave of blocks is not full."""
     launch_share: float = 0.0
     """Time of as many empty kernels as are launched, divided by the time of the case."""
     dram_over: float = 0.0
     """Bytes of DRAM that the hardware counted, divided by the compulsory bytes; 0 without hardware counters."""
     stalls: tuple[tuple[str, float], ...] = ()
     """Reasons why warps wait and their shares of all samples, by hardware counters; () without them."""
-
-    @property
-    def tail(self) -> float:
-        """Return the share of the time in which multiprocessors idle, as the last wave of blocks is not full."""
-        return 1 - self.waves / math.ceil(self.waves) if 1 < self.waves < math.inf else 0.0
 
     @property
     def kind(self) -> KernelKind:
@@ -188,14 +189,15 @@ def facts_of(
     classes: Counter[str] = Counter()
     for resources in compiled.values():
         classes.update(resources.sass.classes if resources.sass else {})
-    largest = max(launched.values(), key=lambda used: math.prod(used.grid or ()) * math.prod(used.block or ()))
-    threads = math.prod(largest.block or ())
+    products = [name for name, used in compiled.items() if used.sass and used.sass.classes.get("tensor")]
+    shares = launch_shares(whole, {name: used for name, used in launched.items() if name in products} or launched)
+    longest = launched[max(shares, key=lambda name: shares[name])]
     dram, needed = counters.get("dram_bytes") or 0.0, counters.get("compulsory_bytes") or 0
     return Facts(
         over_bound=over_bound,
         flops_per_byte=flops_per_byte,
-        blocks=math.prod(largest.grid or ()),
-        waves=math.inf if largest.waves is None else largest.waves,
+        blocks=math.prod(longest.grid or ()),
+        waves=math.inf if longest.waves is None else longest.waves,
         kernels=len(whole.kernels),
         sectors_per_request=_share(sectors, sum(entry.requests for entry in plain)),
         wasted_sectors=_share(sectors - sum(entry.ideal_sectors for entry in plain), sectors),
@@ -219,14 +221,44 @@ def facts_of(
         conversions=classes["convert"],
         doubles=0 if double_operands else classes["fp64"],
         doubles_share=0.0 if double_operands else _share(classes["fp64"], sum(classes.values())),
-        occupancy=1.0 if largest.occupancy is None else largest.occupancy,
-        limiter=largest.limiter,
+        occupancy=1.0 if longest.occupancy is None else longest.occupancy,
+        limiter=longest.limiter,
         local_bytes=max(used.local_bytes for used in launched.values()),
-        idle_lanes=1 - threads / (-(-threads // WARP) * WARP) if largest.block else 0.0,
+        idle_lanes=sum(share * _idle_lanes(launched[name]) for name, share in shares.items()),
+        tail=sum(share * _tail(launched[name].waves) for name, share in shares.items()),
         launch_share=launch_share * sum(kernel.launches for kernel in whole.kernels),
         dram_over=_share(float(dram), needed),
         stalls=tuple(sorted((counters.get("stall_shares") or {}).items(), key=lambda item: -item[1])),
     )
+
+
+def launch_shares(traffic: Traffic, launched: Mapping[str, LaunchResources]) -> dict[str, float]:
+    """Return the share of the time that each kernel takes, by a model: its passes on the multiprocessors that it uses.
+
+    A request takes at least one pass, however few lanes it has. Where no kernel was counted, the one with the most
+    threads takes all of the time. Time of arithmetic is not modelled.
+    """
+    times = {}
+    for name, used in launched.items():
+        lines = traffic.select(kernel=name)
+        passes = sum(max(one.requests, one.sectors / 4, one.wavefronts) + one.collisions for one in lines)
+        busy = used.waves * used.blocks_per_sm if used.waves and used.blocks_per_sm else 1.0
+        times[name] = passes / min(1.0, busy)
+    if not any(times.values()):
+        times = {name: math.prod(used.grid or ()) * math.prod(used.block or ()) for name, used in launched.items()}
+        return {name: float(time == max(times.values())) for name, time in times.items()}
+    return {name: time / sum(times.values()) for name, time in times.items()}
+
+
+def _idle_lanes(used: LaunchResources) -> float:
+    """Return the share of the lanes of a block's warps that have no thread."""
+    threads = math.prod(used.block or ())
+    return 1 - threads / (-(-threads // WARP) * WARP) if used.block else 0.0
+
+
+def _tail(waves: float | None) -> float:
+    """Return the share of the time in which multiprocessors idle, as the last wave of blocks is not full."""
+    return 1 - waves / math.ceil(waves) if waves is not None and 1 < waves < math.inf else 0.0
 
 
 def _share(part: float, whole: float) -> float:
@@ -602,8 +634,10 @@ def _stream(facts: Facts) -> Iterator[Found]:
         yield from _lost(facts)
     if facts.waves < 0.3 and facts.over_bound > 3:
         idle = f"{facts.blocks} blocks fill {units.percent(facts.waves)} of the GPU"
-        yield "split_k", 0.93, "idle multiprocessors", "measured", idle
-    if facts.reads >= 1.8 and (facts.barriers or facts.kernels > 1):
+        # Merging several launches spreads the work of the idle one over all multiprocessors, too.
+        merged = facts.kernels > 1 and facts.reads >= REPEATED
+        yield "split_k", 0.84 if merged else 0.93, "idle multiprocessors", "measured", idle
+    if facts.reads >= REPEATED and (facts.barriers or facts.kernels > 1):
         strength = 0.85 if facts.width >= WIDE or facts.over_bound > 1.5 else 0.6
         joined = "fewer_passes" if facts.kernels == 1 or not facts.shuffles else "fused"
         if joined == "fused" and facts.width < WIDE and facts.over_bound < FAR:
@@ -637,14 +671,17 @@ def _launch(facts: Facts) -> Iterator[Found]:
     if facts.local_bytes:
         evidence = f"{facts.local_bytes} bytes of local memory a thread: registers spill, or an index is not constant"
         yield "compile_time_sizes", 0.42, "local memory", "compiled", evidence
-    if facts.idle_lanes:
+    if facts.idle_lanes > MOSTLY_IDLE and not facts.tensor:
+        evidence = f"{units.percent(facts.idle_lanes)} of the lanes have no thread, as blocks are smaller than a warp"
+        yield BLOCK_REDUCTION, 0.96 * facts.idle_lanes, "wasted work", "counted", evidence
+    elif facts.idle_lanes:
         evidence = f"{units.percent(facts.idle_lanes)} of the lanes have no thread, as blocks are no multiple of {WARP}"
         yield "flat_index", 0.3, "wasted work", "counted", evidence
     if facts.occupancy < OCCUPIED and not facts.tensor:
         by = f", limited by {facts.limiter}" if facts.limiter else ""
         yield "unrolled", 0.51, "occupancy", "compiled", f"occupancy is {units.percent(facts.occupancy)}{by}"
     if facts.tail > FEW_WAVES:
-        evidence = f"{facts.waves:.2f} waves of blocks, so {units.percent(facts.tail)} of the time is a tail"
+        evidence = f"the last wave of blocks is not full: {units.percent(facts.tail)} of the time is a tail"
         yield "persistent", 0.4, "tail", "measured", evidence
     if facts.blocks and facts.kind == "stream" and facts.width >= WIDE:
         yield "grid_stride", 0.3, "launches", "measured", f"{facts.blocks} blocks"

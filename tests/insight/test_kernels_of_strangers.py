@@ -150,3 +150,32 @@ __global__ void gelu(const float* x, float* y, int n) {
     found = advised("elementwise", GELU, kernel, GELU_AXES, 2.2)
     assert (found.advice[0].mechanism, found.advice[0].binds) == ("single_precision", "arithmetic units")
     assert "no_division" not in by_mechanism(found)
+
+
+def test_a_second_launch_of_one_thread_leaves_the_gpu_idle(advised: Advisor) -> None:
+    header = """
+workspace = { partial = "cdiv(n, 256)" }
+launch = [{ kernel = "partial_sums", grid = ["cdiv(n, 256)"], block = ["256"], args = ["x", "partial", "n"] },
+          { kernel = "last_sum", grid = ["1"], block = ["1"], args = ["partial", "out", "cdiv(n, 256)"] }]
+"""
+    kernel = """
+__global__ void partial_sums(const float* x, float* partial, int n) {
+    __shared__ float sums[8];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = i < n ? x[i] : 0.0f;
+    for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_down_sync(0xffffffff, sum, lane);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int warp = 1; warp < 8; warp++) sum += sums[warp];
+    partial[blockIdx.x] = sum;
+}
+__global__ void last_sum(const float* partial, float* out, int blocks) {
+    float sum = 0.0f;
+    for (int i = 0; i < blocks; i++) sum += partial[i];
+    *out = sum;
+}
+"""
+    found = advised("sum", header, kernel, {"n": 1 << 26}, 40.0)
+    assert found.advice[0].binds in ("idle multiprocessors", "wasted work")
+    assert {one.binds for one in found.advice[:3]} >= {"idle multiprocessors", "wasted work"}
