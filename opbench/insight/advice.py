@@ -53,6 +53,10 @@ OCCUPIED = 0.5
 FEW_WAVES = 0.2
 """From this share of the time on that multiprocessors idle in the last wave of blocks, the tail is named."""
 WARP = 32
+ACCESSES = ("LDG", "STG", "LDS", "STS", "LDGSTS", "ATOM", "RED", "LD", "ST")
+"""Classes of instructions that access global or shared memory."""
+BUSY = 10.0
+"""With as many instructions between two barriers, these take longer than the barriers."""
 REPEATED = 1.8
 """From this many reads of each byte on, passes over the data are repeated."""
 MOSTLY_IDLE = 0.5
@@ -108,6 +112,8 @@ class Facts:
     """Block-wide barriers of a block."""
     requests_per_barrier: float = math.inf
     """Requests of a warp between two barriers."""
+    instructions_per_barrier: float = math.inf
+    """Instructions of a warp between two barriers: the requests times the instructions in the code for each access."""
     multiply_adds: int = 0
     """Instructions in the machine code, as the next ones."""
     tensor: int = 0
@@ -212,6 +218,7 @@ def facts_of(
         sectors_per_atomic=_share(sum(entry.sectors for entry in atomics), sum(entry.requests for entry in atomics)),
         barriers=max((kernel.barriers_per_block for kernel in whole.kernels), default=0.0),
         requests_per_barrier=whole.total("requests") / waited if waited else math.inf,
+        instructions_per_barrier=_instructions_per_barrier(whole, compiled),
         multiply_adds=classes["FFMA"],
         tensor=classes["tensor"],
         shuffles=classes["SHFL"],
@@ -248,6 +255,19 @@ def launch_shares(traffic: Traffic, launched: Mapping[str, LaunchResources]) -> 
         times = {name: math.prod(used.grid or ()) * math.prod(used.block or ()) for name, used in launched.items()}
         return {name: float(time == max(times.values())) for name, time in times.items()}
     return {name: time / sum(times.values()) for name, time in times.items()}
+
+
+def _instructions_per_barrier(traffic: Traffic, compiled: Mapping[str, LaunchResources]) -> float:
+    """Return the instructions of a warp between two block-wide barriers, of the kernels with barriers."""
+    executed = waited = 0.0
+    for kernel in traffic.kernels:
+        code = used.sass if (used := compiled.get(kernel.kernel)) else None
+        if not kernel.barriers or code is None:
+            continue
+        accesses = sum(code.classes.get(name, 0) for name in ACCESSES)
+        executed += traffic.total("requests", kernel=kernel.kernel) * _share(sum(code.classes.values()), accesses)
+        waited += waits(kernel)
+    return executed / waited if waited and executed else math.inf
 
 
 def _idle_lanes(used: LaunchResources) -> float:
@@ -626,6 +646,18 @@ def _product_on_cuda_cores(facts: Facts) -> Iterator[Found]:
         yield "tensor_core", 0.7, "arithmetic units", "compiled", "all products are made by CUDA cores"
 
 
+def _barriers(facts: Facts) -> Iterator[Found]:
+    if not facts.barriers or facts.requests_per_barrier >= 4:
+        return
+    evidence = f"{facts.requests_per_barrier:.1f} requests of a warp between two barriers"
+    waiting = facts.instructions_per_barrier < BUSY
+    if facts.instructions_per_barrier < math.inf:
+        evidence += f", {facts.instructions_per_barrier:.0f} instructions"
+    yield FEWER_BARRIERS, 0.88 if waiting else 0.76, "barriers", "counted", evidence
+    if not facts.shuffles:
+        yield "warp_shuffle", 0.86 if waiting else 0.77, "barriers", "counted", evidence
+
+
 def _stream(facts: Facts) -> Iterator[Found]:
     if facts.tensor or facts.flops_per_byte > PRODUCT:
         return
@@ -644,11 +676,7 @@ def _stream(facts: Facts) -> Iterator[Found]:
             strength = 0.7  # wide accesses are the smaller change
         yield joined, strength, "passes over the data", "counted", passes
         yield "fused" if facts.kernels > 1 else FEWER_BARRIERS, 0.5, "passes over the data", "counted", passes
-    if facts.barriers and facts.requests_per_barrier < 4:
-        evidence = f"{facts.requests_per_barrier:.1f} requests of a warp between two barriers"
-        yield FEWER_BARRIERS, 0.88, "barriers", "counted", evidence
-        if not facts.shuffles:
-            yield "warp_shuffle", 0.86, "barriers", "counted", evidence
+    yield from _barriers(facts)
     integers = f"{facts.integers} integer instructions"
     if facts.integers >= INTEGERS:
         yield "compile_time_sizes", 0.55 if facts.barriers else 0.85, "instruction issue", "compiled", integers

@@ -33,7 +33,12 @@ def first(facts: Facts, used: tuple[str, ...] = ()) -> str:
         (replace(STREAM, width=4.0, integers=200), "compile_time_sizes"),
         (replace(STREAM, width=4.0, integers=40, conversions=4, over_bound=2.5), "no_division"),
         (replace(STREAM, conflict_share=0.8, shared_per_global=1.0), "bank_conflict_free"),
-        (replace(STREAM, barriers=9.0, requests_per_barrier=0.8, shared_per_global=5.0), "fewer_barriers"),
+        (
+            replace(
+                STREAM, barriers=9.0, requests_per_barrier=0.8, instructions_per_barrier=4.0, shared_per_global=5.0
+            ),
+            "fewer_barriers",
+        ),
         (replace(STREAM, waves=0.1, blocks=16, over_bound=12.0), "split_k"),
         (replace(STREAM, reads=3.0, kernels=3, over_bound=20.0), "fewer_passes"),
         (replace(STREAM, atomic_share=0.5, over_bound=9.0), "block_reduction"),
@@ -149,6 +154,7 @@ counts = st.integers(0, 600)
         collision_share=st.floats(0, 1),
         barriers=numbers,
         requests_per_barrier=numbers,
+        instructions_per_barrier=numbers,
         multiply_adds=counts,
         tensor=counts,
         shuffles=counts,

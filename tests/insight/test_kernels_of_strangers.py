@@ -179,3 +179,27 @@ __global__ void last_sum(const float* partial, float* out, int blocks) {
     found = advised("sum", header, kernel, {"n": 1 << 26}, 40.0)
     assert found.advice[0].binds in ("idle multiprocessors", "wasted work")
     assert {one.binds for one in found.advice[:3]} >= {"idle multiprocessors", "wasted work"}
+
+
+@pytest.mark.parametrize(("term", "first"), [("log1pf(expm1f(other))", False), ("other", True)])
+def test_barriers_with_much_work_between_them_are_not_first(advised: Advisor, term: str, first: bool) -> None:
+    header = """
+reproducible = false
+launch = [{ zero = "out" }, { kernel = "tree", grid = ["cdiv(n, 256)"], block = ["256"], args = ["x", "out", "n"] }]
+"""
+    kernel = f"""
+__global__ void tree(const float* x, float* out, int n) {{
+    __shared__ float sums[256];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    sums[threadIdx.x] = i < n ? x[i] : 0.0f;
+    for (int s = 128; s > 0; s >>= 1) {{
+        __syncthreads();
+        float other = sums[threadIdx.x ^ s];
+        __syncthreads();
+        if (threadIdx.x < s) sums[threadIdx.x] += {term};
+    }}
+    if (threadIdx.x == 0) atomicAdd(out, sums[0]);
+}}
+"""
+    found = advised("sum", header, kernel, {"n": 1 << 26}, 4.0)
+    assert (found.advice[0].mechanism == "fewer_barriers") == first
