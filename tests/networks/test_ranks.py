@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import signal
 import threading
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -20,13 +19,13 @@ from opbench.graph.recipe import Recipe
 from opbench.networks.records.checkpoints import Checkpoint, CheckpointFacts, TrainingIdentity, read_checkpoint
 from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train import group, resuming
-from opbench.networks.train import ranks as module
 from opbench.networks.train.group import RankGroup, RankLost, in_order, serve
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.train_options import Standing, TrainingSettings
 from support.builders.training_data import random_data
 from support.checks.errors import refuses
 from support.checks.graphs import NETWORKS
+from support.checks.rank_signals import RankSignal
 
 
 def train(
@@ -89,22 +88,11 @@ def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
 def test_a_rank_that_dies_ends_the_others_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[module._Processes] = []
-    start = module._Processes.run
-    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
-    killed_s = 0.0
-
-    def kill(standing: Standing) -> None:
-        nonlocal killed_s
-        if not killed_s and standing.step >= 2:
-            killed_s = time.monotonic()
-            started[0]._processes[1].send_signal(signal.SIGKILL)
-
+    kill = RankSignal(monkeypatch, signal.SIGKILL, step=2)
     with refuses("rank-died", 1, error=RankLost):
-        train(tmp_path / "run", tell=kill, ranks=2, steps=400, checkpoint_every_s=0.0, evaluate_every=1)
-    assert time.monotonic() - killed_s < 10
-    for process in started[0]._processes:
-        assert process.returncode is not None and not Path(f"/proc/{process.pid}/cmdline").exists()
+        train(tmp_path / "run", tell=kill.tell, ranks=2, steps=400, checkpoint_every_s=0.0, evaluate_every=1)
+    assert kill.seconds_since() < 10
+    assert None not in kill.return_codes() and kill.still_listed() == []
     assert issubclass(RankLost, LaunchError) and RankLost.exit_code == 1
     assert read_checkpoint(tmp_path / "run")
 
@@ -115,22 +103,11 @@ def test_a_rank_that_is_stopped_ends_the_training_and_says_how_to_go_on(
     """It does not die, so that nobody hears of it but by its silence; of 8 s, were it not for this test's time."""
     assert group.SILENCE_LIMIT_S + group.HEARTBEAT_S < 10
     monkeypatch.setattr(group, "SILENCE_LIMIT_S", 3.0)
-    started: list[module._Processes] = []
-    start = module._Processes.run
-    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
-    stopped_s = 0.0
-
-    def stop(standing: Standing) -> None:
-        nonlocal stopped_s
-        if not stopped_s and standing.step >= 2:
-            stopped_s = time.monotonic()
-            started[0]._processes[1].send_signal(signal.SIGSTOP)
-
+    stop = RankSignal(monkeypatch, signal.SIGSTOP, step=2)
     with refuses("rank-hangs", 1, error=RankLost):
-        train(tmp_path / "run", tell=stop, ranks=2, steps=4000, checkpoint_every_s=0.0, evaluate_every=1)
-    assert time.monotonic() - stopped_s < 6
-    for process in started[0]._processes:
-        assert process.returncode is not None and not Path(f"/proc/{process.pid}/cmdline").exists()
+        train(tmp_path / "run", tell=stop.tell, ranks=2, steps=4000, checkpoint_every_s=0.0, evaluate_every=1)
+    assert stop.seconds_since() < 6
+    assert None not in stop.return_codes() and stop.still_listed() == []
 
 
 @pytest.mark.parametrize("others_wait", [True, False])

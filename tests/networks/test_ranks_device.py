@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from opbench.networks.plan.executor import Network
 from opbench.networks.plan.plan import PlanOptions, choose
 from opbench.networks.records.checkpoints import read_checkpoint
 from opbench.networks.records.training import TrainingRecord
-from opbench.networks.train import ranks as module
 from opbench.networks.train.group import RankLost
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.steps import Step, exchange_times
@@ -29,6 +27,7 @@ from opbench.networks.train.train_options import Standing, TrainingSettings
 from support.builders.training_data import random_data
 from support.checks.errors import refuses
 from support.checks.graphs import NETWORKS
+from support.checks.rank_signals import RankSignal
 
 
 def _lacking(ranks: int) -> str:
@@ -112,20 +111,10 @@ def test_two_gpus_give_the_bits_of_two_micro_batches_in_turn(tmp_path: Path, nam
 @two_gpus
 def test_a_gpu_that_is_lost_ends_the_other_that_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NCCL alone would wait for ever."""
-    started: list[module._Processes] = []
-    start = module._Processes.run
-    monkeypatch.setattr(module._Processes, "run", lambda own, *to: (started.append(own), start(own, *to)))
-    killed_s = 0.0
-
-    def kill(standing: Standing) -> None:
-        nonlocal killed_s
-        if not killed_s and standing.step >= 10:
-            killed_s = time.monotonic()
-            started[0]._processes[1].send_signal(signal.SIGKILL)
-
+    kill = RankSignal(monkeypatch, signal.SIGKILL, step=10)
     with refuses("rank-died", 1, error=RankLost):
-        train(tmp_path / "run", tell=kill, ranks=2, steps=200_000, checkpoint_every_s=0.0, evaluate_every=10)
-    assert time.monotonic() - killed_s < 10
-    assert all(process.returncode is not None for process in started[0]._processes)
+        train(tmp_path / "run", tell=kill.tell, ranks=2, steps=200_000, checkpoint_every_s=0.0, evaluate_every=10)
+    assert kill.seconds_since() < 10
+    assert None not in kill.return_codes()
     saved = read_checkpoint(tmp_path / "run")
     assert saved and saved.facts.step >= 1
