@@ -111,6 +111,8 @@ class Session:
     ) -> None:
         """Open a session; `secret` repeats the random choices of an earlier session, by default they are new."""
         self.backend = backend
+        # Asked once: the check of a protocol takes 0.5 ms, and each case needs the answer ten times.
+        self._tracer = backend if isinstance(backend, Traced) else None
         self.secret = secret or secrets.token_hex(16)
         self.traced_work = traced_work
         self.stands_for = stands_for
@@ -199,8 +201,8 @@ class Session:
         right case then includes its outputs.
         """
         if self.is_sampled(case):
-            assert isinstance(self.backend, Traced)
-            return CheckResult(check_huge(self.backend, case, self.sm_count), {}, None, "")
+            assert self._tracer
+            return CheckResult(check_huge(self._tracer, case, self.sm_count), {}, None, "")
         prepared = self.prepare(case.problem, given)
         ready = self.bind(case, prepared, self.is_traced(case))
         outcome = Outcome(Verdict(False))
@@ -231,7 +233,7 @@ class Session:
                 outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
             launched = tuple(map(Launched.of, ready.binding.launches))
             branches = None if case.variant.is_library else case.request()
-            architecture = self.backend.architecture(branches) if branches and isinstance(self.backend, Traced) else ""
+            architecture = self._tracer.architecture(branches) if branches and self._tracer else ""
             unused = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()
             notes = (*trace.notes, *unused) if trace else ()
             verdict = replace(outcome.verdict, launches=launched, notes=notes, architecture=architecture)
@@ -245,8 +247,8 @@ class Session:
 
     def _add_causes(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
         """Add the possible causes in `hints` to the verdict on a wrong result."""
-        if isinstance(self.backend, Traced) and not case.variant.is_library:
-            hints += tuple(self.backend.compiler_warnings(case.request()))
+        if self._tracer and not case.variant.is_library:
+            hints += tuple(self._tracer.compiler_warnings(case.request()))
         if not hints:
             return outcome
         verdict, hint = outcome.verdict, hints[0]
@@ -257,12 +259,12 @@ class Session:
 
     def is_sampled(self, case: Case) -> bool:
         """Return whether only some blocks of the case run, because its problem does not fit into memory."""
-        return isinstance(self.backend, Traced) and not case.variant.is_library and is_huge(case.problem)
+        return self._tracer is not None and not case.variant.is_library and is_huge(case.problem)
 
     def is_traced(self, case: Case) -> bool:
         """Return whether the case's memory accesses are traced: the backend supports it, and the problem is small."""
         traceable = is_traceable(case.problem, self.traced_work)
-        return isinstance(self.backend, Traced) and not case.variant.is_library and traceable
+        return self._tracer is not None and not case.variant.is_library and traceable
 
     def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
         """Run the case once and trace every memory access; count at most `max_blocks` blocks of each launch."""
@@ -278,8 +280,8 @@ class Session:
 
     def _traced_run(self, ready: BoundCase, options: TraceOptions) -> Trace:
         """Run a bound case once, traced, on the current content of its buffers."""
-        assert isinstance(self.backend, Traced)
-        return self.backend.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
+        assert self._tracer
+        return self._tracer.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
 
     def _resolve_undefined_hints(self, ready: BoundCase, kind: str, trace: Trace) -> Trace:
         """Turn a hint about an undefined shuffle value into an error if such a value changes an output.
@@ -339,8 +341,8 @@ class Session:
 
     def _check_orders(self, ready: BoundCase, outcome: Outcome) -> Outcome:
         """Run the case again in other thread orders, because a race may show only in some of them."""
-        assert isinstance(self.backend, Traced)
-        for _ in range(1, self.backend.orders(ready.case.request())):
+        assert self._tracer
+        for _ in range(1, self._tracer.orders(ready.case.request())):
             if not (again := self.run(ready, "normal")).verdict.right:
                 return again
         return outcome

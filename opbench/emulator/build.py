@@ -11,7 +11,8 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,6 +83,17 @@ NEWEST_CAPABILITY = (9, 0)
 ARCHITECTURE_MACRO = "__CUDA_ARCH__"
 CACHED_TEXTS = 64
 """The number of preprocessed texts that a builder caches; each has about 100 kB."""
+SETTLED_NS = 50_000_000
+"""The age from which a modification time tells a later edit apart; file systems count in steps of up to 10 ms."""
+
+
+@dataclass(frozen=True)
+class KnownModule:
+    """Hold a module that was looked up, and the state of the files and folders that decide what it is."""
+
+    path: Path
+    state: tuple[tuple[str, int, int], ...]
+    """Path, modification time in ns and size of each source file, each of their folders and each folder of headers."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,9 @@ def shim_version() -> str:
 class KernelBuilder:
     """Compile modules with one toolchain into one cache folder; threads and processes may share the folder."""
 
+    remembers = True
+    """Whether a module that was looked up is taken again without reading its files, if none of them has changed."""
+
     def __init__(
         self, toolchain: Toolchain, folder: Path, build: CompileMode, capability: tuple[int, int] = NEWEST_CAPABILITY
     ) -> None:
@@ -145,12 +160,19 @@ class KernelBuilder:
         """The compute capability from which `__CUDA_ARCH__` is derived."""
         self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
         """Cached by manifest and `reduced`, because a build often follows the check whether a build is possible."""
+        self._known: dict[BuildRequest, KnownModule] = {}
+        """A check looks up its module before each run of it; hashing all sources takes longer than a small run."""
 
     def module(self, request: BuildRequest) -> Path:
         """Return the shared object of a request, compiled unless it is in the cache; raise CompileError."""
+        known, began_ns = self._known.get(request), time.time_ns()
+        if known and known.path.exists() and _state(place for place, _, _ in known.state) == known.state:
+            return known.path
         manifest = self._manifest(request)
-        if (known := _read_manifest(manifest)) is not None:
-            return known
+        if (path := _read_manifest(manifest)) is not None:
+            if self.remembers:
+                self._remember(request, manifest, path, began_ns)
+            return path
         require_names(request)
         require_device_functions(request)
         require_definitions(request)
@@ -169,6 +191,22 @@ class KernelBuilder:
                     sources = closure(request.source, request.include)
                     raise device_part.without_header(second, (missing[1],), sources) from None
             raise
+
+    def _remember(self, request: BuildRequest, manifest: Path, path: Path, began_ns: int) -> None:
+        """Skip the next lookup of a module as long as no file is edited, and none is added that could hide another.
+
+        `began_ns` is the time before the files were read.
+        """
+        try:
+            files = {*json.loads(manifest.read_text())["files"]}
+            files |= {str(source.path.absolute()) for source in closure(request.source, request.include)}
+        except (OSError, ValueError):
+            return  # a file was removed in the meantime
+        folders = {*map(os.path.dirname, files), *(str(folder.absolute()) for folder in request.include)}
+        state = _state(sorted(files | folders))
+        # An edit within one step of the clock after the last one would leave the same time.
+        if all(modified_ns + SETTLED_NS < began_ns for _, modified_ns, _ in state):
+            self._known[request] = KnownModule(path, state)
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
         """Compile the whole file or, if `reduced`, only the declarations that the request's kernels need."""
@@ -456,6 +494,19 @@ def _read_manifest(manifest: Path) -> Path | None:
         return None
     final = manifest.parent / str(known["object"])
     return final if unchanged and final.exists() else None
+
+
+def _state(places: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
+    """Return path, modification time in ns and size of files and folders; 0 and 0 for one that cannot be read."""
+    found = []
+    for place in places:
+        try:
+            status = os.stat(place)  # noqa: PTH116 (a Path for each would take longer than the call)
+        except OSError:
+            found.append((place, 0, 0))
+            continue
+        found.append((place, status.st_mtime_ns, status.st_size))
+    return tuple(found)
 
 
 def _user_files(text: str) -> list[Path]:

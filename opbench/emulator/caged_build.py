@@ -40,6 +40,8 @@ MODULES = "untrusted"
 class CagedBuilder(KernelBuilder):
     """Compile untrusted modules; the runtime and the precompiled headers come from a trusted builder."""
 
+    remembers = False  # every reuse of a module checks the rules for its files again
+
     def __init__(
         self,
         server: ForkServer,

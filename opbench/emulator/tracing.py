@@ -56,6 +56,7 @@ class Tracing:
         self._lines: list[LineTraffic] = []
         self._kernels: list[KernelTraffic] = []
         self._branches: list[BranchTraffic] = []
+        self._counts = options.count
         self._limits = options.limits if options.count else None
         self._static_shared = 0
         self.accesses = 0
@@ -121,7 +122,7 @@ class Tracing:
 
     def gather(self, launch: KernelLaunch, module: Path) -> None:
         """Add the counts of the launch that just ended to the trace."""
-        counts = (NativeCount * COUNT_SLOTS)()
+        counts = (NativeCount * (COUNT_SLOTS if self._counts else 1))()  # nothing is counted: nothing is written
         totals = NativeTotals()
         found = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
         places = source_lines(module, {count.site - 1 for count in found})
@@ -132,7 +133,8 @@ class Tracing:
             where = (launch.kernel, place.file, place.line, SPACES[count.space], kind, count.bytes)
             entry = LineTraffic(*where, column=place.column, called_from=place.called_from, **numbers)
             self._lines.append(entry)
-        self._gather_branches(launch.kernel, module)
+        if self._counts:
+            self._gather_branches(launch.kernel, module)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         counted = totals.counted_blocks

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,45 @@ def test_a_changed_include_renews_the_module(bench: Bench) -> None:
     x = np.zeros(4, np.float32)
     bench.check(request.source.read_text(), "relu", (1, 1, 1), (4, 1, 1), x)
     assert x.tolist() == [2.0] * 4
+
+
+def settled(folder: Path) -> None:
+    """Let all files and folders look as if they were written a minute ago."""
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns - 60_000_000_000))
+
+
+def test_a_module_is_looked_up_anew_only_after_a_change(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are read once; an edit of the same length and a header that hides another are seen all the same."""
+    text = '#include "least.cuh"\n' + RELU
+    (bench.folder / "far").mkdir()
+    (bench.folder / "far" / "least.cuh").write_text("#define LEAST 0.0f\n")
+    request = replace(bench.request(text, "relu"), include=(bench.folder / "far",))
+    settled(bench.folder)
+    first = bench.backend.compile(request)
+    assert bench.backend.compile(request) == first
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "closure", lambda *anything: pytest.fail("reads the files again"))
+        assert bench.backend.compile(request) == first
+    (bench.folder / "far" / "least.cuh").write_text("#define LEAST 2.0f\n")
+    second = bench.backend.compile(request)
+    assert second != first
+    settled(bench.folder)
+    assert [bench.backend.compile(request) for _ in range(3)] == [second] * 3
+    (bench.folder / "least.cuh").write_text("#define LEAST 3.0f\n")
+    assert bench.backend.compile(request) not in (first, second)
+
+
+def test_a_file_that_was_just_written_is_read_at_each_lookup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second edit within one step of the file system's clock would leave the same time and size."""
+    request = bench.request(RELU, "relu", LEAST="0.0f")
+    first = bench.backend.compile(request)
+    now_ns = request.source.stat().st_mtime_ns
+    monkeypatch.setattr(build.time, "time_ns", lambda: now_ns + 5_000_000)
+    bench.backend.compile(request)
+    request.source.write_text(RELU.replace("fmaxf", "fminf"))
+    os.utime(request.source, ns=(now_ns, now_ns))
+    assert bench.backend.compile(request) != first
 
 
 def test_threads_may_compile_the_same_module(bench: Bench, tmp_path: Path) -> None:

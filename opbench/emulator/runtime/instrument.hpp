@@ -443,11 +443,13 @@ OPB_API void opb_trace_variables(Trace* trace, const SharedArray* variables, uns
 // Returns the counts since the last call and resets them; `out` has room for kCountSlots of them.
 OPB_API unsigned opb_trace_take(Trace* trace, Count* out, TraceTotals* totals) {
   unsigned found = 0;
-  for (const Count& count : trace->counts) {
-    if (count.bytes) out[found++] = count;
+  if (trace->count_total) {  // else no page of the table was ever touched
+    for (const Count& count : trace->counts) {
+      if (count.bytes) out[found++] = count;
+    }
+    memset(trace->counts, 0, sizeof trace->counts);
   }
   *totals = trace->totals;
-  memset(trace->counts, 0, sizeof trace->counts);
   memset(&trace->totals, 0, sizeof trace->totals);
   trace->count_total = 0;
   return found;
