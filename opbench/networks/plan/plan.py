@@ -155,83 +155,112 @@ def choose(
     where no case has. Results of setup launches are no workspace, and where nothing was measured these launches
     cost no time.
     """
-    catalog = catalog or Catalog()
+    cases = _cases_of_nodes(graph, results, options, catalog or Catalog())
+    if options.memory_bytes is not None:
+        return cases.plan(cases.choices_within(options.memory_bytes))
+    choices = cases.choices(lambda name, size: True)
+    assert not isinstance(choices, str)
+    return cases.plan(choices)
+
+
+@dataclass(frozen=True)
+class _NodeCases:
+    """The cases that a plan may choose from, by node; only for nodes that choose a variant of their own."""
+
+    graph: Graph
+    options: PlanOptions
+    first: Mapping[str, str]
+    """For each node the node whose variant it has: a second run has the variant of the first one."""
+    live: Mapping[str, int]
+    """The bytes of the values that live while a node runs, or its second run."""
+    timed_cases: Mapping[str, Mapping[str, TimedCase]]
+    """The measured cases of each node, by name."""
+    workspaces: Mapping[str, Mapping[str, int]]
+    """The bytes of the workspace of each case of each node."""
+
+    def choices(self, allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
+        """Return choices for all nodes, the fastest allowed by node and workspace.
+
+        Else the name of a node without one.
+        """
+        choices: dict[str, Choice] = {}
+        for name, entries in self.timed_cases.items():
+            needs = self.workspaces[name]
+            fitting = [case for case in needs if allowed(name, needs[case])]
+            if not fitting:
+                return name
+            measured = [entries[case] for case in fitting if case in entries]
+            choices[name] = _choose_fastest(measured, needs) if measured else Choice(fitting[0])
+        return {node.name: choices[self.first[node.name]] for node in self.graph.nodes}
+
+    def plan(self, choices: Mapping[str, Choice]) -> Plan:
+        """Return the plan with these choices."""
+        return Plan(self.graph.name, self.options.gpu, self.options.precision, dict(choices))
+
+    def peak_bytes(self, choices: Mapping[str, Choice]) -> int:
+        """Return the memory that values and workspaces take with these choices."""
+        sizes = {name: self.workspaces[self.first[name]][choice.case] for name, choice in choices.items()}
+        return plan_memory(self.graph, sizes, parallel=self.options.parallel).peak_bytes
+
+    def choices_within(self, memory_bytes: int) -> dict[str, Choice]:
+        """Return the fastest choices that take at most so much memory; raise UsageError, naming a node, without any."""
+        allowed = memory_bytes
+        why, where = "", self.graph.name
+        for _ in range(MAX_TRIES):
+            limit = allowed
+            choices = self.choices(lambda name, size: self.live[name] + size <= limit)  # noqa: B023
+            if isinstance(choices, str):
+                if allowed == memory_bytes:
+                    where = choices
+                    why = (
+                        f"{choices}: values take {self.live[choices]:,} bytes while it runs and its workspace "
+                        f"{min(self.workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: "
+                        "--memory"
+                    )
+                break
+            excess = self.peak_bytes(choices) - memory_bytes
+            if excess <= 0:
+                return choices
+            allowed -= excess  # buffers of different sizes leave gaps between them
+        choices = self.choices(lambda name, size: size == min(self.workspaces[name].values()))
+        assert not isinstance(choices, str)
+        least = self.peak_bytes(choices)
+        if least <= memory_bytes:
+            return choices
+        why = why or f"{self.graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
+        raise UsageError(
+            f"{why}; the least that does is {least:,}",
+            kind="memory-limit",
+            subject=where,
+            value=memory_bytes,
+            allowed=least,
+        )
+
+
+def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalog: Catalog) -> _NodeCases:
+    """Return the measured cases of each node's problem; without any, those of committed winners, then defaults."""
     live, names = live_bytes(graph), {node.name for node in graph.nodes}
     first = {name: original(name) if original(name) in names else name for name in names}
-    for name in names:  # a second run has the first one's variant, which must have room beside both
+    for name in names:  # a second run has the variant of the first one, whose workspace must fit in both places
         live[first[name]] = max(live[first[name]], live[name])
     timed_cases: dict[str, dict[str, TimedCase]] = {}
     workspaces: dict[str, dict[str, int]] = {}
     for node in graph.nodes:
         if first[node.name] != node.name:
             continue
-        found = best(results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries)
-        cases = [_planned_case(catalog, node, e.case) for e in found]
+        entries = best(results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries)
+        cases = [_planned_case(catalog, node, e.case) for e in entries]
         if not cases:
-            found = committed_times(node.problem, options.precision, options.device, catalog)
+            entries = committed_times(node.problem, options.precision, options.device, catalog)
             constant = constants(graph, node) if options.prepare else ()
             others = defaults(catalog, node, options.precision, options.device, constant)
-            cases = [*(catalog.case(e.case) for e in found), *others]
-        timed_cases[node.name] = {e.case: e for e in found}
+            cases = [*(catalog.case(e.case) for e in entries), *others]
+        timed_cases[node.name] = {e.case: e for e in entries}
         workspaces[node.name] = {
             c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, options.sm_count, options.prepare))
             for c in cases
         }
-
-    def whole(allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
-        """Return the choices for all nodes, the fastest with an allowed workspace.
-
-        Else the name of a node without one.
-        """
-        choices: dict[str, Choice] = {}
-        for name, entries in timed_cases.items():
-            needs = workspaces[name]
-            fitting = [case for case in needs if allowed(name, needs[case])]
-            if not fitting:
-                return name
-            measured = [entries[case] for case in fitting if case in entries]
-            choices[name] = _choose_fastest(measured, needs) if measured else Choice(fitting[0])
-        return {node.name: choices[first[node.name]] for node in graph.nodes}
-
-    def peak(choices: Mapping[str, Choice]) -> int:
-        sizes = {name: workspaces[first[name]][choice.case] for name, choice in choices.items()}
-        return plan_memory(graph, sizes, parallel=options.parallel).peak_bytes
-
-    memory_bytes = options.memory_bytes
-    if memory_bytes is None:
-        choices = whole(lambda name, size: True)
-        assert not isinstance(choices, str)
-        return Plan(graph.name, options.gpu, options.precision, choices)
-    allowed = memory_bytes
-    why, where = "", graph.name
-    for _ in range(MAX_TRIES):
-        limit = allowed
-        choices = whole(lambda name, size: live[name] + size <= limit)  # noqa: B023
-        if isinstance(choices, str):
-            if allowed == memory_bytes:
-                where = choices
-                why = (
-                    f"{choices}: values take {live[choices]:,} bytes while it runs and its workspace "
-                    f"{min(workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: --memory"
-                )
-            break
-        excess = peak(choices) - memory_bytes
-        if excess <= 0:
-            return Plan(graph.name, options.gpu, options.precision, choices)
-        allowed -= excess  # buffers of different sizes leave gaps between them
-    choices = whole(lambda name, size: size == min(workspaces[name].values()))
-    assert not isinstance(choices, str)
-    least = peak(choices)
-    if least <= memory_bytes:
-        return Plan(graph.name, options.gpu, options.precision, choices)
-    why = why or f"{graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
-    raise UsageError(
-        f"{why}; the least that does is {least:,}",
-        kind="memory-limit",
-        subject=where,
-        value=memory_bytes,
-        allowed=least,
-    )
+    return _NodeCases(graph, options, first, live, timed_cases, workspaces)
 
 
 def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
