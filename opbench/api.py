@@ -28,7 +28,7 @@ from opbench.running.memory import run_in_memory_mode
 from opbench.running.options import CheckOptions, RunOptions, RunSetup
 from opbench.running.progress import Progress, silent
 from opbench.running.protocol import Open
-from opbench.running.runner import Tell, run_suite
+from opbench.running.runner import OnProgress, run_suite
 from opbench.running.suite import (
     NoFittingProblem,
     Suite,
@@ -37,7 +37,7 @@ from opbench.running.suite import (
     suite_for_operator,
     suite_for_variants,
 )
-from opbench.running.targets import bare_file, cases_to_check, is_file, no_problem, own_variants
+from opbench.running.targets import cases_to_check, is_file, no_problem_message, own_variants, read_bare_file
 from opbench.running.untrusted import require_confinable
 from opbench.timing.processes import PROCESSES
 from opbench.timing.sampling import TimingOptions
@@ -47,7 +47,7 @@ def run(
     target: str | Path | Sequence[str | Path],
     options: RunOptions | None = None,
     *,
-    tell: Tell = silent,
+    tell: OnProgress = silent,
     **changes: Any,
 ) -> Run:
     """Check and time the cases of a suite, an operator or files, and return the finished run.
@@ -166,7 +166,7 @@ def expand(
             suite = suite_for_variants(own, catalog, backend, problems)
         except NoFittingProblem as none:
             file = next(name for name in (target, *others) if Path(name).resolve() == none.variant.path.resolve())
-            why = no_problem("run", file, none.variant, catalog, problems, RunSetup.seed)
+            why = no_problem_message("run", file, none.variant, catalog, problems, RunSetup.seed)
             raise UsageError(f"{file}: {why}") from None
     elif CASE_NAME.match(target):
         suite = suite_for_case(catalog.case(target), catalog)
@@ -188,7 +188,7 @@ def check(
     targets: Sequence[str | Path] = (),
     options: CheckOptions | None = None,
     *,
-    tell: Tell = silent,
+    tell: OnProgress = silent,
     note: Callable[[str], None] = lambda words: None,
     **changes: Any,
 ) -> list[Result]:
@@ -247,7 +247,7 @@ def check(
     return [*by_memory, *found]
 
 
-def check_cases(cases: Sequence[Case], options: CheckOptions, *, tell: Tell = silent) -> list[Result]:
+def check_cases(cases: Sequence[Case], options: CheckOptions, *, tell: OnProgress = silent) -> list[Result]:
     """Check cases for correctness, without timing, and return one result per case that was tried.
 
     With `options.every` each module is compiled. Raises EnvironmentFault for a missing GPU or compiler.
@@ -310,7 +310,7 @@ def _cases_of(
     chosen: list[Case] = []
     plans: list[MemoryPlans] = []
     for target in targets or catalog.operator_names():
-        bare, plan = bare_file(Path(target), catalog, cases_of, memory, sizes, note)
+        bare, plan = read_bare_file(Path(target), catalog, cases_of, memory, sizes, note)
         chosen += cases_of(target) if bare is None else bare
         plans += [plan] if plan else []
     return chosen, plans

@@ -117,12 +117,12 @@ def _failure_text(case: str, verdict: Verdict) -> str:
 
 
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
-    from opbench.backend.base import Timed
+    from opbench.backend.base import TimedBackend
     from opbench.checking.measuring import measure_cases
     from opbench.timing.sampling import TimingOptions
 
     options = timing or TimingOptions()
-    assert isinstance(session.backend, Timed), "the fixture opens cuda"
+    assert isinstance(session.backend, TimedBackend), "the fixture opens cuda"
     measured = measure_cases(session, [case], options, session.backend.clock(options.mode))
     if measured.wrong:
         pytest.fail(f"{case.name}: wrong: {measured.wrong[case.name]}", pytrace=False)

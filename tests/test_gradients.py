@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from opbench.kernels.backward import bound, rule
+from opbench.kernels.backward import gradient_entries, problem_of_entry
 from opbench.kernels.operator import Operator
 from support.checks.gradients import CATALOG, check_adjoint, check_differences, wanted_of
 
@@ -39,6 +39,6 @@ def test_each_entry_of_a_rule_is_a_problem_whose_tensors_fit() -> None:
     """For every single input alone too: a frozen weight must not take another's gradient with it."""
     for problem in (param.values[0] for param in WITH_RULE):
         for name in wanted_of(problem):
-            for entry in rule(problem, [name], problem.name):
+            for entry in gradient_entries(problem, [name], problem.name):
                 if entry.operator:
-                    bound(entry, CATALOG.operator, f"{problem.name}{problem}")
+                    problem_of_entry(entry, CATALOG.operator, f"{problem.name}{problem}")

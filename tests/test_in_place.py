@@ -42,7 +42,9 @@ def cases(variant: Variant) -> list[Case]:
     parameter with the longest example: the check of every variant takes them all, apart.
     """
     examples = [problem for problem in CATALOG.operator(variant.operator).examples() if problem.in_place]
-    fitting = [case for p in examples for c in variant.configs if (case := Case(variant, c, p)).unmet() is None]
+    fitting = [
+        case for p in examples for c in variant.configs if (case := Case(variant, c, p)).unmet_requirement() is None
+    ]
     firsts = sorted({case.problem: case for case in reversed(fitting)}.values(), key=lambda c: c.problem.bytes())
 
     def modes(case: Case) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ def outputs_of(variant: Variant, problem: Operator, inputs: Arrays) -> Arrays:
     backend = open_backend("cpu")
     assert isinstance(backend, CpuBackend)
     cases = (Case(variant, config, problem) for config in variant.configs)
-    return traced_outputs(backend, next(case for case in cases if case.unmet() is None), inputs)
+    return traced_outputs(backend, next(case for case in cases if case.unmet_requirement() is None), inputs)
 
 
 @pytest.mark.parametrize("variant", kernels("sort"), ids=lambda v: v.id)

@@ -57,7 +57,9 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def problems(variant: Variant) -> list[Operator]:
     """Of its operator's examples those that it fits: the first of each kind in its modes, and a few more."""
-    fitting = [p for p in CATALOG.operator(variant.operator).examples() if Case(variant, {}, p).unmet() is None]
+    fitting = [
+        p for p in CATALOG.operator(variant.operator).examples() if Case(variant, {}, p).unmet_requirement() is None
+    ]
     modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(fitting)}
     return list(dict.fromkeys([*modes.values(), *fitting[:8]]))
 

@@ -57,7 +57,7 @@ def fitting(variant: Variant) -> list[Case]:
     """Return the examples that a variant runs, in its first config that fits any of them."""
     examples = CATALOG.operator(variant.operator).examples()
     by_config = ([Case(variant, config, problem) for problem in examples] for config in variant.configs)
-    return next(filter(None, ([case for case in cases if case.unmet() is None] for cases in by_config)), [])
+    return next(filter(None, ([case for case in cases if case.unmet_requirement() is None] for cases in by_config)), [])
 
 
 def price(case: Case) -> float:
@@ -184,7 +184,7 @@ def test_variants_compile_for_the_gpus_that_users_have(arch: str) -> None:
     for variant in (v for v in CUDA if not missing_capability(have, v.compute_capability)):
         examples = CATALOG.operator(variant.operator).examples()
         cases = (Case(variant, variant.configs[0], example) for example in examples)
-        if first := next((case for case in cases if case.unmet() is None), None):
+        if first := next((case for case in cases if case.unmet_requirement() is None), None):
             requests[first.request()] = variant.id
     assert len(requests) > 150
     if not os.environ.get("OPBENCH_LONG"):
@@ -261,7 +261,7 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
     firsts = []
     for config in variant.configs[: 1 if arch == "sm_80" else None]:
         cases = (Case(variant, config, problem) for problem in examples)
-        firsts += [first] if (first := next((case for case in cases if case.unmet() is None), None)) else []
+        firsts += [first] if (first := next((case for case in cases if case.unmet_requirement() is None), None)) else []
     requests = [case.request() for case in covering(firsts, lambda case: {None, *case.config.items()})]
     assert requests, "no example fits any config"
     option = cheapest(variant)

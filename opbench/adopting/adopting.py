@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opbench.adopting.file_facts import FileFacts, KernelRead, read_file
-from opbench.adopting.matching import MIN_SCORE, Match, nearest, rank, words_of
+from opbench.adopting.file_facts import FileFacts, LaunchedKernel, read_file
+from opbench.adopting.matching import MIN_SCORE, Match, nearest_operators, rank_operators, words_of
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.operator_proposal import write_header
 from opbench.adopting.proposal import Proposal
@@ -42,7 +42,7 @@ def propose(
             )
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read; write its header by hand")
-    chosen, others = _chosen(file, kernel)
+    chosen, others = _choose_kernel(file, kernel)
     if operator and operator not in operators:
         raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
     launch = next((one for one in file.launches if one.kernel == chosen), None)
@@ -54,8 +54,8 @@ def propose(
                 f"({group.unreadable}): let the kernel take its fields one by one",
                 subject=group.parameter.name,
             )
-    ranked = rank(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
-    match = ranked[0] if operator else _likeliest(path, read, ranked, roots)
+    ranked = rank_operators(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
+    match = ranked[0] if operator else _most_likely_operator(path, read, ranked, roots)
     proposal = Proposal(match.operator, chosen, evidence=["--operator says so"] if operator else match.evidence)
     write_header(proposal, file, read, match)
     hosts = [one for one in file.declarations if one.kind == "function" and not one.is_device]
@@ -153,17 +153,17 @@ PRINTED = frozenset(("input written", "output only read", "output read", "output
 class NoOperator(UsageError):
     """No operator fits a kernel.
 
-    `nearest` are the most similar operators, `fact` is the message without its commands.
+    `nearest_operators` are the most similar operators, `fact` is the message without its commands.
     """
 
     kind = "no-operator"
 
-    def __init__(self, fact: str, nearest: Sequence[str] = (), commands: str = "", subject: str = "") -> None:
+    def __init__(self, fact: str, nearest_operators: Sequence[str] = (), commands: str = "", subject: str = "") -> None:
         super().__init__(f"{fact}{commands}", subject=subject)
-        self.fact, self.nearest = fact, tuple(nearest)
+        self.fact, self.nearest = fact, tuple(nearest_operators)
 
 
-def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
+def _most_likely_operator(path: Path, read: LaunchedKernel, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
     """Return the operator with the most evidence; raise NoOperator without enough evidence or with a contradiction."""
     fitting = [one for one in ranked if not one.contradictions and one.score >= MIN_SCORE]
     if fitting:
@@ -171,12 +171,12 @@ def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Seq
     named = [one for one in ranked if one.score >= MIN_SCORE and {c.kind for c in one.contradictions} <= PRINTED]
     if named:
         return max(named, key=lambda one: one.score)
-    near = nearest(ranked, read.facts)
+    near = nearest_operators(ranked, read.facts)
     named = sorted((one for one in ranked if one.score >= MIN_SCORE), key=lambda one: -one.score)
     why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
     ways = (
         f"{next_command('adopt', path, variants=roots, operator=near[0])}; "
-        f"a new one: {next_command('new operator', _snake(read.kernel.name))} --in mine"
+        f"a new one: {next_command('new operator', _snake_case(read.kernel.name))} --in mine"
     )
     raise NoOperator(
         f"{path}:{read.kernel.line}: no operator fits kernel '{read.kernel.name}'{why}. Nearest: {', '.join(near)}; "
@@ -187,13 +187,13 @@ def _likeliest(path: Path, read: KernelRead, ranked: Sequence[Match], roots: Seq
     )
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     """Return a kernel's name in the style of operator names, such as "vector_add" for "vectorAdd"."""
     words = [word for word in words_of(name) if word not in ("kernel", "gpu", "cuda")]
     return "_".join(words) or "mine"
 
 
-def _chosen(file: FileFacts, wanted: str) -> tuple[str, list[str]]:
+def _choose_kernel(file: FileFacts, wanted: str) -> tuple[str, list[str]]:
     """Return the kernel that needs a header, and the names of the file's other kernels."""
     if wanted and wanted not in file.kernels:
         raise UsageError(unknown("kernel", wanted, file.kernels, where=str(file.path)))

@@ -9,26 +9,26 @@ from pathlib import Path
 
 from opbench.adopting.host_launches import HostLaunch, Parameter, global_definitions, launches_of, parameter_of
 from opbench.adopting.host_program import HostProgram, program_of
-from opbench.adopting.host_structs import GivenParameter, grouped, structs_of
+from opbench.adopting.host_structs import ParameterArguments, arguments_by_field, structs_of
 from opbench.adopting.kernel_facts import KernelFacts, facts_of
 from opbench.errors import UsageError
 from opbench.source.c_expression import tokens_of
 from opbench.source.project import project_folders
 from opbench.source.scan import Declaration, declarations
-from opbench.source.sources import Source, closure
-from opbench.source.tokens import Token, closing_angle, split
+from opbench.source.sources import Source, include_closure
+from opbench.source.tokens import Token, closing_angle_bracket, split
 
 PYTORCH_TYPES = frozenset(("scalar_t",))
 """Types that PyTorch's AT_DISPATCH macros declare about a launch."""
 
 
 @dataclass(frozen=True)
-class KernelRead:
+class LaunchedKernel:
     """A kernel with the arguments of one of its launches."""
 
     kernel: Declaration
     launch: HostLaunch | None
-    groups: list[GivenParameter]
+    groups: list[ParameterArguments]
     types: Mapping[str, Sequence[Token]]
     """The parameters of its template."""
     facts: KernelFacts
@@ -85,21 +85,21 @@ class FileFacts:
         """Return the host's statements from `main` on as one program; see `program_of`."""
         return program_of(self.declarations, self.constants, in_order)
 
-    def read(self, name: str, launch: HostLaunch | None) -> KernelRead:
+    def read(self, name: str, launch: HostLaunch | None) -> LaunchedKernel:
         """Read a kernel's parameters and body together with one of its launches."""
         kernel = self.kernels[name]
         types = _types(kernel, launch)
         named = types | dict(launch.known if launch else {})
         parameters = [_with_alias_resolved(parameter_of(tokens), named) for tokens in kernel.parameters()]
-        groups = grouped(parameters, launch, self.structs)
+        groups = arguments_by_field(parameters, launch, self.structs)
         fields = [parameter for group in groups for parameter, _ in group.fields]
-        return KernelRead(kernel, launch, groups, types, facts_of(kernel, fields, self.functions))
+        return LaunchedKernel(kernel, launch, groups, types, facts_of(kernel, fields, self.functions))
 
 
 def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
     """Read a file with its headers in `include` and in its project; raise UsageError if the file cannot be read."""
     try:
-        return FileFacts(path, closure(path, (*include, *project_folders(path, include))))
+        return FileFacts(path, include_closure(path, (*include, *project_folders(path, include))))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -116,7 +116,7 @@ def _types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence
     """Return the type arguments of a kernel template: from the launch, else float."""
     if not kernel.is_template:
         return {}
-    declared = split(kernel.tokens[2 : closing_angle(kernel.tokens, 1)], ",")
+    declared = split(kernel.tokens[2 : closing_angle_bracket(kernel.tokens, 1)], ",")
     arguments = split(tokens_of(launch.template)[1:-1], ",") if launch and launch.template else []
     types: dict[str, Sequence[Token]] = {}
     for index, words in enumerate(declared):

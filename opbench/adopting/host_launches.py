@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from opbench.errors import UsageError
 from opbench.kernels.expression import evaluate
-from opbench.source.c_expression import Unreadable, convert, tokens_of
+from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration
-from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, split
+from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle_bracket, closing_bracket, split
 
 BLOCK_SIZE_NAME = re.compile(r"(?i)block|thread|tile|bdim")
 
@@ -119,7 +119,9 @@ def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     opened = next((i for i, token in enumerate(code) if token.text == "{"), len(code))
     found: dict[str, Sequence[Token]] = {}
     last: Sequence[Token] = tokens_of("0")
-    for number, part in enumerate(split(code[opened + 1 : closing(code, opened)], ",") if opened < len(code) else []):
+    for number, part in enumerate(
+        split(code[opened + 1 : closing_bracket(code, opened)], ",") if opened < len(code) else []
+    ):
         if not part or part[0].kind != "name":
             continue
         if len(part) > 2 and part[1].text == "=":
@@ -187,7 +189,7 @@ def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, 
     for at, token in enumerate(code[:index]):
         if token.text not in ("for", "while", "do") or code[at + 1].text not in ("(", "{"):
             continue
-        first = closing(code, at + 1) + 1 if code[at + 1].text == "(" else at + 1
+        first = closing_bracket(code, at + 1) + 1 if code[at + 1].text == "(" else at + 1
         if first < len(code) and first <= index < (last := statement_end(code, first)):
             yield at, first, last
 
@@ -195,7 +197,7 @@ def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, 
 def statement_end(code: Sequence[Token], first: int) -> int:
     """Return the index of the last token of a loop's body: a closing brace, or the semicolon of one statement."""
     if code[first].text == "{":
-        return closing(code, first)
+        return closing_bracket(code, first)
     return next((i for i in range(first, len(code)) if code[i].text == ";"), len(code) - 1)
 
 
@@ -232,7 +234,7 @@ def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
             declared = index > 0 and (code[index - 1].kind == "name" or before in ("*", "&", ">"))
             found.append((token.text, declared and not counted))
         elif token.text == "swap" and sign[0] == "(":
-            given = split(code[index + 2 : closing(code, index + 1)], ",")
+            given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
             found += [(part[-1].text, False) for part in given if part]
     return found
 
@@ -246,30 +248,30 @@ def _launch(code: Sequence[Token], index: int) -> Parts | None:
     if ends < 0 or ends + 1 >= len(code) or code[ends + 1].text != "(":
         return None
     configuration = split(code[index + 1 : ends], ",")
-    arguments = split(code[ends + 2 : closing(code, ends + 1)], ",")
+    arguments = split(code[ends + 2 : closing_bracket(code, ends + 1)], ",")
     return (code[:index], configuration, arguments) if len(configuration) > 1 else None
 
 
 def _called(code: Sequence[Token], index: int) -> Parts | None:
     """Read a launch by one of the functions in `LAUNCH_FUNCTIONS`, which takes an array of the arguments' addresses."""
-    given = split(code[index + 2 : closing(code, index + 1)], ",") if code[index + 1].text == "(" else []
+    given = split(code[index + 2 : closing_bracket(code, index + 1)], ",") if code[index + 1].text == "(" else []
     if len(given) < 4:
         return None
     array = next((token.text for token in reversed(given[3]) if token.kind == "name"), "")
     arguments: list[Sequence[Token]] = [
-        [token for token in part if token.text != "&"][-1:] for part in _listed(code[:index], array)
+        [token for token in part if token.text != "&"][-1:] for part in _array_elements(code[:index], array)
     ]
     return given[0], (*given[1:3], *given[4:]), arguments
 
 
-def _listed(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
+def _array_elements(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
     """Return the elements of an array from its definition, such as `void* name[] = {&x, &out};`."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
         if token.text == name and after.text == "[":
-            opened = closing(code, index + 1) + 1
+            opened = closing_bracket(code, index + 1) + 1
             opened += opened < len(code) and code[opened].text == "="
             if opened < len(code) and code[opened].text == "{":
-                return split(code[opened + 1 : closing(code, opened)], ",")
+                return split(code[opened + 1 : closing_bracket(code, opened)], ",")
     return []
 
 
@@ -279,7 +281,9 @@ def _named(kernel: Sequence[Token]) -> tuple[str, str]:
         return "", ""
     at, template = len(kernel) - 1, ""
     if kernel[at].text == ">":
-        opened = next((i for i in range(at, -1, -1) if kernel[i].text == "<" and closing_angle(kernel, i) == at), -1)
+        opened = next(
+            (i for i in range(at, -1, -1) if kernel[i].text == "<" and closing_angle_bracket(kernel, i) == at), -1
+        )
         if opened < 1:
             return "", ""
         template = text_of(kernel[opened : at + 1])
@@ -323,7 +327,7 @@ def _default(value: Sequence[Token]) -> Sequence[Token]:
         elif token.text == ":" and depth == 0 and asked >= 0 and _is_option(value[:asked]):
             sides = value[asked + 1 : index], value[index + 1 :]
             return next((side for side in reversed(sides) if not _is_option(side)), value)
-    if value and value[0].text == "(" and closing(value, 0) == len(value) - 1:
+    if value and value[0].text == "(" and closing_bracket(value, 0) == len(value) - 1:
         return _default(value[1:-1]) if _is_option(value) else value
     return value
 
@@ -353,7 +357,7 @@ def _read_in(code: Sequence[Token]) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, token in enumerate(code[:-2]):
         if token.text in INPUT_FUNCTIONS and code[index + 1].text == "(":
-            given = split(code[index + 2 : closing(code, index + 1)], ",")
+            given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
             for part in given[:1] if "Memcpy" in token.text else given:
                 if [one.text for one in part[:1]] == ["&"] and len(part) == 2:
                     found.setdefault(part[1].text, f"{token.text}()")
@@ -386,7 +390,7 @@ def _limits(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
     found: dict[tuple[str, ...], str] = {}
     for index, token in enumerate(code[:-3]):
         if token.text == "if" and code[index + 1].text == "(" and code[index + 3].text in "<>":
-            ends = closing(code, index + 1)
+            ends = closing_bracket(code, index + 1)
             name, *value = (one.text for one in (code[index + 2], *code[index + 4 : ends]))
             value = value[1:] if value[:1] == ["="] else value
             after = [one.text for one in code[ends + 1 : ends + 5 + len(value)] if one.text != "{"]
@@ -421,7 +425,7 @@ def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]
             yield token.text, value_until(code, index + 2)
         elif after.text in ("(", "{"):  # the first of a declaration or a later one: dim3 block(256), grid(blocks);
             before = (code[i] for i in range(index - 1, -1, -1) if code[i].text in ("dim3", "=", ";", "{", "}"))
-            ends = closing(code, index + 1)
+            ends = closing_bracket(code, index + 1)
             if (kind := next(before, token)).text == "dim3":
                 yield token.text, [kind, *code[index + 1 : ends + 1]]
             elif code[index - 1].text in INTEGER_TYPES and ends - index > 2:
@@ -447,7 +451,7 @@ def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
         path.append(code[at + 1].text)
         at += 2
         while at < len(code) and code[at].text == "[":
-            at = closing(code, at) + 1
+            at = closing_bracket(code, at) + 1
     return (".".join(path), at + 1) if at + 1 < len(code) and code[at].text == "=" else ("", at)
 
 
@@ -455,7 +459,9 @@ def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
     """Return the tokens up to the comma or semicolon that ends a value."""
     index = start
     while index < len(code) and code[index].text not in (",", ";"):
-        index = closing(code, index) + 1 if code[index].kind == "mark" and code[index].text in "([{" else index + 1
+        index = (
+            closing_bracket(code, index) + 1 if code[index].kind == "mark" and code[index].text in "([{" else index + 1
+        )
     return code[start:index]
 
 
@@ -465,4 +471,4 @@ def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]
     try:
         return int(evaluate(text, {}))
     except UsageError:
-        raise Unreadable(text) from None
+        raise UnsupportedExpression(text) from None

@@ -17,11 +17,11 @@ from opbench.adopting.host_launches import (
     parameter_of,
     plain_type,
 )
-from opbench.adopting.host_turns import first_cases, with_pointers_followed, written_out
-from opbench.source.c_expression import SIZES, Unreadable, convert, tokens_of
+from opbench.adopting.host_turns import first_switch_cases, follow_pointers, unroll_loops
+from opbench.source.c_expression import SIZES, UnsupportedExpression, convert, tokens_of
 from opbench.source.names import NOT_A_TYPE, local_names
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing, closing_angle, split
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
 ALLOCATION_FUNCTIONS = {
     "cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cudaHostAlloc": 1, "cudaMallocAsync": 1,
@@ -92,7 +92,7 @@ class HostProgram:
 
     def _factors(self, tokens: Sequence[Token], depth: int) -> list[tuple[Token, ...]]:
         given: tuple[Token, ...] = tuple(_without_casts(tokens))
-        while given and given[0].text == "(" and closing(given, 0) == len(given) - 1:
+        while given and given[0].text == "(" and closing_bracket(given, 0) == len(given) - 1:
             given = given[1:-1]
         if len(given) == 1 and depth < MAX_CALL_DEPTH and (value := self.known.get(given[0].text)):
             inner = self._factors(value, depth + 1)
@@ -110,7 +110,7 @@ class HostProgram:
             if buffer and buffer.elements and buffer.element in SIZES:
                 return self.value(buffer.elements) * SIZES[buffer.element]
             return self.value(buffer.bytes) if buffer and buffer.bytes else None
-        except Unreadable:
+        except UnsupportedExpression:
             return None
 
     def elements_of_4_bytes(self, name: str, known: Mapping[str, Sequence[Token] | str]) -> str:
@@ -120,7 +120,7 @@ class HostProgram:
         if buffer.elements:
             return convert(buffer.elements, whole)
         if not buffer.bytes:
-            raise Unreadable(name)
+            raise UnsupportedExpression(name)
         return f"({convert(buffer.bytes, whole)}) // 4"
 
     def pointer(self, given: Sequence[Token]) -> str:
@@ -156,12 +156,12 @@ def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
     found: list[tuple[Token, ...]] = []
     index = at + 1
     if index < len(given) and given[index].text == "[":
-        ends = closing(given, index)
+        ends = closing_bracket(given, index)
         found += [tuple(given[index + 1 : ends])] if any(token.text == "&" for token in given[:at]) else []
         index = ends + 1
     start = index
     while index < len(given) and given[index].text not in (")", "]", "?", ":"):
-        index = closing(given, index) + 1 if given[index].text in ("(", "[") else index + 1
+        index = closing_bracket(given, index) + 1 if given[index].text in ("(", "[") else index + 1
     if start < index and given[start].text in "+-":
         found.append(tuple(given[start + (given[start].text == "+") : index]))
     return [one for one in found if [token.text for token in one] != ["0"]]
@@ -185,7 +185,7 @@ def _has_outer(given: Sequence[Token], signs: str) -> bool:
     index = 0
     while index < len(given):
         if given[index].kind == "mark" and given[index].text in "([{":
-            index = closing(given, index)
+            index = closing_bracket(given, index)
         elif given[index].kind == "mark" and given[index].text in signs:
             return True
         index += 1
@@ -210,7 +210,7 @@ def device_values(code: Sequence[Token]) -> dict[str, str]:
         if token.text in ASSUMED_DEVICE_PROPERTIES and index > 1 and code[index - 1].text == ".":
             found[f"{code[index - 2].text}.{token.text}"] = ASSUMED_DEVICE_PROPERTIES[token.text]
         if DEVICE_QUERY.match(token.text) and code[index + 1].text == "(":
-            for part in split(code[index + 2 : closing(code, index + 1)], ","):
+            for part in split(code[index + 2 : closing_bracket(code, index + 1)], ","):
                 if [t.text for t in part[:1]] == ["&"] and len(part) == 2:
                     found[part[1].text] = "256" if "lockSize" in token.text else "2"
     return found
@@ -233,10 +233,10 @@ def program_of(
     found: HostProgram | None = None
     for root in roots:
         one = functions[root]
-        code = tuple(_flat(one.tokens[one.body + 1 :], functions, itertools.count(1), (root,)))
+        code = tuple(_flatten_calls(one.tokens[one.body + 1 :], functions, itertools.count(1), (root,)))
         notes: list[str] = []
         if in_order:
-            code = written_out(first_cases(code, notes), constants, notes)
+            code = unroll_loops(first_switch_cases(code, notes), constants, notes)
         known = {**constants, **definitions(code)}
         program = HostProgram(
             code,
@@ -250,27 +250,29 @@ def program_of(
         )
         program.buffers = _buffers(program, everything)
         if in_order:
-            program.launches = launches_in(with_pointers_followed(code, program.buffers), known)
+            program.launches = launches_in(follow_pointers(code, program.buffers), known)
         if program.launches:
             return program
         found = found or program
     return found or HostProgram()
 
 
-def _flat(
+def _flatten_calls(
     code: Sequence[Token], functions: Mapping[str, Declaration], numbers: Iterator[int], path: tuple[str, ...]
 ) -> Iterator[Token]:
     """Return the statements of a function, with calls of the file's functions replaced by their statements."""
     start = 0
     for index, token in enumerate(code):
         if token.text in functions and token.text not in path and len(path) < MAX_CALL_DEPTH and index + 1 < len(code):
-            opened = closing_angle(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
+            opened = closing_angle_bracket(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
             if opened < len(code) and code[opened].text == "(" and _is_of_interest(functions[token.text], functions):
                 yield from code[start:index]
-                ends = min(closing(code, opened), len(code) - 1)
+                ends = min(closing_bracket(code, opened), len(code) - 1)
                 yield Token("mark", ";", token.start)
                 template = code[index + 2 : opened - 1] if opened > index + 1 else ()
-                yield from _inlined(functions[token.text], code[opened + 1 : ends], template, functions, numbers, path)
+                yield from _inline_call(
+                    functions[token.text], code[opened + 1 : ends], template, functions, numbers, path
+                )
                 yield Token("mark", ";", token.start)
                 start = ends + 1
     yield from code[start:]
@@ -285,7 +287,7 @@ def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], dept
     return depth < MAX_CALL_DEPTH and any(_is_of_interest(other, functions, depth + 1) for other in inner)
 
 
-def _inlined(
+def _inline_call(
     one: Declaration,
     given: Sequence[Token],
     template: Sequence[Token],
@@ -298,7 +300,7 @@ def _inlined(
     parameters = [parameter_of(tokens) for tokens in one.parameters()]
     own = {p.name for p in parameters} | local_names(one.tokens) | _further_names(one.tokens[one.body :])
     at = one.tokens[0].start
-    declared = split(one.tokens[2 : closing_angle(one.tokens, 1)], ",") if one.is_template else []
+    declared = split(one.tokens[2 : closing_angle_bracket(one.tokens, 1)], ",") if one.is_template else []
     values = [*zip(declared, split(template, ","), strict=False)]
     named = [(parameter_of(words), value) for words, value in values if words and words[0].text not in TYPENAMES]
     for parameter, argument in (*named, *zip(parameters, split(given, ","), strict=False)):
@@ -311,9 +313,9 @@ def _inlined(
         )
     body = [
         replace(token, text=token.text + suffix) if token.kind == "name" and token.text in own else token
-        for token in one.tokens[one.body + 1 : closing(one.tokens, one.body)]
+        for token in one.tokens[one.body + 1 : closing_bracket(one.tokens, one.body)]
     ]
-    yield from _flat(body, functions, numbers, (*path, one.name))
+    yield from _flatten_calls(body, functions, numbers, (*path, one.name))
 
 
 def _further_names(code: Sequence[Token]) -> set[str]:
@@ -340,13 +342,13 @@ def _without_casts(given: Sequence[Token]) -> list[Token]:
     index = 0
     while index < len(given):
         token = given[index]
-        if token.text == "(" and (ends := closing(given, index)) < len(given) - 1:
+        if token.text == "(" and (ends := closing_bracket(given, index)) < len(given) - 1:
             inner = given[index + 1 : ends]
             if inner and inner[-1].text == "*":
                 index = ends + 1
                 continue
         if token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
-            index = closing_angle(given, index + 1) + 1
+            index = closing_angle_bracket(given, index + 1) + 1
             continue
         left.append(token)
         index += 1
@@ -369,18 +371,18 @@ def _variable(given: Sequence[Token]) -> str:
 def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[str, HostBuffer]:
     """Return every pointer that is allocated, with the content that the host gives its memory."""
     code, found = program.code, program.buffers
-    elements = _pointed(code)
+    elements = _pointer_types(code)
     for one in everything:
         if one.kind == "other" and not one.is_device:
-            elements |= _pointed((Token("mark", ";", 0), *one.tokens))
+            elements |= _pointer_types((Token("mark", ";", 0), *one.tokens))
     for parameter in program.parameters:
         if parameter.is_pointer:
             found[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
     for index, token in enumerate(code[:-1]):
         after = code[index + 1].text
         if token.text in ALLOCATION_FUNCTIONS and after in ("(", "<"):
-            opened = closing_angle(code, index + 1) + 1 if after == "<" else index + 1
-            given = split(code[opened + 1 : closing(code, opened)], ",")
+            opened = closing_angle_bracket(code, index + 1) + 1 if after == "<" else index + 1
+            given = split(code[opened + 1 : closing_bracket(code, opened)], ",")
             if len(given) > ALLOCATION_FUNCTIONS[token.text]:
                 name = _target_of(program, given[0])
                 if name:
@@ -399,7 +401,7 @@ def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
     for index, token in enumerate(code[:-1]):
         if token.kind != "name" or code[index + 1].text != "(" or (index and code[index - 1].text in (">>>", "::")):
             continue
-        given = split(code[index + 2 : closing(code, index + 1)], ",")
+        given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
         if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
             _copied(program, token.text, given)
         elif token.text not in known and not NON_WRITING_FUNCTIONS.match(token.text):
@@ -424,11 +426,11 @@ def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
 def _add_vector(program: HostProgram, index: int) -> None:
     """Add the buffer of `thrust::device_vector<T> name(count)` or `(count, value)`; for a host vector only its size."""
     code, found = program.code, program.buffers
-    ends = closing_angle(code, index + 1)
+    ends = closing_angle_bracket(code, index + 1)
     if ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
         return
     name = code[ends + 1].text
-    given = split(code[ends + 3 : closing(code, ends + 2)], ",")
+    given = split(code[ends + 3 : closing_bracket(code, ends + 2)], ",")
     if given:
         program.known[f"{name}.size"] = given[0]
     if given and code[index].text == "device_vector":
@@ -463,7 +465,7 @@ def _filled_by_the_host(program: HostProgram) -> None:
             found[name] = replace(buffer, filled="inputs")
 
 
-def _pointed(code: Sequence[Token]) -> dict[str, str]:
+def _pointer_types(code: Sequence[Token]) -> dict[str, str]:
     """Return the element types of declared pointers, as in `float *a, *b = nullptr;`."""
     found: dict[str, str] = {}
     for index, token in enumerate(code[:-1]):

@@ -9,13 +9,13 @@ from opbench.adopting.host_launches import HostLaunch, Parameter, parameter_of, 
 from opbench.kernels.pointer_types import C_TYPES
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing, split
+from opbench.source.tokens import Token, closing_bracket, split
 
 STRUCT_KEYWORDS = ("struct", "class", "typedef", "alignas", "__align__")
 
 
 @dataclass(frozen=True)
-class GivenParameter:
+class ParameterArguments:
     """A kernel's parameter as one value, or as the fields of its structure."""
 
     parameter: Parameter
@@ -34,7 +34,7 @@ def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] |
         if one.kind != "type" or "{" not in texts or not {"struct", "class"} & set(texts[:2]):
             continue
         opened = texts.index("{")
-        ends = closing(one.tokens, opened)
+        ends = closing_bracket(one.tokens, opened)
         names = [t.text for t in (*one.tokens[:opened], *one.tokens[ends + 1 :]) if t.kind == "name"]
         fields = _fields(one.tokens[opened + 1 : ends])
         found |= dict.fromkeys((name for name in names if name not in STRUCT_KEYWORDS), fields)
@@ -70,9 +70,9 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
     return found
 
 
-def grouped(
+def arguments_by_field(
     parameters: Sequence[Parameter], launch: HostLaunch | None, structs: Mapping[str, list[Parameter] | str]
-) -> list[GivenParameter]:
+) -> list[ParameterArguments]:
     """Return every parameter with the arguments of a launch; a structure has one argument for each field."""
     given = launch.arguments if launch else ()
     found = []
@@ -80,12 +80,12 @@ def grouped(
         argument = given[index] if index < len(given) else ()
         fields = structs.get(plain_type(parameter.type))
         if fields is None or parameter.is_pointer:
-            found.append(GivenParameter(parameter, ((parameter, argument),)))
+            found.append(ParameterArguments(parameter, ((parameter, argument),)))
         elif isinstance(fields, str):
-            found.append(GivenParameter(parameter, (), True, fields))
+            found.append(ParameterArguments(parameter, (), True, fields))
         else:
             found.append(
-                GivenParameter(parameter, tuple(zip(fields, _values(argument, fields, launch), strict=True)), True)
+                ParameterArguments(parameter, tuple(zip(fields, _values(argument, fields, launch), strict=True)), True)
             )
     return found
 
@@ -106,7 +106,7 @@ def _values(
     return [tuple(members.get(field.name, value)) for field, value in zip(fields, values, strict=True)]
 
 
-def typed(text: str, written: str) -> str:
+def typed_value(text: str, written: str) -> str:
     """Return a field's value with the type that C gives it; a number without a type is an `int` or a `float`."""
     kind = C_TYPES.get(plain_type(written), "i32")
     if kind in ("i32", "f32") or text.startswith("{") or text in ("true", "false"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from opbench.adopting.host_launches import Fields, definitions, members
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing, split
+from opbench.source.tokens import Token, closing_bracket, split
 
 FILTER_MODES = {"cudaFilterModePoint": "point", "cudaFilterModeLinear": "linear"}
 ADDRESS_MODES = {
@@ -44,7 +44,7 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
         fields |= members(code)
         for index, token in enumerate(code[:-1]):
             if token.text in (*CREATE_FUNCTIONS, *ARRAY_ALLOCATIONS) and code[index + 1].text == "(":
-                given = split(code[index + 2 : closing(code, index + 1)], ",")
+                given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
                 if token.text in CREATE_FUNCTIONS:
                     created.append(given)
                 elif given:

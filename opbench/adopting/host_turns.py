@@ -6,22 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from opbench.adopting.host_launches import definitions, launches_in, number_of, statement_end
-from opbench.source.c_expression import Unreadable, tokens_of
-from opbench.source.tokens import Token, closing, split
+from opbench.source.c_expression import UnsupportedExpression, tokens_of
+from opbench.source.tokens import Token, closing_bracket, split
 
 MAX_UNROLLED_ITERATIONS = 4
 """Turns of a loop that are written out: a size of 32, the least of a check, can be halved so often."""
 
 
-def first_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
+def first_switch_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
     """Keep the first case that launches a kernel in each `switch`; add a note for each omitted case."""
     for index, token in enumerate(code[:-1]):
         if token.text != "switch" or code[index + 1].text != "(":
             continue
-        opened = closing(code, index + 1) + 1
+        opened = closing_bracket(code, index + 1) + 1
         if opened >= len(code) or code[opened].text != "{":
             continue
-        ends = closing(code, opened)
+        ends = closing_bracket(code, opened)
         labels = [i for i in range(opened, ends) if code[i].text in ("case", "default")]
         sections = [code[a:b] for a, b in zip(labels, [*labels[1:], ends], strict=True)]
         launching = [section for section in sections if any(one.text == "<<<" for one in section)]
@@ -29,16 +29,18 @@ def first_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
             left = [section for section in sections if section not in launching[1:]]
             notes.append(f"of a switch with {len(launching)} cases that launch, the first is taken")
             kept = [one for section in left for one in section]
-            return first_cases((*code[: opened + 1], *kept, *code[ends:]), notes)
+            return first_switch_cases((*code[: opened + 1], *kept, *code[ends:]), notes)
     return tuple(code)
 
 
-def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]], notes: list[str]) -> tuple[Token, ...]:
+def unroll_loops(
+    code: Sequence[Token], constants: Mapping[str, Sequence[Token]], notes: list[str]
+) -> tuple[Token, ...]:
     """Unroll the first iterations of each counted loop whose launches differ between iterations."""
     for index, token in enumerate(code[:-1]):
         if token.text != "for" or code[index + 1].text != "(":
             continue
-        head = closing(code, index + 1)
+        head = closing_bracket(code, index + 1)
         if head + 1 >= len(code):
             continue
         ends = statement_end(code, head + 1)
@@ -56,7 +58,7 @@ def written_out(code: Sequence[Token], constants: Mapping[str, Sequence[Token]],
         made: list[Token] = []
         for turn in turns[:MAX_UNROLLED_ITERATIONS]:
             made += [semicolon, *turn, semicolon, *body, semicolon]
-        return written_out((*code[:index], *made, *code[ends + 1 :]), constants, notes)
+        return unroll_loops((*code[:index], *made, *code[ends + 1 :]), constants, notes)
     return tuple(code)
 
 
@@ -90,33 +92,33 @@ def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]
             if not number_of(test, {**known, name.text: value}):
                 break
             found.append((name, Token("mark", "=", name.start), *value))
-            value = _stepped(step, name.text, value)
+            value = _value_after_step(step, name.text, value)
             if all(token.kind != "name" for token in value):
                 value = tuple(tokens_of(str(number_of(value, {}))))
-    except Unreadable:
+    except UnsupportedExpression:
         return []
     return found
 
 
-def _stepped(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
+def _value_after_step(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
     """Return a variable's value after a loop's step such as `i++`, `i += 2` or `i >>= 1`; raise Unreadable."""
     texts = [token.text for token in step]
     own = (Token("mark", "(", -9), *value, Token("mark", ")", -9))
     if name not in texts:
-        raise Unreadable(" ".join(texts))
+        raise UnsupportedExpression(" ".join(texts))
     signs = "".join(text for text in texts if text in "+-*/<>=")
     if len(step) == 3 and signs in ("++", "--"):
         return (*own, Token("mark", signs[0], -1), *tokens_of("1"))
     equals = texts.index("=") if "=" in texts else 0
     if not equals or texts[0] != name:
-        raise Unreadable(" ".join(texts))
+        raise UnsupportedExpression(" ".join(texts))
     if equals == 1:
         return tuple(one for token in step[2:] for one in (own if token.text == name else (token,)))
     sign = Token("mark", "".join(texts[1:equals]), -1)
     return (*own, sign, Token("mark", "(", -9), *step[equals + 1 :], Token("mark", ")", -9))
 
 
-def with_pointers_followed(code: Sequence[Token], buffers: Collection[str]) -> tuple[Token, ...]:
+def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[Token, ...]:
     """Replace each pointer that was assigned or swapped by the buffer that it points to at that statement."""
     now: dict[str, str] = {}
     found: list[Token] = []
@@ -127,7 +129,7 @@ def with_pointers_followed(code: Sequence[Token], buffers: Collection[str]) -> t
     for index, token in enumerate(code):
         after = [one.text for one in code[index + 1 : index + 4]]
         if token.text == "swap" and after[:1] == ["("]:
-            given = [part[-1].text for part in split(code[index + 2 : closing(code, index + 1)], ",") if part]
+            given = [part[-1].text for part in split(code[index + 2 : closing_bracket(code, index + 1)], ",") if part]
             if len(given) == 2 and buffer(given[0]) and buffer(given[1]):
                 now[given[0]], now[given[1]] = buffer(given[1]), buffer(given[0])
         member = bool(found) and found[-1].text in (".", "->")

@@ -18,7 +18,7 @@ from opbench.adopting.stores import (
     stores,
 )
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing
+from opbench.source.tokens import Token, closing_bracket
 
 ZERO = r"(?:0|0\.|0\.0|0\.f|0\.0f|0f|T\(0\))"
 FORMULAS = {
@@ -158,7 +158,7 @@ def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict
     equals = texts.index("=")
     value = statement[equals + 1 :]
     simple = len(value) > 3 and value[0].text in pointers and value[1].text == "["
-    if equals and simple and closing(value, 1) == len(value) - 1:
+    if equals and simple and closing_bracket(value, 1) == len(value) - 1:
         loaded[texts[equals - 1]] = (value[0].text, "".join(token.text for token in value[2:-1]))
 
 
@@ -172,7 +172,7 @@ def _reduced(
     while index < len(value):
         token = value[index]
         if token.text in pointers and index + 1 < len(value) and value[index + 1].text == "[":
-            ends = closing(value, index + 1)
+            ends = closing_bracket(value, index + 1)
             indices.append("".join(t.text for t in value[index + 2 : ends]))
             parts.append(f"@{token.text}")
             index = ends + 1
@@ -204,7 +204,7 @@ def _indices(
     for index, token in enumerate(body[:-1]):
         if token.text not in pointers or body[index + 1].text != "[":
             continue
-        ends = closing(body, index + 1)
+        ends = closing_bracket(body, index + 1)
         sign = "".join(other.text for other in body[ends + 1 : ends + 3])
         stored = (
             (sign[:1] == "=" and sign != "==")

@@ -148,18 +148,18 @@ def tensor_axes(problem: Operator) -> list[str]:
     return [name for name, value in problem.axes.items() if isinstance(value, int) and name in named]
 
 
-def rank(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
+def rank_operators(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
     """Return the operators that a kernel may compute, most likely first; those with a contradiction last."""
     found = []
     for operator in operators.values():
-        matches = [match(facts, problem) for problem in _kinds(operator)]
+        matches = [match(facts, problem) for problem in _tensor_signatures(operator)]
         best = min(matches, key=lambda m: (len(m.contradictions), len(m.modes)))
-        _weigh(best, facts, stem, operators.keys())
+        _add_evidence(best, facts, stem, operators.keys())
         found.append(best)
     return sorted(found, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
 
 
-def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
+def nearest_operators(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
     """Return the operators with the most similar tensors and names, for a message."""
 
     def distance(one: Match) -> tuple[float, float]:
@@ -170,7 +170,7 @@ def nearest(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
     return [one.operator for one in sorted(ranked, key=distance)[:MAX_SUGGESTIONS]]
 
 
-def _kinds(operator: type[Operator]) -> list[Operator]:
+def _tensor_signatures(operator: type[Operator]) -> list[Operator]:
     """Return one problem for each set of tensors and dtypes of an operator, the default one first."""
     defaults, found = operator.modes(), dict[tuple[object, ...], Operator]()
     examples = operator.all_examples(operator.choices.get("dtype", ()))
@@ -188,7 +188,7 @@ def _kinds(operator: type[Operator]) -> list[Operator]:
 def match(facts: KernelFacts, problem: Operator) -> Match:
     """Match a kernel's pointers with a problem's tensors, and its numbers with axes; collect contradictions."""
     found = Match(problem)
-    viewed = _viewed(facts.parameters, problem)
+    viewed = _match_textures(facts.parameters, problem)
     inputs = [name for name in problem.inputs if name not in viewed.values()]
     outputs = [name for name in problem.outputs if name not in viewed.values()]
     _match_pointers(found, facts, inputs, outputs, bool(viewed))
@@ -203,7 +203,7 @@ def match(facts: KernelFacts, problem: Operator) -> Match:
     return found
 
 
-def _viewed(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
+def _match_textures(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
     """Match textures with inputs and surfaces with outputs, by name or in order."""
     found: dict[str, str] = {}
     for kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
@@ -213,7 +213,7 @@ def _viewed(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str
     return found
 
 
-def plain(name: str) -> str:
+def plain_parameter_name(name: str) -> str:
     """Return a parameter's name without marks of its memory, such as `d_`."""
     return re.sub(r"^(?:d|h|dev|device|g|gpu|p|ptr)_|^(?:d|dev)(?=[A-Z])|_(?:d|dev|device|gpu|ptr)$", "", name).lower()
 
@@ -236,14 +236,14 @@ def _match_pointers(
     found.names = _by_name_or_order(written, outputs)
     left = [p for p in pointers if p not in written]
     if len(left) > len(inputs):
-        own = [p for p in left if p.name in facts.stored and plain(p.name) not in inputs]
+        own = [p for p in left if p.name in facts.stored and plain_parameter_name(p.name) not in inputs]
         found.extra = [p.name for p in own[: len(left) - len(inputs)]]
         left = [p for p in left if p.name not in found.extra]
     found.names |= _by_name_or_order(left, inputs)
 
 
 def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> dict[str, str]:
-    same = {p.name: name for p in pointers for name in tensors if plain(p.name) == name.lower()}
+    same = {p.name: name for p in pointers for name in tensors if plain_parameter_name(p.name) == name.lower()}
     if len(same) == len(pointers):
         return same
     return {p.name: name for p, name in zip(pointers, tensors, strict=False)}
@@ -262,14 +262,18 @@ def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[P
     if len(stored) > len(outputs):
         for several in (
             [p for p in stored if p.name not in facts.read],
-            [p for p in stored if plain(p.name) in {*outputs, *OUTPUT_NAMES}],
+            [p for p in stored if plain_parameter_name(p.name) in {*outputs, *OUTPUT_NAMES}],
         ):
             if len(several) == len(outputs):
                 return several
         free = stored
     elif not facts.is_readable and len(free) == len(outputs):
         return free
-    named = [p for p in facts.pointers if plain(p.name) in OUTPUT_NAMES or plain(p.name) in outputs]
+    named = [
+        p
+        for p in facts.pointers
+        if plain_parameter_name(p.name) in OUTPUT_NAMES or plain_parameter_name(p.name) in outputs
+    ]
     chosen = named if len(named) == len(outputs) else free[len(free) - len(outputs) :]
     if facts.pointers:
         how = "by its name" if chosen is named else "by its place among the parameters"
@@ -500,7 +504,7 @@ def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[st
     return "", frozenset()
 
 
-def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
+def _add_evidence(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
     """Add up the evidence for an operator; a different name or formula is a contradiction."""
     problem, name = found.problem, found.operator
 
@@ -534,7 +538,7 @@ def _weigh(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) 
     if functions:
         text = f"the kernel calls {functions[0]}(), which {name} does not need"
         found.contradictions.append(Contradiction("formula", functions[0], text))
-    matched = [n for n, tensor in found.names.items() if plain(n) == tensor]
+    matched = [n for n, tensor in found.names.items() if plain_parameter_name(n) == tensor]
     if matched:
         says(BY_TENSOR * len(matched), f"parameters named as its tensors: {', '.join(matched)}")
     if not found.missing and not found.contradictions:

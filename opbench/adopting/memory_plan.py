@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.file_facts import FileFacts, KernelRead, read_file
+from opbench.adopting.file_facts import FileFacts, LaunchedKernel, read_file
 from opbench.adopting.host_launches import number_of, value_until
 from opbench.adopting.memory_proposal import propose_memory
 from opbench.adopting.proposal import Proposal
@@ -19,11 +19,11 @@ from opbench.kernels.case import is_named
 from opbench.kernels.header import has_memory_header, read_memory_header
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
 from opbench.kernels.memory_header import BufferTemplate, MemoryHeader
-from opbench.kernels.scalar import ELEMENT_BYTES, Argument, Part, Scalar, Struct
+from opbench.kernels.scalar import ELEMENT_BYTES, Argument, BufferAddress, Scalar, Struct
 from opbench.kernels.variant import LaunchTemplate
-from opbench.source.c_expression import Unreadable, tokens_of
+from opbench.source.c_expression import UnsupportedExpression, tokens_of
 from opbench.source.names import plain_kernel
-from opbench.source.tokens import Token, closing
+from opbench.source.tokens import Token, closing_bracket
 
 REDUCED_ACCESSES = 1 << 20
 """Threads, times the largest size where a kernel loops, up to which every access of a launch takes a few seconds."""
@@ -175,7 +175,7 @@ class _Planner:
         of_device = {name for one in file.declarations if one.is_device for name in one.uses}
         self.fixed = of_device & file.constants.keys()
         """Names that the kernels' own code uses, too: macros and constants."""
-        self.reads: list[KernelRead] = []
+        self.reads: list[LaunchedKernel] = []
         for step in self.launches:
             name = plain_kernel(step.kernel)
             if name not in file.kernels:
@@ -305,7 +305,7 @@ class _Planner:
                 break
             names = self._reducible()
             for value in sorted({self.values[name] for name in names}, reverse=True):
-                less = _less(value, math.lcm(*sides))
+                less = _reduced_size(value, math.lcm(*sides))
                 if less >= MIN_REDUCED_SIZE:
                     alike = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
                     before |= {name: value for name in alike if name not in before}
@@ -329,7 +329,7 @@ class _Planner:
     def _is_written(self, place: tuple[int, int], value: int) -> bool:
         try:
             return number_of(tokens_of(self.text[place[0] : place[1]]), {}) == value
-        except Unreadable:
+        except UnsupportedExpression:
             return True  # it follows from other sizes
 
     # Launches -----------------------------------------------------------------------------------------------------
@@ -344,12 +344,12 @@ class _Planner:
         return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
 
     def _argument(self, given: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
-        if isinstance(given, Part):
+        if isinstance(given, BufferAddress):
             buffer = next((one for one in self.header.buffers if one.name == given.fields[0]), None)
             if buffer is None:
                 raise UsageError(f"{self.header.path}: an argument of {step.kernel}: no buffer '{given.fields[0]}'")
             offset = self._number(str(given.offset), f"an offset into '{buffer.name}'")
-            return Part(given.fields, offset * ELEMENT_BYTES[buffer.type])
+            return BufferAddress(given.fields, offset * ELEMENT_BYTES[buffer.type])
         if isinstance(given, Struct):
             return Struct(tuple(self._field(one, step) for one in given.fields))
         return self._field(given, step)
@@ -376,7 +376,7 @@ class _Planner:
             self.notes.append(f"bounds are not checked of {', '.join(free)}, whose sizes are not in the file ({flags})")
 
 
-def _less(value: int, step: int) -> int:
+def _reduced_size(value: int, step: int) -> int:
     """Return about half of a size; 0 if none is possible.
 
     A power of 2 stays one, any other keeps its remainder modulo the sides of blocks.
@@ -405,7 +405,7 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple
         if (
             token.text == "["
             and index
-            and _depends(code[index + 1 : (ends := closing(code, index))], pointers, tainted)
+            and _depends(code[index + 1 : (ends := closing_bracket(code, index))], pointers, tainted)
         ):
             after = [other.text for other in code[ends + 1 : ends + 3]]
             is_store = after[:1] == ["="] and after[1:] != ["="]

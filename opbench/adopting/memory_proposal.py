@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from opbench.adopting.file_facts import FileFacts, KernelRead
+from opbench.adopting.file_facts import FileFacts, LaunchedKernel
 from opbench.adopting.host_launches import Parameter, number_of, parameter_of, plain_name, plain_type
 from opbench.adopting.host_program import HostBuffer, HostProgram, device_values, product, program_of
 from opbench.adopting.host_structs import sizes_of
@@ -33,7 +33,7 @@ from opbench.kernels.memory_header import (
 from opbench.kernels.pointer_types import C_TYPES, dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES, FLOATS
 from opbench.paths import next_command
-from opbench.source.c_expression import MAX_DEPTH, SIZES, Unreadable, convert, tokens_of
+from opbench.source.c_expression import MAX_DEPTH, SIZES, UnsupportedExpression, convert, tokens_of
 from opbench.source.scan import Declaration, declarations
 from opbench.source.tokens import Token
 
@@ -109,7 +109,7 @@ class _Writer:
     path: Path
     proposal: Proposal
     program: HostProgram
-    reads: list[KernelRead]
+    reads: list[LaunchedKernel]
     given: dict[str, int]
     is_unlaunched: bool = False
     """Whether the launches are made up, as the file has none."""
@@ -199,7 +199,7 @@ class _Writer:
         why = "nothing in the file says it"
         self.proposal.guess(plain_name(name), shape, why)
 
-    def _shapes(self, read: KernelRead) -> dict[str, int]:
+    def _shapes(self, read: LaunchedKernel) -> dict[str, int]:
         """Return the variables that block sizes depend on, each with a usual value."""
         assert read.launch is not None
         sides = launch_parts(read.launch.configuration[1], self._known(read))
@@ -219,7 +219,7 @@ class _Writer:
         given = (Token("name", name, 0),)
         try:
             return self._number(given) is None
-        except Unreadable:
+        except UnsupportedExpression:
             return _real_number(given, self._known()) is None
 
     def _used(self) -> list[str]:
@@ -252,7 +252,7 @@ class _Writer:
                 continue
             try:
                 number = self._number((Token("name", name, 0),))
-            except Unreadable:  # a float
+            except UnsupportedExpression:  # a float
                 continue
             plain = plain_name(name)
             if number > 1 and is_identifier(plain):
@@ -276,22 +276,22 @@ class _Writer:
 
     # Expressions --------------------------------------------------------------------------------------------------
 
-    def _known(self, read: KernelRead | None = None) -> dict[str, Sequence[Token] | str]:
+    def _known(self, read: LaunchedKernel | None = None) -> dict[str, Sequence[Token] | str]:
         """Return the values of the host's names; for a launch, their values at that launch."""
         there = read.launch.known if read and read.launch else {}
         return {**self.program.known, **there, **self.values}
 
-    def _number(self, given: Sequence[Token], read: KernelRead | None = None) -> int:
+    def _number(self, given: Sequence[Token], read: LaunchedKernel | None = None) -> int:
         return number_of(given, self._known(read))
 
-    def _size(self, given: Sequence[Token], what: str, read: KernelRead | None = None) -> str:
+    def _size(self, given: Sequence[Token], what: str, read: LaunchedKernel | None = None) -> str:
         """Return an expression of the sizes, or its number.
 
         Raise UsageError with the option to pass for an unknown one.
         """
         try:
             number = self._number(given, read)
-        except Unreadable as error:
+        except UnsupportedExpression as error:
             name = self._culprit(given, read) or what.split("'")[1]
             raise UsageError(
                 f"{self.path}: {what} cannot be read ({plain_name(str(error))}); pass its value: "
@@ -299,19 +299,19 @@ class _Writer:
             ) from None
         return self._expression(given, number, read)
 
-    def _expression(self, given: Sequence[Token], number: int, read: KernelRead | None = None) -> str:
+    def _expression(self, given: Sequence[Token], number: int, read: LaunchedKernel | None = None) -> str:
         """Return an expression of the sizes that equals a number, or the number if no expression can be written."""
         try:
             text = plain_quotient(convert(given, {**self._known(read), **self.roots}))
             return text if self._says(text, number) else str(number)
-        except (Unreadable, UsageError):
+        except (UnsupportedExpression, UsageError):
             return str(number)
 
     def _says(self, text: str, number: int) -> bool:
         """Return whether an expression contains sizes and equals this number."""
         return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
 
-    def _culprit(self, given: Sequence[Token], read: KernelRead | None, depth: int = 0) -> str:
+    def _culprit(self, given: Sequence[Token], read: LaunchedKernel | None, depth: int = 0) -> str:
         """Return the variable with an unknown value on which an expression depends; "" without one."""
         known = self._known(read)
         for token in given:
@@ -320,13 +320,13 @@ class _Writer:
                 continue
             try:
                 self._number((token,), read)
-            except Unreadable:
+            except UnsupportedExpression:
                 return self._culprit(value, read, depth + 1) or token.text
         return ""
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def _launch(self, read: KernelRead) -> tuple[str, list[str]]:
+    def _launch(self, read: LaunchedKernel) -> tuple[str, list[str]]:
         """Return a launch as header text, and the buffers that it receives."""
         launch = read.launch
         assert launch is not None
@@ -362,7 +362,7 @@ class _Writer:
     def _numbers(self) -> dict[str, Sequence[Token]]:
         return {name: tokens_of(value) for name, value in self.values.items()}
 
-    def _argument(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
+    def _argument(self, read: LaunchedKernel, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
         """Return the buffer that an argument points to ("" for a number), and the argument as header text."""
         if parameter.views:
             raise UsageError(
@@ -384,18 +384,18 @@ class _Writer:
         value = self._size(given, f"argument '{parameter.name}' of {read.kernel.name}", read)
         return "", f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
 
-    def _real(self, given: Sequence[Token], parameter: Parameter, read: KernelRead) -> str:
+    def _real(self, given: Sequence[Token], parameter: Parameter, read: LaunchedKernel) -> str:
         """Return a float's value; 1 if it is unknown, because no size depends on it."""
         known = self._known(read)
         number = _real_number(given, known)
         try:
             if number is None:
-                raise Unreadable(parameter.name)
+                raise UnsupportedExpression(parameter.name)
             text = convert(given, {**known, **self.roots}, real=True)
             named = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
             same = named and float(expression.evaluate(text, self.sizes, True)) == number
             return f'"{text}"' if same else repr(number)
-        except (Unreadable, UsageError):
+        except (UnsupportedExpression, UsageError):
             why = "the host's value cannot be read"
             self.proposal.guess(f"'{parameter.name}' of {read.kernel.name}", "1.0", why)
             return "1.0"
@@ -411,7 +411,7 @@ class _Writer:
                 return self._number(buffer.bytes)
             if buffer.elements:
                 return self._number(buffer.elements) * _item_bytes(buffer.element)
-        except Unreadable as error:
+        except UnsupportedExpression as error:
             name = plain_name(buffer.name)
             why = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
             self.proposal.guess(f"the size of '{name}'", "large enough, its bounds are not checked", why)
@@ -459,7 +459,7 @@ class _Writer:
                 text = f"{text}{factor}{divided}" if factor or divided else inner
                 if self._says(text, number):
                     return text
-            except (Unreadable, UsageError):
+            except (UnsupportedExpression, UsageError):
                 continue
         return str(number)
 
@@ -484,14 +484,14 @@ class _Writer:
             pointer in read.facts.read and pointer not in read.facts.stored for read, pointer in self._uses(name)
         )
 
-    def _uses(self, name: str) -> Iterator[tuple[KernelRead, str]]:
+    def _uses(self, name: str) -> Iterator[tuple[LaunchedKernel, str]]:
         """Yield each kernel that gets a buffer, in order of launch, and the parameter that points to it."""
         for read in self.reads:
             for parameter, given in read.pairs:
                 if parameter.is_pointer and self.program.pointer(given) == name:
                     yield read, parameter.name
 
-    def _pointer(self, read: KernelRead, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
+    def _pointer(self, read: LaunchedKernel, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
         """Return the buffer of an argument (a new one if unknown), and the argument as header text."""
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
@@ -513,7 +513,7 @@ class _Writer:
             self.buffers[name] = BufferTemplate(self._free_name(name), _dtype(element), elements, content)
         return self.buffers[name].name, f'"{self.buffers[name].name}"'
 
-    def _part(self, read: KernelRead, name: str, offsets: Sequence[Sequence[Token]]) -> str:
+    def _part(self, read: LaunchedKernel, name: str, offsets: Sequence[Sequence[Token]]) -> str:
         """Return an address within a buffer as header text.
 
         The start of the buffer, as a guess, if the offset is unknown.
@@ -522,7 +522,7 @@ class _Writer:
         added = product(offsets, "+")
         try:
             number = self._number(added, read)
-        except Unreadable as error:
+        except UnsupportedExpression as error:
             why = f"{plain_name(str(error))} cannot be read"
             self.proposal.guess(f"the offset into '{plain_name(name)}'", "0", why)
             return f'"{own}"'
@@ -537,7 +537,7 @@ def _real_number(given: Sequence[Token], known: Mapping[str, Sequence[Token] | s
     """Return the value of a floating-point expression; None if it is unknown."""
     try:
         return float(expression.evaluate(convert(given, known, real=True), {}, True))
-    except (Unreadable, UsageError):
+    except (UnsupportedExpression, UsageError):
         return None
 
 

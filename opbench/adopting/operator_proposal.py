@@ -6,12 +6,12 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 
-from opbench.adopting.file_facts import FileFacts, KernelRead
+from opbench.adopting.file_facts import FileFacts, LaunchedKernel
 from opbench.adopting.host_launches import HostLaunch, Parameter, definitions, number_of, plain_name
-from opbench.adopting.host_structs import GivenParameter, typed
+from opbench.adopting.host_structs import ParameterArguments, typed_value
 from opbench.adopting.host_textures import HostTexture, textures_of
 from opbench.adopting.matching import PLAIN, Match, tensor_axes
-from opbench.adopting.operator_sizes import SizesRead
+from opbench.adopting.operator_sizes import LaunchSizes
 from opbench.adopting.proposal import (
     Proposal,
     launch_parts,
@@ -24,14 +24,14 @@ from opbench.adopting.proposal import (
 )
 from opbench.adopting.stores import ADDED
 from opbench.kernels.memory_header import table_of
-from opbench.source.c_expression import Unreadable, convert, tokens_of
+from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
 from opbench.source.tokens import Token
 
 SCALE_FACTOR_NAMES = frozenset(("alpha", "beta", "scale"))
 """Numbers that a kernel takes and that change nothing where they are 1, of beta 0."""
 
 
-def write_header(proposal: Proposal, file: FileFacts, read: KernelRead, match: Match) -> None:
+def write_header(proposal: Proposal, file: FileFacts, read: LaunchedKernel, match: Match) -> None:
     """Write the lines of a proposed header."""
     _Writer(proposal, file, read, match).write()
 
@@ -39,9 +39,9 @@ def write_header(proposal: Proposal, file: FileFacts, read: KernelRead, match: M
 class _Writer:
     """Write a kernel's launch with expressions of the operator's axes."""
 
-    def __init__(self, proposal: Proposal, file: FileFacts, read: KernelRead, match: Match) -> None:
+    def __init__(self, proposal: Proposal, file: FileFacts, read: LaunchedKernel, match: Match) -> None:
         self.proposal, self.file, self.read, self.match = proposal, file, read, match
-        self.sizes = SizesRead(proposal, read, match, file.program())
+        self.sizes = LaunchSizes(proposal, read, match, file.program())
         self.known = self.sizes.known
 
     def write(self) -> None:
@@ -142,19 +142,19 @@ class _Writer:
         if texture is not None and texture.size:
             try:
                 return [plain_quotient(convert(part, self.known)) for part in texture.size]
-            except Unreadable as error:
+            except UnsupportedExpression as error:
                 why = str(error)
         self.proposal.notes.append(f"the size of '{name}' in texels is guessed from its tensor ({why})")
         return list(sides[:-3:-1])
 
     # Arguments --------------------------------------------------------------------------------------------------------
 
-    def _group(self, group: GivenParameter) -> str:
+    def _group(self, group: ParameterArguments) -> str:
         """Return a parameter's argument as header text."""
         texts = [self._argument(parameter, given) for parameter, given in group.fields]
         if not group.is_struct:
             return texts[0]
-        fields = (typed(text, parameter.type) for text, (parameter, _) in zip(texts, group.fields, strict=True))
+        fields = (typed_value(text, parameter.type) for text, (parameter, _) in zip(texts, group.fields, strict=True))
         return f"{{ struct = [{', '.join(fields)}] }}"
 
     def _argument(self, parameter: Parameter, given: tuple[Token, ...]) -> str:
@@ -173,7 +173,7 @@ class _Writer:
             return self._real(parameter, given)
         try:
             return f'"{plain_quotient(convert(given, self.known))}"'
-        except Unreadable as error:
+        except UnsupportedExpression as error:
             text = f"what '{name}' is cannot be read ({plain_name(str(error))}): write an expression of the axes"
             self.proposal.contradict("launch", name, text)
             return f'"{name}"'
@@ -187,7 +187,7 @@ class _Writer:
         if value is None:
             try:
                 written = f'"{convert(given, self.known, real=True)}"'
-            except Unreadable:
+            except UnsupportedExpression:
                 value, written = neutral, str(neutral)
                 self.proposal.guess(f"'{parameter.name}'", written, "the host's value cannot be read")
         operator = self.proposal.operator
@@ -220,7 +220,7 @@ class _Writer:
         for index in [index for index, text in enumerate(code) if text == "blockIdx"]:
             left = code[index - 4 if code[index - 3] == "." else index - 2] if code[index - 1] == "*" else ""
             factor = code[index + 4] if code[index + 3] == "*" else left
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(UnsupportedExpression):
                 if factor == "blockDim" or number_of(tokens_of(factor), known) == side:
                     continue
             text = "nothing in the file launches the kernel, and a block computes more or less than a thread an element"
@@ -234,7 +234,7 @@ class _Writer:
         if len(launch.configuration) > 2:
             try:
                 shared = plain_quotient(convert(launch.configuration[2], self.known))
-            except Unreadable as error:
+            except UnsupportedExpression as error:
                 self.proposal.contradict("launch", "shared", f"shared bytes cannot be read ({error})")
         return grid, block, shared
 
@@ -244,7 +244,7 @@ class _Writer:
         for index, part in enumerate(launch_parts(given, self.known)):
             try:
                 sides.append(plain_quotient(convert(part, self.known)))
-            except Unreadable as error:
+            except UnsupportedExpression as error:
                 value = self.sizes.number(number, index)
                 sides.append("1" if value is None else str(value))
                 if value is None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.adopting.file_facts import KernelRead
+from opbench.adopting.file_facts import LaunchedKernel
 from opbench.adopting.host_launches import HostLaunch, Parameter, number_of, plain_name
 from opbench.adopting.host_program import HostProgram, product
 from opbench.adopting.matching import NON_INTEGER_TYPE, Match, fields_with_defaults, tensor_axes
@@ -16,7 +16,7 @@ from opbench.adopting.proposal import Proposal, launch_parts
 from opbench.kernels.pointer_types import dtype_of
 from opbench.kernels.scalar import ELEMENT_BYTES
 from opbench.kernels.torch_task import TorchOperator
-from opbench.source.c_expression import Unreadable, convert
+from opbench.source.c_expression import UnsupportedExpression, convert
 from opbench.source.tokens import Token
 
 FIRST_SIZES = ("rows", "m", "n")
@@ -29,11 +29,11 @@ MIN_LITERAL = 64
 
 
 @dataclass
-class SizesRead:
+class LaunchSizes:
     """The sizes in a launch, those that the file fixes, and the requirements that follow."""
 
     proposal: Proposal
-    read: KernelRead
+    read: LaunchedKernel
     match: Match
     program: HostProgram
     known: dict[str, Sequence[Token] | str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class SizesRead:
                 self.proposal.guess(axis, same, f"the launch gives {written} for both")
                 self.known[argument[0].text] = same if len(argument) == 1 else self.known[argument[0].text]
             elif len(argument) > 1:
-                with contextlib.suppress(Unreadable):
+                with contextlib.suppress(UnsupportedExpression):
                     text = convert(argument, self.known)
                     if set(re.findall(r"[A-Za-z_]\w*", text)) & set(self.match.axes.values()) - {axis}:
                         self.proposal.require(f"{axis} == {text}")
@@ -176,7 +176,7 @@ class SizesRead:
         """Return the value of an expression in host code; None if it is unknown."""
         try:
             return self.program.value(part)
-        except Unreadable:
+        except UnsupportedExpression:
             return None
 
     def _fix_where_the_kernel_does(self) -> None:
@@ -211,7 +211,7 @@ class SizesRead:
             return None
         try:
             return self.program.value(launch_parts(launch.configuration[which], self.program.known)[side])
-        except (Unreadable, IndexError):
+        except (UnsupportedExpression, IndexError):
             return None
 
     def require(self, grid: Sequence[str], block: Sequence[str]) -> None:
@@ -365,7 +365,7 @@ class SizesRead:
         ]
         if self.match.axes or len(given) < 2 or len(self.fixed) != 1:
             return
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnsupportedExpression):
             numbers = [number_of(argument, known) for argument in given]
             if math.prod(numbers) < (needed := next(iter(self.fixed.values()))):
                 text = f"the kernel is given {' x '.join(map(str, numbers))} elements, and the buffers have {needed}"
@@ -376,7 +376,7 @@ class SizesRead:
         found = dict(self.fixed)
         for parameter, argument in self._given(launch):
             axis = self.match.axes.get(parameter.name)
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(UnsupportedExpression):
                 if axis and axis not in found:
                     found[axis] = number_of(argument, {**self.program.known, **launch.known})
         for rule in self.match.equal:
@@ -389,7 +389,7 @@ class SizesRead:
         try:
             parts = [part for given in launch.configuration[:2] for part in launch_parts(given, known)]
             threads = math.prod(number_of(part, known) for part in parts)
-        except Unreadable:
+        except UnsupportedExpression:
             return
         if threads < needed or threads >= MOST_SPARE * max(needed, LEAST_SPARE):
             text = f"the launch has {threads} threads, and {self.match.operator}'s output {needed} elements"
@@ -406,9 +406,9 @@ class SizesRead:
             buffer = self.program.pointer(arguments.get(name, ()))
             try:
                 if not buffer:
-                    raise Unreadable(name)
+                    raise UnsupportedExpression(name)
                 found[name] = self.program.elements_of_4_bytes(buffer, self.known)
-            except Unreadable:
+            except UnsupportedExpression:
                 text = f"'{name}' is no tensor of {self.match.operator}, and its size cannot be read"
                 self.proposal.contradict("tensors", name, text)
         return found

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.adopting.file_facts import PYTORCH_TYPES, KernelRead
+from opbench.adopting.file_facts import PYTORCH_TYPES, LaunchedKernel
 from opbench.adopting.matching import Contradiction, Guess
 from opbench.kernels.memory_header import table_of
-from opbench.source.c_expression import Unreadable, convert, tokens_of
-from opbench.source.tokens import Token, closing_angle, split
+from opbench.source.c_expression import UnsupportedExpression, convert, tokens_of
+from opbench.source.tokens import Token, closing_angle_bracket, split
 
 
 @dataclass
@@ -67,7 +67,7 @@ def launch_text(
     return table_of(entry)
 
 
-def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
+def template_arguments(read: LaunchedKernel, known: Mapping[str, Sequence[Token] | str]) -> str:
     """Return a launch's template arguments in brackets; "" without any.
 
     A type without a known argument is `float`.
@@ -80,16 +80,16 @@ def template_arguments(read: KernelRead, known: Mapping[str, Sequence[Token] | s
     return named or f"<{', '.join('float' for _ in read.types)}>"
 
 
-def missing_template_arguments(read: KernelRead) -> list[str]:
+def missing_template_arguments(read: LaunchedKernel) -> list[str]:
     """Return the template parameters of a kernel that are numbers and have neither a default nor an argument."""
     if not read.kernel.is_template or (read.launch and read.launch.template):
         return []
-    declared = split(read.kernel.tokens[2 : closing_angle(read.kernel.tokens, 1)], ",")
+    declared = split(read.kernel.tokens[2 : closing_angle_bracket(read.kernel.tokens, 1)], ",")
     numbers = [words for words in declared if words and words[0].text not in ("typename", "class")]
     return [words[-1].text for words in numbers if "=" not in {token.text for token in words}]
 
 
-def written_template(read: KernelRead, known: Mapping[str, Sequence[Token] | str]) -> str:
+def written_template(read: LaunchedKernel, known: Mapping[str, Sequence[Token] | str]) -> str:
     """Return a launch's template arguments as written, with host constants replaced by numbers; "" without any."""
     given = read.launch.template if read.launch else ""
     parts = []
@@ -100,7 +100,7 @@ def written_template(read: KernelRead, known: Mapping[str, Sequence[Token] | str
         if len(value) == 1 and value[0].kind == "name":
             text = value[0].text  # true, false or a type
         elif any(token.text in constants for token in part):
-            with contextlib.suppress(Unreadable):
+            with contextlib.suppress(UnsupportedExpression):
                 text = convert(part, constants).replace("//", "/")
         parts.append(text)
     return f"<{', '.join(parts)}>" if given else ""

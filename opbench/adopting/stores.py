@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from opbench.adopting.host_launches import Parameter, parameter_of
 from opbench.source.scan import Declaration
-from opbench.source.tokens import Token, closing, closing_angle, split
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split
 
 STORED, ADDED = "stored", "added"
 ATOMIC_CALL = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
@@ -93,10 +93,10 @@ def _read_at(
     for index, (token, after) in enumerate(itertools.pairwise(statement)):
         if token.kind != "name" or after.text not in ("(", "<"):
             continue
-        opened = closing_angle(statement, index + 1) + 1 if after.text == "<" else index + 1
+        opened = closing_angle_bracket(statement, index + 1) + 1 if after.text == "<" else index + 1
         if opened >= len(statement) or statement[opened].text != "(":
             continue
-        ends = closing(statement, opened)
+        ends = closing_bracket(statement, opened)
         if token.text in functions:
             written |= set(range(opened, ends))  # looked into
         elif ATOMIC_CALL.match(token.text) or STORE_FUNCTION.search(token.text):
@@ -124,10 +124,10 @@ def _calls(
     for index, token in enumerate(statement[:-1]):
         if token.text not in functions:
             continue
-        opened = closing_angle(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
+        opened = closing_angle_bracket(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
         if opened < len(statement) and statement[opened].text == "(":
             inner = functions[token.text]
-            given = split(statement[opened + 1 : closing(statement, opened)], ",")
+            given = split(statement[opened + 1 : closing_bracket(statement, opened)], ",")
             yield inner, [parameter_of(tokens) for tokens in inner.parameters()], given
 
 
@@ -159,7 +159,7 @@ def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[s
     equals = _assignment(statement)
     if equals < 4 or statement[0].text not in pointers or statement[1].text != "[":
         return None
-    ends = closing(statement, 1)
+    ends = closing_bracket(statement, 1)
     if ends != equals - 1:
         return None
     return statement[0].text, "".join(token.text for token in statement[2:ends]), statement[equals + 1 :]
@@ -168,7 +168,7 @@ def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[s
 def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
     """Return a statement without the `if (…)` before it, and the content of those brackets."""
     while len(statement) > 1 and statement[0].text in ("if", "while", "for", "else", "do"):
-        ends = closing(statement, 1) if statement[1].text == "(" else 0
+        ends = closing_bracket(statement, 1) if statement[1].text == "(" else 0
         yield from split(statement[2:ends], ";")
         statement = statement[ends + 1 :]
     yield statement
@@ -201,7 +201,7 @@ def _stored(statement: Sequence[Token], names: Mapping[str, str]) -> Iterator[tu
         atomic = ATOMIC_CALL.match(token.text)
         if not atomic and not STORE_FUNCTION.search(token.text):
             continue
-        parts = split(statement[index + 2 : closing(statement, index + 1)], ",")
+        parts = split(statement[index + 2 : closing_bracket(statement, index + 1)], ",")
         name = next(
             (t.text for part in parts[:1] for t in part if t.kind == "name" and t.text not in CAST_KEYWORDS), ""
         )
@@ -215,7 +215,7 @@ def _assignment(statement: Sequence[Token]) -> int:
     while index < len(statement):
         token = statement[index]
         if token.kind == "mark" and token.text in "([":
-            index = closing(statement, index)
+            index = closing_bracket(statement, index)
         elif token.text == "=":
             around = (*statement[index - 1 : index], *statement[index + 1 : index + 2])
             if not any(other.text in ("=", "!", "<", ">") for other in around):

@@ -51,7 +51,7 @@ from opbench.results.files import Run
 from opbench.results.own_variants import VariantComparison, compare_own_variants
 from opbench.results.result import Result
 from opbench.results.rows import Row, rows
-from opbench.running.explaining import Explained, NotExplained, compare_explained, explain_in_worker
+from opbench.running.explaining import ExplainedKernel, NotExplained, compare_explained, explain_in_worker
 from opbench.running.options import CheckOptions, RunOptions
 from opbench.running.profile import ProfileOptions, profile_case, target_of
 from opbench.running.targets import case_of
@@ -231,7 +231,7 @@ class Tools:
         is_variant = "/" in name and not Path(name).suffix
         return case_of(name if is_variant else str(self._file(name)), problem, catalog, "quick")
 
-    def _explained(self, case: Case, catalog: Catalog) -> Explained:
+    def _explained(self, case: Case, catalog: Catalog) -> ExplainedKernel:
         try:
             return explain_in_worker(case, catalog, self.gpu, not self.trust, self.time_limit_s)
         except NotExplained as fault:
@@ -337,7 +337,7 @@ def _case_time(row: Row) -> CaseTime:
 
 
 def _explain_answer(
-    file: str, explained: Explained, bound: tuple[float | None, str], gpu: str, fastest: str
+    file: str, explained: ExplainedKernel, bound: tuple[float | None, str], gpu: str, fastest: str
 ) -> ExplainAnswer:
     explanation = explained.explanation
     texts = {annotated.path: {line.number: line.text for line in annotated.lines} for annotated in explanation.files}
@@ -392,7 +392,7 @@ def _counts(summary: TrafficSummary | None) -> TrafficCounts | None:
 def _last_variant_on_cpu(case: Case, catalog: Catalog) -> str:
     """Return the last variant of the ladder that runs the problem on the CPU; "" if that is the case's own."""
     shipped = [v for v in catalog.variants(case.variant.operator) if not v.is_library and not v.compute_capability]
-    fitting = [v for v in shipped if any(v.unmet(case.problem, config) is None for config in v.configs)]
+    fitting = [v for v in shipped if any(v.unmet_requirement(case.problem, config) is None for config in v.configs)]
     return fitting[-1].id if fitting and fitting[-1].id != case.variant.id else ""
 
 

@@ -73,7 +73,7 @@ class Buffer(Protocol):
         """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte, else None."""
 
 
-class Sparse(Buffer, Protocol):
+class SparseMemory(Buffer, Protocol):
     """A buffer that uses memory only for pages that are written."""
 
     @property
@@ -148,7 +148,7 @@ class Backend(Protocol):
 # Features of some backends: test with `isinstance` -----------------------------------------------------------------
 
 
-class Rotated:
+class RotatingLaunch:
     """A launch that uses the next of several sets of buffers in each call."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
@@ -175,7 +175,7 @@ class DeviceClock(Clock, Protocol):
 
 
 @runtime_checkable
-class Timed(Backend, Protocol):
+class TimedBackend(Backend, Protocol):
     """A backend that can time launches."""
 
     @property
@@ -187,7 +187,7 @@ class Timed(Backend, Protocol):
 
 
 @runtime_checkable
-class LoadsCubins(Timed, Protocol):
+class CubinBackend(TimedBackend, Protocol):
     """A backend that can run machine code from outside, such as an edited cubin."""
 
     def load_cubin(self, cubin: Path, request: BuildRequest) -> Program:
@@ -229,7 +229,7 @@ class Trace:
 
 
 @runtime_checkable
-class Traced(Backend, Protocol):
+class TracingBackend(Backend, Protocol):
     """A backend that can check every memory access of a launch."""
 
     def compile_traced(self, request: BuildRequest) -> Path:
@@ -259,7 +259,7 @@ class Traced(Backend, Protocol):
         Blocks whose number contains a bit of `skip_blocks` do not run.
         """
 
-    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
         """Return a poisoned buffer that uses memory only for pages that are written."""
 
     def compiler_warnings(self, request: BuildRequest) -> Sequence[Finding]:
@@ -276,7 +276,7 @@ class Traced(Backend, Protocol):
 
 
 @runtime_checkable
-class HostMemory(Backend, Protocol):
+class HostMemoryBackend(Backend, Protocol):
     """A backend whose kernels can access arrays in host memory."""
 
     def on_array(self, tensor: Tensor, memory: np.ndarray) -> Buffer:
@@ -287,14 +287,14 @@ class HostMemory(Backend, Protocol):
 
 
 @runtime_checkable
-class Arena(Backend, Protocol):
+class ArenaBackend(Backend, Protocol):
     """A backend that can place all activations of a network in one allocation."""
 
     def arena(self, nbytes: int) -> Buffer:
         """Allocate one piece of memory for many tensors, with guard bands at both ends; raise EnvironmentFault."""
 
 
-class Recording(Protocol):
+class RecordedGraph(Protocol):
     """Launches that were recorded as a graph and can be replayed."""
 
     def launch(self) -> None:
@@ -308,10 +308,10 @@ class Recording(Protocol):
 
 
 @runtime_checkable
-class Recorder(Backend, Protocol):
+class GraphBackend(Backend, Protocol):
     """A backend that can record launches as a graph, and that several threads may use."""
 
-    def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> Recording:
+    def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> RecordedGraph:
         """Record launches as one graph.
 
         Each step is a launch with the numbers of the earlier launches that it depends on.
@@ -336,7 +336,7 @@ class Communicator(Protocol):
 
 
 @runtime_checkable
-class Collective(Backend, Protocol):
+class CollectiveBackend(Backend, Protocol):
     """A backend that can sum buffers over several devices."""
 
     def new_identity(self) -> bytes:
@@ -347,7 +347,7 @@ class Collective(Backend, Protocol):
 
 
 @runtime_checkable
-class Libraries(Backend, Protocol):
+class LibraryBackend(Backend, Protocol):
     """A backend on which Python variants can call a vendor's library, such as cuBLAS."""
 
     @property

@@ -14,7 +14,7 @@ KERNEL_SUFFIX = ".cu"
 
 
 @dataclass(frozen=True)
-class Related:
+class RelatedLocation:
     """A second source position of a finding, such as the other access of a race."""
 
     message: str
@@ -56,7 +56,7 @@ class Finding:
     """The text of `called_from` in `kernel_file`."""
     details: tuple[str, ...] = ()
     """Further sentences, such as the exact access, or which threads wait for what."""
-    related: tuple[Related, ...] = ()
+    related: tuple[RelatedLocation, ...] = ()
     pattern: str = ""
     """For a wrong result: the name of the pattern of the wrong elements; empty if none matches."""
     rule: str = ""

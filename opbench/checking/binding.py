@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench.backend.base import Backend, Buffer, Libraries, Program, Traced
+from opbench.backend.base import Backend, Buffer, LibraryBackend, Program, TracingBackend
 from opbench.errors import Location, OpbenchError, UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import load_module
@@ -64,7 +64,7 @@ def bind(
         if set(launch.early) & set(written):
             launches[number] = replace(launch, programmatic=False)
             break
-    load = backend.load_traced if traced and isinstance(backend, Traced) else backend.load
+    load = backend.load_traced if traced and isinstance(backend, TracingBackend) else backend.load
     program = load(case.request())
     return Binding(program.bind(launches, buffers), tuple(launches), program)
 
@@ -88,7 +88,7 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
     If the returned launch has a function `collect`, that function copies the library's results into the
     outputs, outside the timed interval.
     """
-    if not isinstance(backend, Libraries):
+    if not isinstance(backend, LibraryBackend):
         raise UsageError(f"{case.name}: calls a GPU library; needs the cuda backend")
     digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
     module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")

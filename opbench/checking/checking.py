@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from opbench.backend.base import Backend, Buffer, Libraries, Trace, Traced, TraceOptions
+from opbench.backend.base import Backend, Buffer, LibraryBackend, Trace, TraceOptions, TracingBackend
 from opbench.backend.counts import Traffic
 from opbench.backend.excerpt import source_line
 from opbench.backend.findings import Finding, headline
@@ -23,10 +23,10 @@ from opbench.checking.patterns import Evidence, Partial, Pattern, pattern_of
 from opbench.checking.verdict import (
     Judgement,
     changed_input,
-    exact_integers_fit,
     guard_finding,
     is_dyadic,
     summarise,
+    sums_stay_exact,
 )
 from opbench.errors import EnvironmentFault, UsageError
 from opbench.gpu.compile.resources import launch_resources
@@ -34,8 +34,8 @@ from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
-from opbench.kernels.pointer_types import PointerMismatch, mismatches
-from opbench.kernels.shapes import work
+from opbench.kernels.pointer_types import PointerMismatch, pointer_mismatches
+from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage
 from opbench.paths import portable
@@ -59,7 +59,7 @@ MAX_INTEGER_RUN_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The verdict on one run of a case, and whether the run damaged data that later runs need."""
 
     verdict: Verdict
@@ -105,19 +105,19 @@ class Session:
         self,
         backend: Backend,
         seed: int = DEFAULT_SEED,
-        stands_for: DeviceLimits | None = None,
+        modelled_gpu: DeviceLimits | None = None,
         traced_work: float = MAX_TRACED_WORK,
         secret: str = "",
     ) -> None:
         """Open a session; `secret` repeats the random choices of an earlier session, by default they are new."""
         self.backend = backend
         # Asked once: the check of a protocol takes 0.5 ms, and each case needs the answer ten times.
-        self._tracer = backend if isinstance(backend, Traced) else None
+        self._tracer = backend if isinstance(backend, TracingBackend) else None
         self.secret = secret or secrets.token_hex(16)
         self.traced_work = traced_work
-        self.stands_for = stands_for
+        self.modelled_gpu = modelled_gpu
         """The limits of the GPU that a run without a GPU models: grid sizes and caches; None for no model."""
-        self.sm_count = stands_for.sm_count if stands_for else backend.sm_count
+        self.sm_count = modelled_gpu.sm_count if modelled_gpu else backend.sm_count
         """The number of multiprocessors for grid sizes."""
         self.seed = seed
         self._prepared: PreparedProblem | None = None
@@ -158,14 +158,14 @@ class Session:
 
     def unsupported(self, case: Case) -> str | None:
         """Return the reason why the case cannot run here; None if it can."""
-        if reason := case.unmet():
+        if reason := case.unmet_requirement():
             return reason
         if case.variant.is_library:
             return self._library_missing(case)
         return self.backend.unsupported(case.request())
 
     def _library_missing(self, case: Case) -> str | None:
-        if not isinstance(self.backend, Libraries):
+        if not isinstance(self.backend, LibraryBackend):
             return "calls a GPU library; needs the cuda backend"
         for module in case.variant.modules:
             try:
@@ -205,13 +205,13 @@ class Session:
             return CheckResult(check_huge(self._tracer, case, self.sm_count), {}, None, "")
         prepared = self.prepare(case.problem, given)
         ready = self.bind(case, prepared, self.is_traced(case))
-        outcome = Outcome(Verdict(False))
+        outcome = RunOutcome(Verdict(False))
         try:
             trace = self._resolve_undefined_hints(ready, "normal", self._trace(ready)) if ready.traced else None
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             errors = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if errors:
-                outcome = Outcome(Verdict(False, headline(errors[0]), findings=errors + hints), damaged=True)
+                outcome = RunOutcome(Verdict(False, headline(errors[0]), findings=errors + hints), damaged=True)
             else:
                 outcome = self.run(ready, "normal")
             outputs = Arrays()
@@ -227,7 +227,7 @@ class Session:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not errors:
                 outcome = self._add_causes(outcome, case, hints)
-            if not outcome.verdict.right and (mistaken := _mistaken_pointers(ready)):
+            if not outcome.verdict.right and (mistaken := _pointer_type_findings(ready)):
                 verdict = outcome.verdict
                 findings = (*mistaken, *verdict.findings)
                 outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
@@ -245,7 +245,7 @@ class Session:
             if outcome.damaged:
                 self.release()
 
-    def _add_causes(self, outcome: Outcome, case: Case, hints: tuple[Finding, ...]) -> Outcome:
+    def _add_causes(self, outcome: RunOutcome, case: Case, hints: tuple[Finding, ...]) -> RunOutcome:
         """Add the possible causes in `hints` to the verdict on a wrong result."""
         if self._tracer and not case.variant.is_library:
             hints += tuple(self._tracer.compiler_warnings(case.request()))
@@ -253,7 +253,7 @@ class Session:
             return outcome
         verdict, hint = outcome.verdict, hints[0]
         cause = f"{hint.rule} at {hint.place}" if hint.line else hint.rule
-        told = _with_detail(verdict, f"Possible cause: {headline(hint)}.")
+        told = _add_detail(verdict, f"Possible cause: {headline(hint)}.")
         reason = f"{verdict.reason}; possible cause: {cause}"
         return replace(outcome, verdict=replace(told, reason=reason, findings=told.findings + hints))
 
@@ -276,7 +276,7 @@ class Session:
 
     def _trace(self, ready: BoundCase, max_blocks: int | None = None) -> Trace:
         _write_inputs(ready, "normal")
-        return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.stands_for))
+        return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.modelled_gpu))
 
     def _traced_run(self, ready: BoundCase, options: TraceOptions) -> Trace:
         """Run a bound case once, traced, on the current content of its buffers."""
@@ -309,37 +309,37 @@ class Session:
         errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used)
         return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used)))
 
-    def _check_integers(self, ready: BoundCase, outcome: Outcome) -> Outcome:
+    def _check_integers(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
         case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
         if problem.allowance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
             return replace(outcome, verdict=replace(verdict, integers="exact"))
-        if left_out := _why_no_integers(ready):
+        if left_out := _why_integers_are_inexact(ready):
             return replace(outcome, verdict=replace(verdict, integers=left_out))
         judged = self._watched_run(ready, "integers")
         if judged.verdict.right:
             return replace(outcome, verdict=replace(verdict, integers="exact"))
         judged = replace(judged, verdict=replace(judged.verdict, run="integers"))
-        return _with_inputs(judged, "small whole numbers") if judged.damaged else judged
+        return _add_input_kind(judged, "small whole numbers") if judged.damaged else judged
 
-    def _check_special_inputs(self, ready: BoundCase, outcome: Outcome) -> Outcome:
+    def _check_special_inputs(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the case on the special inputs that the operator allows."""
         for kind in special_inputs_of(ready.case.problem):
             if not (judged := self._watched_run(ready, kind)).verdict.right:
                 judged = replace(judged, verdict=replace(judged.verdict, run=kind))
-                return _with_inputs(judged, SPECIAL_INPUTS[kind][0])
+                return _add_input_kind(judged, SPECIAL_INPUTS[kind][0])
         return outcome
 
-    def _watched_run(self, ready: BoundCase, kind: str) -> Outcome:
+    def _watched_run(self, ready: BoundCase, kind: str) -> RunOutcome:
         """Run a bound case once on one kind of inputs, traced if its build allows it."""
         if not ready.traced:
             return self.run(ready, kind)
         expected = _write_inputs(ready, kind)
         trace = self._resolve_undefined_hints(ready, kind, self._traced_run(ready, TraceOptions(count=False)))
         if findings := tuple(f for f in trace.findings if not f.hint):
-            return Outcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
+            return RunOutcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
         return self._judged_run(ready, expected, lambda: None, kind)
 
-    def _check_orders(self, ready: BoundCase, outcome: Outcome) -> Outcome:
+    def _check_orders(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the case again in other thread orders, because a race may show only in some of them."""
         assert self._tracer
         for _ in range(1, self._tracer.orders(ready.case.request())):
@@ -347,7 +347,7 @@ class Session:
                 return again
         return outcome
 
-    def _check_setup(self, ready: BoundCase, outcome: Outcome) -> Outcome:
+    def _check_setup(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the setup launches first, then the others, which must not change what setup wrote."""
         first, rest = (
             bind(self.backend, ready.case, ready.buffers, self.sm_count, setup=o, traced=ready.traced).launch
@@ -362,12 +362,12 @@ class Session:
         if again.verdict.right and not changed:
             return outcome
         if not changed:
-            verdict = _with_detail(again.verdict, "Wrong if the setup launches run first, as in a network.")
+            verdict = _add_detail(again.verdict, "Wrong if the setup launches run first, as in a network.")
             return replace(
                 again, verdict=replace(verdict, reason=f"{verdict.reason}; with the setup launches run first")
             )
         message = f"a launch without setup = true writes the workspace {changed[0]}, which a setup launch fills"
-        overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_place(ready.case), buffer=changed[0])
+        overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_location(ready.case), buffer=changed[0])
         all_findings = (overwritten, *again.verdict.findings)
         verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=all_findings)
         return replace(again, verdict=verdict)
@@ -376,13 +376,13 @@ class Session:
         program = binding.program
         return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
 
-    def run(self, ready: BoundCase, kind: str) -> Outcome:
+    def run(self, ready: BoundCase, kind: str) -> RunOutcome:
         """Run a bound case once on one kind of inputs; judge the outputs and check that no other memory changed."""
         return self._judged_run(ready, _write_inputs(ready, kind), ready.binding.launch, kind)
 
     def _judged_run(
         self, ready: BoundCase, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Launch a bound case and judge its outputs; `before` are findings of earlier launches."""
         launch()
         findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
@@ -394,40 +394,40 @@ class Session:
             if damage
             else [_judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
         )
-        mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
+        pointer_mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
         # Only an error needs the kernel's line, and finding the line takes milliseconds.
-        file, line = _kernel_place(ready.case) if damage or mismatches else ("", 0)
+        file, line = _kernel_location(ready.case) if damage or pointer_mismatches else ("", 0)
         all_findings = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
         all_findings += findings
-        for tensor, mismatch in mismatches:
+        for tensor, mismatch in pointer_mismatches:
             pattern = None if all_findings else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
             all_findings.append(mismatch.finding(file, line, pattern))
-        return Outcome(_make_verdict(expected.tolerance, judged, tuple(all_findings)), damaged=damage is not None)
+        return RunOutcome(_make_verdict(expected.tolerance, judged, tuple(all_findings)), damaged=damage is not None)
 
     def _judge(self, prepared: PreparedProblem, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
         return _judge_output(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
 
 
-def _with_inputs(outcome: Outcome, inputs: str) -> Outcome:
+def _add_input_kind(outcome: RunOutcome, inputs: str) -> RunOutcome:
     """Add the kind of inputs on which the case failed to an outcome."""
-    verdict = _with_detail(outcome.verdict, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
-    return Outcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
+    verdict = _add_detail(outcome.verdict, f"Wrong only with special inputs: {inputs}. Ordinary inputs are right.")
+    return RunOutcome(replace(verdict, reason=f"{verdict.reason}; only with {inputs}"), damaged=True)
 
 
 def is_traceable(problem: Operator, traced_work: float = MAX_TRACED_WORK) -> bool:
     """Return whether a problem is small enough to trace every memory access."""
-    return work(problem) <= traced_work
+    return emulated_work(problem) <= traced_work
 
 
 def trace_case(
-    case: Case, *, stands_for: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = DEFAULT_SEED
+    case: Case, *, modelled_gpu: DeviceLimits | None = None, max_blocks: int | None = None, seed: int = DEFAULT_SEED
 ) -> tuple[Traffic, list[Finding]]:
     """Run a case once on the cpu backend, on seeded inputs, and trace every memory access.
 
-    `stands_for` is the GPU that determines grid sizes and modelled caches. At most `max_blocks` blocks of each launch
+    `modelled_gpu` is the GPU that determines grid sizes and modelled caches. At most `max_blocks` blocks of each launch
     are counted. Raises UsageError when the case cannot run here.
     """
-    session = Session(open_backend("cpu"), seed, stands_for)
+    session = Session(open_backend("cpu"), seed, modelled_gpu)
     if reason := session.unsupported(case):
         raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
     trace = session.trace(case, max_blocks)
@@ -455,7 +455,7 @@ def _write_inputs(ready: BoundCase, kind: str) -> Expected:
     return expected
 
 
-def _why_no_integers(ready: BoundCase) -> str:
+def _why_integers_are_inexact(ready: BoundCase) -> str:
     """Return why the run on small integers is inexact or is skipped; "" if its results must be exact."""
     problem = ready.case.problem
     if problem.allowance(ready.case.variant.precision).exact:
@@ -465,7 +465,7 @@ def _why_no_integers(ready: BoundCase) -> str:
     if problem.flops() > MAX_INTEGER_RUN_FLOPS or problem.bytes() > MAX_INTEGER_RUN_BYTES:
         return "left out: too large; opbench check runs it on small problems"
     expected = ready.prepared.expect("integers", "f32")
-    if not exact_integers_fit(problem, expected.inputs):
+    if not sums_stay_exact(problem, expected.inputs):
         return "left out: sums would pass 2^24"
     if not is_dyadic(expected.reference):
         return "not exact: results of whole numbers are none"
@@ -503,8 +503,8 @@ def judge_outputs(backend: Backend, ready: BoundCase, kind: str, buffers: Mappin
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     outputs = ready.case.problem.output_tensors()
     judged = [_judge_output(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
-    mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
-    return headline(mismatches[0].finding(*_kernel_place(ready.case))) if mismatches else ""
+    pointer_mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
+    return headline(pointer_mismatches[0].finding(*_kernel_location(ready.case))) if pointer_mismatches else ""
 
 
 def _judge_output(
@@ -529,7 +529,7 @@ def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tupl
     return Verdict(not found, reason, error, tolerance.elementwise, norm, tolerance.norm, "", found)
 
 
-def _mistaken_pointers(ready: BoundCase) -> list[Finding]:
+def _pointer_type_findings(ready: BoundCase) -> list[Finding]:
     """Return findings for pointer parameters whose element type differs from their tensor's.
 
     Such a mismatch explains all other faults of a wrong case.
@@ -542,7 +542,7 @@ def _mistaken_pointers(ready: BoundCase) -> list[Finding]:
     mistakes: dict[PointerMismatch, None] = {}
     for launch in ready.binding.launches:
         if launch.kernel:
-            mistakes |= dict.fromkeys(mismatches(case.variant.sources, launch, tensors, macros))
+            mistakes |= dict.fromkeys(pointer_mismatches(case.variant.sources, launch, tensors, macros))
     return [
         Finding(
             POINTER_TYPE.kind,
@@ -556,7 +556,7 @@ def _mistaken_pointers(ready: BoundCase) -> list[Finding]:
     ]
 
 
-def _with_detail(verdict: Verdict, detail: str) -> Verdict:
+def _add_detail(verdict: Verdict, detail: str) -> Verdict:
     """Add a detail to the first finding of a verdict."""
     if not verdict.findings:
         return verdict
@@ -564,7 +564,7 @@ def _with_detail(verdict: Verdict, detail: str) -> Verdict:
     return replace(verdict, findings=(replace(first, details=(*first.details, detail)), *rest))
 
 
-def _kernel_place(case: Case) -> tuple[str, int]:
+def _kernel_location(case: Case) -> tuple[str, int]:
     """Return file and line of the kernel that a case launches last: a wrong result is reported there."""
     for kernel in reversed(case.variant.kernels):
         if found := declaration(case.variant.sources, kernel):

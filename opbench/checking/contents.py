@@ -18,7 +18,7 @@ CONTENTS = (*JUDGED_CONTENTS, SHIFTED_CONTENT)
 
 
 @dataclass
-class Contents:
+class InputSets:
     """Sets of buffers with different inputs, by kind of content; all sets share outputs and workspaces."""
 
     sets: dict[str, Mapping[str, Buffer]]
@@ -31,15 +31,15 @@ class Contents:
             backend.free(self.allocated.pop())
 
 
-def kind_of_set(number: int) -> str:
+def content_of_buffer_set(number: int) -> str:
     """Return the kind of content of a graph's buffer set with this number."""
     return CONTENTS[number % len(CONTENTS)]
 
 
-def load_contents(backend: Backend, prepared: PreparedProblem) -> Contents:
+def load_contents(backend: Backend, prepared: PreparedProblem) -> InputSets:
     """Return a problem's buffers and as many further sets with other inputs as memory allows."""
     own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
-    contents = Contents({CONTENTS[0]: own})
+    contents = InputSets({CONTENTS[0]: own})
     for kind in CONTENTS[1:]:
         try:
             buffers = allocate(backend, prepared.problem.input_tensors())

@@ -105,7 +105,7 @@ class PreparedProblem:
             self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make_inputs(kind)
         return self.made[kind]
 
-    def make_ahead(self, kind: str) -> None:
+    def prefetch(self, kind: str) -> None:
         """Start to generate one kind of inputs in another thread while the device is busy."""
         if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= MIN_PREFETCH_BYTES:
             self.inputs("normal")  # other kinds may be derived from them

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opbench.backend.base import Backend, DeviceClock, LoadsCubins
+from opbench.backend.base import Backend, CubinBackend, DeviceClock
 from opbench.checking.checking import BoundCase, Session
-from opbench.checking.contents import Contents, load_contents
+from opbench.checking.contents import InputSets, load_contents
 from opbench.checking.launch_sources import CaseLaunches, SampleJudge
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.kernels.case import Case
@@ -44,7 +44,7 @@ def time_cubins(
     was last called with its name.
     """
     backend = session.backend
-    if not isinstance(backend, LoadsCubins):
+    if not isinstance(backend, CubinBackend):
         raise UsageError(
             f"the {backend.name} backend has no clock; experiments run on cuda",
             kind="needs-gpu",
@@ -54,7 +54,7 @@ def time_cubins(
         )
     prepared = session.prepare(case.problem)
     prepared.load("normal", verify=True)
-    contents = Contents({})
+    contents = InputSets({})
     ready = None
     try:
         ready = session.bind(case, prepared)
@@ -62,7 +62,7 @@ def time_cubins(
             _require_right(session, ready, "before")
             prepared.load("normal", verify=True)
         contents = load_contents(backend, prepared)
-        turns = {name: _turns(session, ready, contents, cubin) for name, cubin in cubins.items()}
+        turns = {name: _bind_cubin(session, ready, contents, cubin) for name, cubin in cubins.items()}
         for name, own in turns.items():
             on_start(name)
             for _ in range(CHECK_LAUNCHES * len(contents.sets)):
@@ -81,7 +81,7 @@ def time_cubins(
         _free(backend, contents, ready)
 
 
-def _free(backend: Backend, contents: Contents, ready: BoundCase | None) -> None:
+def _free(backend: Backend, contents: InputSets, ready: BoundCase | None) -> None:
     """Free the memory; ignore errors after a fault, because the process ends and reports its first error."""
     try:
         contents.free(backend)
@@ -91,9 +91,9 @@ def _free(backend: Backend, contents: Contents, ready: BoundCase | None) -> None
         return
 
 
-def _turns(session: Session, ready: BoundCase, contents: Contents, cubin: Path) -> CaseLaunches:
+def _bind_cubin(session: Session, ready: BoundCase, contents: InputSets, cubin: Path) -> CaseLaunches:
     """Bind a cubin to the inputs of every content."""
-    assert isinstance(session.backend, LoadsCubins)
+    assert isinstance(session.backend, CubinBackend)
     program = session.backend.load_cubin(cubin, ready.case.request())
     launches = {
         kind: program.bind(ready.binding.launches, {**ready.buffers, **inputs})

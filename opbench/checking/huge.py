@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from opbench.backend.base import Sparse, Traced
+from opbench.backend.base import SparseMemory, TracingBackend
 from opbench.backend.findings import headline
-from opbench.checking.huge_values import Slices, judge_slices, load, load_small, slices_of, written_slices
+from opbench.checking.huge_values import ProblemSlices, judge_slices, load, load_small_inputs, slices_of, written_slices
 from opbench.errors import LaunchError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
@@ -111,7 +111,7 @@ def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
     return problem_of_size if problem_of_size is not None and is_huge(problem_of_size) else None
 
 
-def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
+def check_huge(backend: TracingBackend, case: Case, sm_count: int) -> Verdict:
     """Run some blocks of a huge problem and return the verdict on them.
 
     The check finds accesses out of bounds and overflows of `int`. Where slices are independent, it also
@@ -119,14 +119,14 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
     second run has inputs in them.
     """
     slices = slices_of(case, sm_count)
-    buffers: dict[str, Sparse] = {}
+    buffers: dict[str, SparseMemory] = {}
     launches = case.launches(sm_count)
     try:
         for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count)):
             buffers[tensor.name] = backend.allocate_sparse(tensor.name, tensor.shape, tensor.dtype)
             if isinstance(slices, str) or tensor.name not in case.problem.outputs or tensor.name in case.updates:
                 buffers[tensor.name].clear()
-        load_small(case.problem, buffers)
+        load_small_inputs(case.problem, buffers)
         verdict, _ = _run(backend, case, launches, buffers)
         if not verdict.right or isinstance(slices, str):
             return _limit_claim(verdict, slices)
@@ -158,13 +158,17 @@ def check_huge(backend: Traced, case: Case, sm_count: int) -> Verdict:
         backend.free(buffers)
 
 
-def _limit_claim(verdict: Verdict, why: Slices | str) -> Verdict:
+def _limit_claim(verdict: Verdict, why: ProblemSlices | str) -> Verdict:
     sample = f"a sample of blocks, for where they reach only: {why}"
     return replace(verdict, integers=sample) if verdict.right else verdict
 
 
 def _run(
-    backend: Traced, case: Case, launches: Sequence[KernelLaunch], buffers: dict[str, Sparse], skip_blocks: int = 0
+    backend: TracingBackend,
+    case: Case,
+    launches: Sequence[KernelLaunch],
+    buffers: dict[str, SparseMemory],
+    skip_blocks: int = 0,
 ) -> tuple[Verdict, int]:
     """Return the verdict on memory accesses, and a bit mask of the blocks that were cut short."""
     try:

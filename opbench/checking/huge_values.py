@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from opbench.backend.base import Sparse
+from opbench.backend.base import SparseMemory
 from opbench.checking.verdict import Judgement, judge
 from opbench.errors import OpbenchError
 from opbench.kernels.case import Case
@@ -31,7 +31,7 @@ SEED = 20260
 
 
 @dataclass(frozen=True)
-class Slices:
+class ProblemSlices:
     """A problem split into independent slices along one axis; some of the slices form a smaller problem."""
 
     problem: Operator
@@ -78,7 +78,7 @@ class Slices:
 
 
 @dataclass(frozen=True)
-class Judged:
+class SampleVerdict:
     """The verdict on the elements that a sample of blocks wrote."""
 
     count: int
@@ -87,7 +87,7 @@ class Judged:
     mismatch: str = ""
 
 
-def slices_of(case: Case, sm_count: int) -> Slices | str:
+def slices_of(case: Case, sm_count: int) -> ProblemSlices | str:
     """Return the slices in which the outputs of a case can be judged, or the reason why they cannot be judged."""
     launches = case.launches(sm_count)
     if len([launch for launch in launches if launch.kernel]) > 1 or case.workspace(sm_count):
@@ -113,7 +113,7 @@ def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator:
     return type(problem).from_axes({**problem.axes, axis: size})
 
 
-def _independent_slices(problem: Operator, axis: str) -> Slices | None:
+def _independent_slices(problem: Operator, axis: str) -> ProblemSlices | None:
     """Return the problem's slices along an axis; None unless a small problem shows that they are independent."""
     try:
         whole, part = _with_axis_size(problem, axis, SAMPLE), _with_axis_size(problem, axis, len(CHOSEN))
@@ -132,7 +132,7 @@ def _independent_slices(problem: Operator, axis: str) -> Slices | None:
         huge = [*problem.input_tensors(), *problem.output_tensors()]
         if any(a.shape != b.shape for a, b in zip(huge, tensors, strict=True) if a.name not in places):
             return None  # a tensor with a number for many slices, such as a scale for each 128 columns
-        slices = Slices(problem, axis, places)
+        slices = ProblemSlices(problem, axis, places)
         return (
             slices
             if all(_are_slices_independent(slices, whole, part, SEED + draw) for draw in range(INDEPENDENCE_TESTS))
@@ -142,7 +142,7 @@ def _independent_slices(problem: Operator, axis: str) -> Slices | None:
         return None
 
 
-def _are_slices_independent(slices: Slices, whole: Operator, part: Operator, seed: int) -> bool:
+def _are_slices_independent(slices: ProblemSlices, whole: Operator, part: Operator, seed: int) -> bool:
     """Return whether the slices of a small problem have the same results alone as in the whole problem."""
     content, which = whole.make_inputs(seed), np.array(CHOSEN)
     some = {name: slices.taken(name, array, which) for name, array in content.items()}
@@ -150,7 +150,7 @@ def _are_slices_independent(slices: Slices, whole: Operator, part: Operator, see
     return all(np.allclose(slices.taken(n, full[n], which), a, 1e-9, 1e-12) for n, a in alone.items())
 
 
-def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) -> np.ndarray | str:
+def written_slices(case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory]) -> np.ndarray | str:
     """Return the slices with written elements, at most as many as fit into one judgement, or why there are none."""
     slice_numbers: list[np.ndarray] = []
     for tensor in case.problem.output_tensors():
@@ -171,7 +171,7 @@ def written_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse]) ->
     return which if which.size else "nothing was written"
 
 
-def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
+def load_small_inputs(problem: Operator, buffers: Mapping[str, SparseMemory]) -> None:
     """Fill the inputs whose size does not depend on the huge axis, such as a count or positions, with valid values.
 
     Zero is not always valid: a step counts from 1.
@@ -189,7 +189,7 @@ def load_small(problem: Operator, buffers: Mapping[str, Sparse]) -> None:
             buffers[tensor.name].content[...] = content[tensor.name]
 
 
-def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> None:
+def load(case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], which: np.ndarray) -> None:
     """Write the inputs of the slices to their places in the huge tensors, and poison the outputs."""
     slice_inputs = slices.some(len(which)).make_inputs(SEED)
     for name, some in slice_inputs.items():
@@ -203,7 +203,9 @@ def load(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.nd
             slices.put(name, buffers[name].content, which, slice_inputs[old])
 
 
-def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], which: np.ndarray) -> Judged:
+def judge_slices(
+    case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], which: np.ndarray
+) -> SampleVerdict:
     """Return the verdict on the outputs that were written in these slices."""
     problem = slices.some(len(which))
     inputs = problem.make_inputs(SEED)
@@ -221,11 +223,13 @@ def judge_slices(case: Case, slices: Slices, buffers: Mapping[str, Sparse], whic
         judgement = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
         count, error = count + int(np.count_nonzero(~left)), max(error, judgement.error)
         if judgement.mismatch is not None:
-            return Judged(count, error, tolerance.elementwise, _mismatch_sentence(slices, judgement, name, which))
-    return Judged(count, error, tolerance.elementwise)
+            return SampleVerdict(
+                count, error, tolerance.elementwise, _mismatch_sentence(slices, judgement, name, which)
+            )
+    return SampleVerdict(count, error, tolerance.elementwise)
 
 
-def _mismatch_sentence(slices: Slices, judgement: Judgement, name: str, which: np.ndarray) -> str:
+def _mismatch_sentence(slices: ProblemSlices, judgement: Judgement, name: str, which: np.ndarray) -> str:
     """Describe a mismatch with its index in the huge problem, in one sentence."""
     mismatch = judgement.mismatch
     assert mismatch is not None
@@ -237,7 +241,7 @@ def _mismatch_sentence(slices: Slices, judgement: Judgement, name: str, which: n
     return replace(mismatch, index=tuple(at)).sentence()
 
 
-def _poison_bits(buffer: Sparse) -> np.ndarray:
+def _poison_bits(buffer: SparseMemory) -> np.ndarray:
     """Return the bits that an element has if it was never written."""
     return np.array(~np.array(0, f"u{buffer.dtype.itemsize}"))
 

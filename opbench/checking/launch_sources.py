@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from opbench.backend.base import Buffer
 from opbench.checking.checking import BoundCase, Session, judge_outputs
-from opbench.checking.contents import CONTENTS, JUDGED_CONTENTS, kind_of_set
+from opbench.checking.contents import CONTENTS, JUDGED_CONTENTS, content_of_buffer_set
 from opbench.timing.clock import Launch, RenewableLaunch
 
 FIRST_WINDOW = 3
@@ -165,7 +165,7 @@ class GraphLaunches:
     ) -> None:
         """Take the outputs of each buffer set in `sets`, and the buffers `poisoned` to poison before a replay.
 
-        `kind_of_set` gives the content of a set.
+        `content_of_buffer_set` gives the content of a set.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned
         self.judge, self._chance = judge, chance
@@ -179,7 +179,7 @@ class GraphLaunches:
     def sampled(self) -> None:
         """Count the replay, and judge the outputs of one set if due."""
         kind = self.judge.kind
-        number = self._chance.choice([n for n in range(len(self._sets)) if kind_of_set(n) == kind])
+        number = self._chance.choice([n for n in range(len(self._sets)) if content_of_buffer_set(n) == kind])
         self.judge.sampled(kind, self._sets[number])
 
 

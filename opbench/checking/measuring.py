@@ -10,11 +10,11 @@ from opbench.backend.base import Buffer, DeviceClock
 from opbench.backend.findings import headline
 from opbench.checking.binding import rebind
 from opbench.checking.checking import MAX_INTEGER_RUN_BYTES, BoundCase, Session, judge_outputs
-from opbench.checking.contents import CONTENTS, Contents, load_contents
+from opbench.checking.contents import CONTENTS, InputSets, load_contents
 from opbench.checking.expected import PreparedProblem
 from opbench.checking.launch_sources import CaseLaunches, GraphLaunches, SampleJudge
 from opbench.checking.module_state import ModuleState
-from opbench.checking.rotation import Rotation, rotate
+from opbench.checking.rotation import Rotation, rotate_buffers
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.kernels.case import Case
 from opbench.timing.clock import Launch, LaunchSource
@@ -42,7 +42,7 @@ class TimedCases:
     """The buffers, launches and judges that are needed to time one problem's cases."""
 
     prepared: PreparedProblem
-    contents: Contents = field(default_factory=lambda: Contents({}))
+    contents: InputSets = field(default_factory=lambda: InputSets({}))
     rotation: Rotation = field(default_factory=Rotation)
     ready: dict[str, BoundCase] = field(default_factory=dict)
     case_launches: dict[str, CaseLaunches] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class TimedCases:
         """Return the first fault in the judged samples of each case."""
         return {name: judge.fault for name, judge in self.judges.items() if judge.fault}
 
-    def late_refusals(self) -> dict[str, str]:
+    def invalid_times(self) -> dict[str, str]:
         """Return, by name of case, why a time is invalid: the case changed module variables while it was timed."""
-        return {name: reason for name in self.timed if (reason := self.state[name].late_refusal())}
+        return {name: reason for name in self.timed if (reason := self.state[name].change_while_timed())}
 
     @property
     def launches(self) -> list[Launch]:
@@ -106,7 +106,7 @@ def measure_cases(
     with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
         launches = {name: ready.binding.launch for name, ready in timing.timed.items()}
         measured = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
-        return _without_faults(session, timing, measured, {}, check_again, on_start)
+        return _split_by_faults(session, timing, measured, {}, check_again, on_start)
 
 
 def relaunch_cases(
@@ -127,10 +127,10 @@ def relaunch_cases(
                     findings[name] = headline(errors[0])
                     break
                 turns.sampled()
-        return _without_faults(session, timing, {}, findings, True, on_start)
+        return _split_by_faults(session, timing, {}, findings, True, on_start)
 
 
-def _without_faults(
+def _split_by_faults(
     session: Session,
     timing: TimedCases,
     measured: Mapping[str, Measurement],
@@ -139,7 +139,7 @@ def _without_faults(
     on_start: Callable[[str], None],
 ) -> MeasureResult:
     """Split the cases after timing: return the measurements of cases without a fault, and the faults of the others."""
-    invalid = timing.invalid | timing.late_refusals()
+    invalid = timing.invalid | timing.invalid_times()
     kept = {name: timing.with_actual_mode(name, m) for name, m in measured.items() if name not in invalid}
     wrong = {**timing.faults, **findings}
     if check_again:
@@ -170,8 +170,8 @@ def timed_cases(
             on_start(case.name)
             traced = clock is None and session.is_traced(case)
             timing.ready[case.name] = session.bind(case, timing.prepared, traced)
-            _take_turns(session, timing, case, judged)
-        timing.invalid = _cases_without_time(timing, on_start)
+            _bind_contents(session, timing, case, judged)
+        timing.invalid = _untimable_cases(timing, on_start)
         if mode == "graph" and timing.timed:
             _bind_rotating_buffers(session, timing, judged)
         yield timing
@@ -190,7 +190,7 @@ def timed_cases(
             session.backend.free(each.workspace)
 
 
-def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
+def _bind_contents(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
     """Bind a case to the inputs of every content, and return its launches."""
     ready = timing.ready[case.name]
     launches = {CONTENTS[0]: ready.binding.launch}
@@ -204,7 +204,7 @@ def _take_turns(session: Session, timing: TimedCases, case: Case, judged: bool) 
     timing.state[case.name] = ModuleState(session, ready, turns, judged)
 
 
-def _cases_without_time(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
+def _untimable_cases(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
     """Return, by name of case, why it cannot be timed."""
     invalid: dict[str, str] = {}
     for name, state in timing.state.items():
@@ -225,7 +225,7 @@ def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -
     workspaces = {name: each.workspace for name, each in timed.items()}
     cases = [each.case for each in timed.values()]
     own = timing.prepared.buffers
-    timing.rotation = rotate(session.backend, cases, own, workspaces, timing.contents.sets, launch)
+    timing.rotation = rotate_buffers(session.backend, cases, own, workspaces, timing.contents.sets, launch)
     for name, launched in timing.rotation.launches.items():
         updated = bool(timed[name].case.updates)  # such an output must contain the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]
@@ -238,7 +238,7 @@ def _check_again(
     session: Session,
     prepared: PreparedProblem,
     ready: Mapping[str, BoundCase],
-    contents: Contents,
+    contents: InputSets,
     on_start: Callable[[str], None],
 ) -> dict[str, str]:
     """Check timed cases on new inputs in the same buffers, then in other buffers; return the faults by name.
@@ -257,7 +257,7 @@ def _check_again(
         if outcome.damaged:
             session.release()
             break  # the other cases are checked only in other buffers
-        if outcome.verdict.right and (reason := _over_old_output(session, timed)):
+        if outcome.verdict.right and (reason := _check_on_old_output(session, timed)):
             wrong[name] = (
                 f"correct before timing, wrong after timing, when the output was already mostly filled: {reason}"
             )
@@ -280,7 +280,7 @@ def _check_again(
     return wrong
 
 
-def _over_old_output(session: Session, ready: BoundCase) -> str:
+def _check_on_old_output(session: Session, ready: BoundCase) -> str:
     """Launch a right case while its output holds old results and a few poisoned elements; return the fault, or "".
 
     This finds a kernel that skips the work if some elements of the old output, or a mark in a workspace, are

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opbench.backend.base import Backend, Buffer, Trace, Traced, TraceOptions
+from opbench.backend.base import Backend, Buffer, Trace, TraceOptions, TracingBackend
 from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding, headline
 from opbench.checking.backends import open_backend
@@ -81,7 +81,7 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
     traced = _traced(open_backend("cpu"), plan, seed, TraceOptions(limits=limits))
     if isinstance(traced, str):
         raise UsageError(f"{plan.path}: unsupported on the cpu backend: {traced}")
-    moved = traced.trace.traffic.renamed(lambda file: _own_file(file, plan))
+    moved = traced.trace.traffic.renamed(lambda file: _original_file(file, plan))
     return moved, [one for one in traced.findings if not _depends_on_contents(one, plan)]
 
 
@@ -98,7 +98,7 @@ class _TracedPlan:
 
 def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
     """Trace a plan's launches; return the reason instead if the backend cannot run them."""
-    if not isinstance(backend, Traced):
+    if not isinstance(backend, TracingBackend):
         raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
         source = None
@@ -148,12 +148,12 @@ def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> 
     """Return the finding with the user's file instead of the edited copy that was compiled."""
     if source is None:
         return finding
-    related = tuple(replace(one, file=_own_file(one.file, plan)) for one in finding.related)
-    file, kernel_file = _own_file(finding.file, plan), _own_file(finding.kernel_file, plan)
+    related = tuple(replace(one, file=_original_file(one.file, plan)) for one in finding.related)
+    file, kernel_file = _original_file(finding.file, plan), _original_file(finding.kernel_file, plan)
     return replace(finding, file=file, kernel_file=kernel_file, related=related)
 
 
-def _own_file(file: str, plan: MemoryPlan) -> str:
+def _original_file(file: str, plan: MemoryPlan) -> str:
     """Return the user's file for an edited copy of it, and any other file unchanged."""
     return str(plan.path.resolve()) if Path(file).name == plan.path.name else file
 

@@ -11,7 +11,7 @@ from opbench.checking.binding import Binding
 from opbench.checking.checking import BoundCase, Session, judge_outputs
 from opbench.checking.contents import JUDGED_CONTENTS
 from opbench.checking.launch_sources import CaseLaunches
-from opbench.kernels.shapes import work
+from opbench.kernels.shapes import emulated_work
 
 LAUNCHES, FEWEST_LAUNCHES, LAUNCHES_WORK = 24, 6, 1e8
 """A case must be right in this many launches for its variables to count as scratch; fewer if they exceed the work.
@@ -81,7 +81,7 @@ class ModuleState:
         self._session.backend.free(self._copies)
         self._copies = {}
 
-    def late_refusal(self) -> str:
+    def change_while_timed(self) -> str:
         """Return which variables changed only while the case was timed; "" for none."""
         now = self._fingerprints() if self._prints else {}
         changed = [name for name, seen in self._prints.items() if now[name] != seen]
@@ -98,7 +98,7 @@ class ModuleState:
         """
         other = {name: self._variables[name].read() for name in changed}
         kinds = [kind for kind in JUDGED_CONTENTS if kind in self._turns.launches]
-        launches = min(max(int(LAUNCHES_WORK / work(self._ready.case.problem)), FEWEST_LAUNCHES), LAUNCHES)
+        launches = min(max(int(LAUNCHES_WORK / emulated_work(self._ready.case.problem)), FEWEST_LAUNCHES), LAUNCHES)
         chance = np.random.default_rng(self._ready.prepared.chance(self._ready.case.name).getrandbits(64))
         for number in range(launches):
             if number in MIXED_STATE_LAUNCHES:

@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from opbench.backend.base import Backend, Buffer, Libraries
+from opbench.backend.base import Backend, Buffer, LibraryBackend
 from opbench.checking.verdict import MIN_NORM_ELEMENTS, Judgement, judge
 from opbench.kernels.arrays import cupy_module
 from opbench.kernels.operator import Operator
@@ -39,7 +39,7 @@ def expected_on_device(
     reference; the host then computes it.
     """
     tensors = [*problem.input_tensors(), *problem.output_tensors()]
-    if not isinstance(backend, Libraries) or sum(t.elements for t in tensors) < MIN_DEVICE_ELEMENTS:
+    if not isinstance(backend, LibraryBackend) or sum(t.elements for t in tensors) < MIN_DEVICE_ELEMENTS:
         return None
     cupy = cupy_module()
     if cupy is None:
@@ -76,7 +76,7 @@ def release_device_cache() -> None:
         cupy.get_default_memory_pool().free_all_blocks()
 
 
-def _fingerprint_arrays(backend: Libraries, arrays: Iterable[np.ndarray]) -> Sealed:
+def _fingerprint_arrays(backend: LibraryBackend, arrays: Iterable[np.ndarray]) -> Sealed:
     memories = [backend.memory_of(array) for array in arrays]
     return tuple((memory, memory.fingerprint()) for memory in memories)
 
@@ -102,7 +102,7 @@ def judge_buffer(
     """
     if not isinstance(reference, np.ndarray):
         cupy = cupy_module()
-        assert isinstance(backend, Libraries) and cupy is not None
+        assert isinstance(backend, LibraryBackend) and cupy is not None
         with backend.on_stream():
             array = cast(Mapping[str, np.ndarray], backend.arrays({"out": out}))["out"]
             if judgement := compare_faultless(tensor.dtype, array, reference, magnitude, tolerance, scale):

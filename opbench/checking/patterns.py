@@ -145,7 +145,7 @@ def _only_first_right(e: Evidence, place: Any, pattern: Pattern) -> Pattern | No
     return pattern if np.count_nonzero(e.wrong & others) >= 0.9 * np.count_nonzero(others) else None
 
 
-def tail(e: Evidence) -> Pattern | None:
+def wrong_tail(e: Evidence) -> Pattern | None:
     """Detect that the wrong elements are those after the last full tile of one axis."""
     for axis, size in reversed(list(enumerate(e.got.shape))):
         along = np.moveaxis(e.wrong, axis, 0).reshape(size, -1)
@@ -197,7 +197,7 @@ def all_zero(e: Evidence) -> Pattern | None:
     )
 
 
-def repeated(e: Evidence) -> Pattern | None:
+def repeated_element(e: Evidence) -> Pattern | None:
     """Detect that all elements equal element 0 although the reference's differ."""
     first = e.got.flat[0]
     if e.got.size < 2 * MIN_WRONG_ELEMENTS or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
@@ -211,7 +211,7 @@ def repeated(e: Evidence) -> Pattern | None:
     )
 
 
-def multiple(e: Evidence) -> Pattern | None:
+def constant_multiple(e: Evidence) -> Pattern | None:
     """Detect that every wrong element is the expected value times the same whole number."""
     wrong = e.wrong & (e.expected != 0)
     if np.count_nonzero(wrong) < MIN_WRONG_ELEMENTS or not np.isfinite(e.got[wrong]).all():
@@ -284,10 +284,10 @@ PATTERNS = (
     all_zero,
     lane_zero,
     thread_zero,
-    tail,
+    wrong_tail,
     transposed,
-    repeated,
-    multiple,
+    repeated_element,
+    constant_multiple,
     partial_sum,
 )
 """All patterns, from the most to the least specific."""

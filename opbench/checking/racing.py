@@ -77,8 +77,8 @@ def measure_in_rounds(
 
             raced = race(sample, list(timing.timed), options, is_over)
             for name in (name for name, one in raced.items() if one.stop != "slower"):
-                _judge_on_all(timing, name, on_start)
-            refused = timing.invalid | timing.late_refusals() | timing.faults
+                _judge_on_all_contents(timing, name, on_start)
+            refused = timing.invalid | timing.invalid_times() | timing.faults
         if not refused:
             return RaceResult(raced, wrong, failed)
         wrong |= refused  # the others race again, because an invalid case may have been their leader
@@ -86,7 +86,7 @@ def measure_in_rounds(
     return RaceResult({}, wrong, failed)
 
 
-def _judge_on_all(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
+def _judge_on_all_contents(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
     """Judge a possible winner on every content that has a reference; a short race judges only one of them."""
     on_start(name)
     turns, judge = timing.turns[name], timing.judges[name]

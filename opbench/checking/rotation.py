@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opbench.backend.base import Arena, Backend, Buffer, Rotated, Timed
-from opbench.checking.contents import CONTENTS, kind_of_set
+from opbench.backend.base import ArenaBackend, Backend, Buffer, RotatingLaunch, TimedBackend
+from opbench.checking.contents import CONTENTS, content_of_buffer_set
 from opbench.errors import EnvironmentFault
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import Tensor
@@ -39,7 +39,7 @@ class Rotation:
     """The memory of the additional sets, which the caller frees."""
 
 
-def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
+def buffer_set_count(set_bytes: int, l2_bytes: int) -> int:
     """Return the number of buffer sets that keep L2 cold; 0 if they would be too many or too large.
 
     If memory allows, there is at least one set for each content of the inputs.
@@ -50,7 +50,7 @@ def sets_wanted(set_bytes: int, l2_bytes: int) -> int:
     return wanted if wanted <= MOST_SETS and (wanted - 1) * set_bytes <= MOST_BYTES else 0
 
 
-def rotate(
+def rotate_buffers(
     backend: Backend,
     cases: Sequence[Case],
     buffers: Mapping[str, Buffer],
@@ -65,14 +65,14 @@ def rotate(
     """
     rotation, problem = Rotation(), cases[0].problem
     input_tensors, made = problem.input_tensors(), problem.output_tensors()
-    l2_bytes = backend.l2_bytes if isinstance(backend, Timed) else 0
-    count = sets_wanted(sum(t.nbytes for t in (*input_tensors, *made)), l2_bytes)
+    l2_bytes = backend.l2_bytes if isinstance(backend, TimedBackend) else 0
+    count = buffer_set_count(sum(t.nbytes for t in (*input_tensors, *made)), l2_bytes)
     rotates = count > 1 and len(contents) == len(CONTENTS)
     inputs = _buffer_sets(backend, rotation, "inputs", input_tensors, count - 1) if rotates else None
     outputs = _buffer_sets(backend, rotation, "outputs", made, count - 1) if inputs is not None else None
     for number, views in enumerate(inputs or ()):
         for name, view in views.items():
-            view.copy_from(contents[kind_of_set(number + 1)][name])
+            view.copy_from(contents[content_of_buffer_set(number + 1)][name])
     rotation.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
     for case in cases:
         own = case.workspace(backend.sm_count)
@@ -84,7 +84,7 @@ def rotate(
             {**buffers, **workspaces[case.name]},
             *({**i, **o, **e} for i, o, e in zip(inputs, outputs, extra, strict=True)),
         ]
-        rotation.launches[case.name] = Rotated([bind(case, each) for each in sets])
+        rotation.launches[case.name] = RotatingLaunch([bind(case, each) for each in sets])
         rotation.modes[case.name] = f"graph, cold ({count} buffer sets)"
         rotation.poisoned[case.name] = [
             *rotation.outputs[0].values(),
@@ -104,7 +104,7 @@ def _buffer_sets(
         size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
     if not size or not count:
         return [{} for _ in range(count)]
-    if count * size > MOST_BYTES or not isinstance(backend, Arena):
+    if count * size > MOST_BYTES or not isinstance(backend, ArenaBackend):
         return None
     try:
         arena = rotation.arenas[name] = backend.arena(count * size)

@@ -322,7 +322,7 @@ def guard_finding(buffer: str, offset: int, nbytes: int) -> Finding:
     return Finding(OUT_OF_BOUNDS.kind, message, buffer=buffer, offset=offset)
 
 
-def exact_integers_fit(problem: Operator, inputs: Arrays) -> bool:
+def sums_stay_exact(problem: Operator, inputs: Arrays) -> bool:
     """Return whether all partial sums of the run on integers are below 2**24, so that float32 sums are exact."""
     added = [from_storage(inputs[t.name], t.dtype) for t in problem.input_tensors() if problem.is_number(t)]
     largest = max((max(-float(a.min()), float(a.max())) for a in added), default=0.0)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from opbench.results.advice import Advised
     from opbench.results.experiment import Experiment
     from opbench.results.own_variants import VariantComparison
-    from opbench.running.explaining import Explained
+    from opbench.running.explaining import ExplainedKernel
 
 CONTEXT_LINES = 2
 """Lines of context shown around each header line with an access."""
@@ -131,7 +131,7 @@ def explain_command(
         click.get_current_context().exit(EXIT_WRONG)
 
 
-def _to_json(explanation: Explanation, explained: Explained) -> dict[str, JSON]:
+def _to_json(explanation: Explanation, explained: ExplainedKernel) -> dict[str, JSON]:
     """Return the explanation and the advice on it as JSON values."""
     return {**explanation.to_json(), "advice": explained.advised.to_json()["advice"]}
 
@@ -195,7 +195,7 @@ def _store_traffic(case: str, traffic: Traffic, folder: Path) -> None:
 
 
 def print_side_by_side(
-    explained: Sequence[Explained], comparisons: Sequence[VariantComparison], console: Console
+    explained: Sequence[ExplainedKernel], comparisons: Sequence[VariantComparison], console: Console
 ) -> None:
     """Print a table of counts for each problem, the differences below it, then what limits each kernel."""
     from rich.text import Text
@@ -207,7 +207,7 @@ def print_side_by_side(
     def line(text: str = "", style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
-    problems: dict[tuple[str, str], list[Explained]] = {}
+    problems: dict[tuple[str, str], list[ExplainedKernel]] = {}
     for one in explained:
         problems.setdefault((one.operator, one.problem), []).append(one)
     for (operator, problem), together in problems.items():
@@ -445,7 +445,7 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
 
     from opbench.report.agreement import verdict
     from opbench.report.columns import align_columns
-    from opbench.results.agreement import corrected, quantity_summaries, reasons, worst
+    from opbench.results.agreement import corrected_comparisons, inexact_comparisons, quantity_summaries, reasons
 
     def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:
         for number, line in enumerate(align_columns(head, rows, left)):
@@ -459,7 +459,10 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     explained = "as counted: the source's accesses; corrected: predicted from them and the machine code"
     console.print(Text(explained + "\n", style="dim"), soft_wrap=True)
     columns = ("quantity", "counted", "predicted", "at most", "measured", "off by", "")
-    shown = {"not equal": worst(agreement.comparisons), "corrected": corrected(agreement.comparisons)}
+    shown = {
+        "not equal": inexact_comparisons(agreement.comparisons),
+        "corrected": corrected_comparisons(agreement.comparisons),
+    }
     for name, found in shown.items():
         if found:
             table((name, *columns), [_comparison_cells(c) for c in found], left=(0, 1))

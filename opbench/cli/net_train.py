@@ -24,8 +24,8 @@ from opbench.paths import next_command
 
 if TYPE_CHECKING:
     from opbench.networks.records.training import TrainingRecord
-    from opbench.networks.train.train_options import Standing
-    from opbench.running.runner import Tell
+    from opbench.networks.train.train_options import TrainingProgress
+    from opbench.running.runner import OnProgress
 
 DEFAULT_BATCH = 32
 
@@ -93,7 +93,7 @@ def score_text(name: str, score: float) -> str:
     return f"{100 * score:.1f} %" if name == "accuracy" else f"{score:.3f}" if name == "IoU" else f"{score:.4g}"
 
 
-def progress_line(standing: Standing) -> str:
+def progress_line(standing: TrainingProgress) -> str:
     """Return one line on the progress: epoch, step, loss, score, speed and remaining time."""
     held = (
         "" if standing.score is None else f" · {standing.score_name} {score_text(standing.score_name, standing.score)}"
@@ -107,7 +107,7 @@ def progress_line(standing: Standing) -> str:
 
 
 @contextmanager
-def messages_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
+def messages_on_stderr() -> Iterator[tuple[Callable[[TrainingProgress], None], OnProgress]]:
     """Show the progress of a training and its tuning: one updated line on a terminal, else a line for each tenth."""
     if sys.stderr.isatty():
         from rich.console import Console
@@ -121,7 +121,7 @@ def messages_on_stderr() -> Iterator[tuple[Callable[[Standing], None], Tell]]:
         return
     shown = -1
 
-    def tell(standing: Standing) -> None:
+    def tell(standing: TrainingProgress) -> None:
         nonlocal shown
         tenth = 10 * standing.step // standing.steps
         if tenth > shown:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opbench.gpu.driver import CudaBackend
     from opbench.results.files import Run
     from opbench.results.result import Result
-    from opbench.running.profile import Say
+    from opbench.running.profile import PrintLine
     from opbench.selftest import Cell, Part, Selftest, SelftestDevice
     from opbench.timing.clock import Launch
 
@@ -99,7 +99,7 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
     return Selftest(device.environment(), budget_s, __version__, date)
 
 
-def _parts(device: SelftestDevice, say: Say, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
+def _parts(device: SelftestDevice, say: PrintLine, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
     """Return a function for each part, with the reference timers and cheats that need a GPU."""
     from opbench import selftest
     from opbench.selftest.children import times_by_ncu, times_in_child
@@ -132,7 +132,7 @@ def time_cheats() -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu"))
 
 
-def judge_cheat(path: Path, problems: Sequence[str], say: Say) -> Sequence[Result]:
+def judge_cheat(path: Path, problems: Sequence[str], say: PrintLine) -> Sequence[Result]:
     """Return the results of one cheat, run as a user would run a file."""
     from opbench import api
 

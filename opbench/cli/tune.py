@@ -86,7 +86,7 @@ def tune_command(
 
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     """Print the size of the search space and how many of its configs cannot be launched."""
-    from opbench.gpu.compile.fitting import too_large
+    from opbench.gpu.compile.fitting import why_block_is_too_large
     from opbench.gpu.limits.ceilings import known_gpus
     from opbench.gpu.limits.products import product
     from opbench.tuning.candidates import candidates
@@ -96,7 +96,7 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
         raise UsageError(f"--gpu {gpu} is not known; known GPUs: {', '.join(known_gpus())}")
     space = candidates(case.variant, case.problem)
     made = (type(case)(case.variant, config, case.problem).launches(known.sm_count) for config in space)
-    unfit = [reason for launches in made if (reason := too_large(launches, known.limits))]
+    unfit = [reason for launches in made if (reason := why_block_is_too_large(launches, known.limits))]
     every = math.prod(len(values) for values in case.variant.tune.values())
     found = {
         "case": f"{case.variant.id}{case.problem}",

@@ -26,7 +26,7 @@ from opbench import paths, units
 from opbench.errors import UsageError
 from opbench.kernels.folders import Catalog
 from opbench.running.targets import is_file
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 POLL_MS = 250
 """Interval for testing whether the check has ended; a save is noticed at once."""
@@ -86,7 +86,7 @@ class WatchedFiles:
     def _scan_files(self, target: str) -> Stamp:
         path = Path(target)
         try:
-            files = [source.path for source in closure(path, self.include)]
+            files = [source.path for source in include_closure(path, self.include)]
         except (OSError, UsageError):  # during an edit: use the previous includes
             files = [path, *self.stamps[target]]
         return {file: _file_stamp(file) for file in files}

@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from opbench.backend.base import Buffer, Program, Sparse, Trace, TraceOptions
+from opbench.backend.base import Buffer, Program, SparseMemory, Trace, TraceOptions
 from opbench.backend.environment import Environment
 from opbench.backend.findings import Finding
 from opbench.backend.rules import NOTES, UNINITIALISED_LOCAL
@@ -33,7 +33,7 @@ from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.kernels.tensors import Tensor
 from opbench.paths import cache_folder
 from opbench.source.device_part import device_part
-from opbench.source.sources import Source, closure, plain_code, without_comments, without_idle_macros
+from opbench.source.sources import Source, include_closure, plain_code, without_comments, without_idle_macros
 
 UNSUPPORTED_FEATURES = {
     r"\b__cluster_dims__\b": "__cluster_dims__; the cpu backend takes clusters from the launch: cluster = [2, 1, 1]",
@@ -113,7 +113,7 @@ class CpuBackend:
         if reason is not None:
             return reason
         try:
-            read = closure(request.source, request.include)
+            read = include_closure(request.source, request.include)
         except OSError:
             return None
         whole = "\n".join(plain_code(source.text) for source in read)
@@ -165,7 +165,7 @@ class CpuBackend:
 
     def architecture(self, request: BuildRequest) -> str:
         """Return the architecture for which `__CUDA_ARCH__` selects code, such as "sm_90"; "" if no file uses it."""
-        text = "\n".join(without_comments(s.text) for s in closure(request.source, request.include))
+        text = "\n".join(without_comments(s.text) for s in include_closure(request.source, request.include))
         number = self._builder.architecture(request)
         return f"sm_{number[:-1]}" if re.search(rf"\b{ARCHITECTURE_MACRO}\b", text) else ""
 
@@ -219,7 +219,7 @@ class CpuBackend:
             found, traffic = tuple(self.synchronize()), tracing.traffic(completed)
             return Trace(found, traffic, completed, tracing.accesses, tracing.unfinished)
 
-    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
         """Return a poisoned buffer that uses memory only for written pages; raise UsageError if it is too large."""
         try:
             return SparseBuffer(name, shape, dtype)

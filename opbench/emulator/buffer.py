@@ -16,7 +16,7 @@ import numpy as np
 
 from opbench.emulator.abi import GUARD_BYTES
 from opbench.errors import EnvironmentFault, UsageError, unknown
-from opbench.kernels.scalar import element
+from opbench.kernels.scalar import element_bytes
 
 FENCE = 1 << 30
 """Bytes of inaccessible address space on each side of a buffer. The fence is wide, so that an access far out of bounds
@@ -118,7 +118,7 @@ class CpuArray:
 
     def fill(self, value: float) -> None:
         """Fill the content with a number, rounded to the buffer's dtype."""
-        self._content[...] = np.frombuffer(element(self.dtype, value), self.dtype)[0]
+        self._content[...] = np.frombuffer(element_bytes(self.dtype, value), self.dtype)[0]
         self.initialised = True
 
     def fingerprint(self) -> int:
@@ -228,7 +228,7 @@ class SparseBuffer(CpuBuffer):
 
     def fill(self, value: float) -> None:
         """Fill the content with a number without allocating a page."""
-        self._map_file(_pages_of(element(self.dtype, value)))
+        self._map_file(_pages_of(element_bytes(self.dtype, value)))
         self.initialised = True
 
     @property

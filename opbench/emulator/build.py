@@ -21,8 +21,8 @@ from opbench.emulator import elf, macros
 from opbench.emulator.abi import CANARY_BYTES, MAX_DYNAMIC_BYTES
 from opbench.emulator.device_source import (
     DeviceSource,
+    can_be_reduced,
     has_host_part_in,
-    leaves_out,
     require_definitions,
     require_device_functions,
     require_names,
@@ -62,7 +62,7 @@ from opbench.errors import CompileError, EnvironmentFault, Location
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import publish, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 UNINITIALISED_WARNING = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
 """A g++ warning about a local variable: file, line and message."""
@@ -182,14 +182,14 @@ class KernelBuilder:
             return self._made(request, manifest, False)
         except CompileError as first:
             # The error may be in a kernel that the request does not use: compile again without that kernel.
-            if not leaves_out(request):
+            if not can_be_reduced(request):
                 raise
             try:
                 return self._made(request, manifest, True)
             except CompileError as second:
                 if missing := MISSING_HEADER.search(str(first)):
-                    sources = closure(request.source, request.include)
-                    raise device_part.without_header(second, (missing[1],), sources) from None
+                    sources = include_closure(request.source, request.include)
+                    raise device_part.missing_header_error(second, (missing[1],), sources) from None
             raise
 
     def _remember(self, request: BuildRequest, manifest: Path, path: Path, began_ns: int) -> None:
@@ -199,7 +199,7 @@ class KernelBuilder:
         """
         try:
             files = {*json.loads(manifest.read_text())["files"]}
-            files |= {str(source.path.absolute()) for source in closure(request.source, request.include)}
+            files |= {str(source.path.absolute()) for source in include_closure(request.source, request.include)}
         except (OSError, ValueError):
             return  # a file was removed in the meantime
         folders = {*map(os.path.dirname, files), *(str(folder.absolute()) for folder in request.include)}
@@ -230,8 +230,8 @@ class KernelBuilder:
             except CompileError as error:
                 # A missing header may have declared the undeclared name.
                 if preprocessed.empty and UNDECLARED.search(str(error)):
-                    sources = closure(request.source, request.include)
-                    raise device_part.without_header(error, preprocessed.empty, sources) from None
+                    sources = include_closure(request.source, request.include)
+                    raise device_part.missing_header_error(error, preprocessed.empty, sources) from None
                 raise
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
         write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())
@@ -245,7 +245,7 @@ class KernelBuilder:
         try:
             self._without_ptx(request, has_host_part_in(request), manifest)
         except UnsupportedInstruction:
-            if not leaves_out(request):
+            if not can_be_reduced(request):
                 raise
             self._without_ptx(request, True, manifest)
 
@@ -273,7 +273,9 @@ class KernelBuilder:
         with scratch(self.folder) as folder:
             wrapper, output = folder / WRAPPER, folder / "wrapper.ii"
             reduced_file = write_device_source(request, folder) if reduced else DeviceSource(request.source.absolute())
-            files = list(reduced_file.originals) or [source.path for source in closure(request.source, request.include)]
+            files = list(reduced_file.originals) or [
+                source.path for source in include_closure(request.source, request.include)
+            ]
             macros.write_switches(folder, self._hidden_macros)
             macros.write_stand_ins(folder, files)
             wrapper.write_text(
@@ -362,7 +364,7 @@ class KernelBuilder:
     def _manifest(self, request: BuildRequest) -> Path:
         """Return the path of the JSON file that maps a request to its object, so that a second compile runs nothing."""
         try:
-            sources = closure(request.source, request.include)
+            sources = include_closure(request.source, request.include)
         except OSError as problem:
             raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))

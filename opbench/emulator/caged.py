@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from opbench import units
-from opbench.backend.base import Buffer, KernelResources, Program, Sparse, Trace, TraceOptions
+from opbench.backend.base import Buffer, KernelResources, Program, SparseMemory, Trace, TraceOptions
 from opbench.backend.counts import Traffic
 from opbench.backend.findings import Finding
 from opbench.cage.facts import require
@@ -51,11 +51,11 @@ from opbench.emulator.kernel_process import (
     send,
     serve,
 )
-from opbench.emulator.program import own_variables
+from opbench.emulator.program import variable_locations
 from opbench.emulator.toolchain import FAST, TRACED
 from opbench.errors import EnvironmentFault, LaunchError, Location, OpbenchError, UsageError
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 LAZY_IMPORTS = ("elftools.elf.elffile", "elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe", "numpy.ctypeslib")
 MAX_PROCESSES = 4
@@ -239,7 +239,7 @@ class CagedProgram:
         def ask(message: ReadVariable | WriteVariable) -> bytes:
             return self._backend.ask_variable(self._path, self._request, message)
 
-        return {name: CagedVariable(name, place.bytes, ask) for name, place in own_variables(self._path).items()}
+        return {name: CagedVariable(name, place.bytes, ask) for name, place in variable_locations(self._path).items()}
 
 
 class CagedVariable(CpuArray):
@@ -375,7 +375,7 @@ class CagedBackend(CpuBackend):
         """Raise UsageError, because sparse buffers cannot be copied."""
         raise _huge_refused(str(request.source), f"{len(buffers)} sparse buffers", len(buffers))
 
-    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> Sparse:
+    def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
         """Raise UsageError, because sparse buffers cannot be copied."""
         nbytes = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
         raise _huge_refused(f"buffer '{name}' {list(shape)}", units.si(nbytes, "B"), nbytes)
@@ -417,7 +417,7 @@ class CagedBackend(CpuBackend):
         if process is None:
             for old in list(self._processes)[: 1 - MAX_PROCESSES]:
                 self._drop(old)
-            sources = tuple(source.path.absolute() for source in closure(request.source, request.include))
+            sources = tuple(source.path.absolute() for source in include_closure(request.source, request.include))
             free = available_memory() or 2 * LEAST_MEMORY_BYTES
             limits = min(max(LEAST_MEMORY_BYTES, free // 2), MOST_MEMORY_BYTES), CPU_LIMIT_S
             _ = self._preloaded

@@ -24,7 +24,7 @@ from opbench.emulator.untrusted import (
 )
 from opbench.errors import CompileError, EnvironmentFault
 from opbench.kernels.launch import BuildRequest
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 """Where compilers and their libraries lie; the compiler may read and execute everything there."""
@@ -69,12 +69,14 @@ class CagedBuilder(KernelBuilder):
         """Return the manifest's path after checking the request's files: every build and every reuse begins here."""
         manifest = super()._manifest(request)
         require_plain_names(request)
-        require_own_files(request, closure(request.source, request.include))
+        require_own_files(request, include_closure(request.source, request.include))
         return manifest
 
     def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
         found = super()._without_ptx(request, reduced, manifest)
-        require_device_code(found.text, [source.path.absolute() for source in closure(request.source, request.include)])
+        require_device_code(
+            found.text, [source.path.absolute() for source in include_closure(request.source, request.include)]
+        )
         return found
 
     def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
@@ -86,7 +88,7 @@ class CagedBuilder(KernelBuilder):
         name, *rest = self.toolchain.command
         program = shutil.which(name) or name
         command = [program, *rest, *arguments]
-        read = [source.path for source in closure(request.source, request.include)]
+        read = [source.path for source in include_closure(request.source, request.include)]
         flags = (*arguments, *self._parsed_shim)
         read += [Path(folder) for flag, folder in itertools.pairwise(flags) if flag in FOLDER_FLAGS]
         confinement = Confinement(

@@ -11,13 +11,13 @@ from opbench.errors import CompileError, Location, unknown
 from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
 from opbench.source import device_part, scan, sources
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 
 def require_names(request: BuildRequest) -> None:
     """Raise CompileError for a kernel or constant that no file defines; the compiler's own message would mislead."""
     try:
-        read = closure(request.source, request.include)
+        read = include_closure(request.source, request.include)
     except OSError:
         return
     for root in request.roots:
@@ -28,7 +28,7 @@ def require_names(request: BuildRequest) -> None:
 
 def require_device_functions(request: BuildRequest) -> None:
     """Raise CompileError if a kernel calls a host function; nvcc rejects that, but a host compiler accepts it."""
-    found = device_part.host_function(closure(request.source, request.include), request.kernels)
+    found = device_part.host_function(include_closure(request.source, request.include), request.kernels)
     if found:
         source, function = found
         raise CompileError(
@@ -39,7 +39,7 @@ def require_device_functions(request: BuildRequest) -> None:
 
 def require_definitions(request: BuildRequest) -> None:
     """Raise CompileError for a device variable that another file defines; modules are single files without linking."""
-    found = device_part.undefined_variable(closure(request.source, request.include), request.kernels)
+    found = device_part.undefined_variable(include_closure(request.source, request.include), request.kernels)
     if found:
         source, variable = found
         name = ", ".join(sorted(variable.names))
@@ -67,14 +67,14 @@ def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
 def has_host_part_in(request: BuildRequest) -> bool:
     """Return whether a request's files contain host code."""
     try:
-        return device_part.has_host_part(closure(request.source, request.include))
+        return device_part.has_host_part(include_closure(request.source, request.include))
     except OSError:
         return False
 
 
-def leaves_out(request: BuildRequest) -> bool:
+def can_be_reduced(request: BuildRequest) -> bool:
     """Return whether the files contain declarations, or missing headers, that the request's kernels do not need."""
-    part = device_part.device_part(closure(request.source, request.include), request.roots)
+    part = device_part.device_part(include_closure(request.source, request.include), request.roots)
     return bool(part.set_aside or part.empty)
 
 
@@ -94,10 +94,10 @@ class DeviceSource:
 
 def write_device_source(request: BuildRequest, folder: Path) -> DeviceSource:
     """Write the device code of a request's files into a folder, and return the file to compile."""
-    read = closure(request.source, request.include)
+    read = include_closure(request.source, request.include)
     part = device_part.device_part(read, request.roots)
     written = device_part.write_texts(part, read, folder)
-    flags = ("-idirafter", str(device_part.empty_headers(part.empty))) if part.empty else ()
+    flags = ("-idirafter", str(device_part.substitute_headers(part.empty))) if part.empty else ()
     return DeviceSource(
         written[read[0].path], flags, part.empty, {new: old for old, new in written.items()}, part.implied
     )

@@ -14,15 +14,15 @@ from opbench.backend.rules import DEADLOCK
 from opbench.emulator.abi import MAX_DYNAMIC_BYTES, Report, ReportKind
 from opbench.emulator.buffer import CpuArray
 from opbench.emulator.elf import DYNAMIC, SharedArray, module_variables, shared_arrays
-from opbench.emulator.lines import COORDINATES, NOWHERE, Place, source_column
+from opbench.emulator.lines import COORDINATES, UNKNOWN_POSITION, SourcePosition, source_column
 from opbench.emulator.lines import source_lines as module_lines
 from opbench.emulator.reports import (
     FIRST_TRACED,
     FORMS,
     IN_MODULE,
     IN_SHARED,
+    AccessTarget,
     Event,
-    Spot,
     dim3,
     words_of,
 )
@@ -75,7 +75,7 @@ def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
     """
     reports = list(reports)
     lines = _all_lines(reports, log)
-    reports = _without_rows(_causes_first(reports, log, lines), log, lines)
+    reports = _omit_row_indices(_races_before_reads(reports, log, lines), log, lines)
     merged: dict[tuple[object, ...], Finding] = {}
     for report in reports:
         finding = _finding(report, log, lines)
@@ -93,7 +93,7 @@ def _call_site(report: Report) -> int:
     return counter - 1 if report.kind >= FIRST_TRACED else counter
 
 
-def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], Place]:
+def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], SourcePosition]:
     wanted: dict[Path, set[int]] = {}
     for report in reports:
         addresses = wanted.setdefault(log.launched(report.tag).module, set())
@@ -108,7 +108,9 @@ def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, in
     }
 
 
-def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
+def _races_before_reads(
+    reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], SourcePosition]
+) -> list[Report]:
     """Omit uninitialised reads that a race explains, and move the other ones behind the races.
 
     Without a barrier, a thread may read an array before another thread writes it; the race is the cause to fix.
@@ -116,7 +118,7 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
 
     def place(report: Report, counter: int) -> tuple[object, ...]:
         module = log.launched(report.tag).module
-        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), NOWHERE)[:2]
+        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), UNKNOWN_POSITION)[:2]
 
     races = [
         report
@@ -133,11 +135,13 @@ def _causes_first(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
     return [report for report in reports if report not in early] + unexplained if races else list(reports)
 
 
-def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> list[Report]:
+def _omit_row_indices(
+    reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[Path, int], SourcePosition]
+) -> list[Report]:
     """Omit index reports on lines with an out-of-bounds address, and indices that may address all rows."""
 
-    def place(report: Report) -> Place:
-        return lines.get((log.launched(report.tag).module, _call_site(report)), NOWHERE)
+    def place(report: Report) -> SourcePosition:
+        return lines.get((log.launched(report.tag).module, _call_site(report)), UNKNOWN_POSITION)
 
     bounds = {place(r)[:2] for r in reports if r.kind in {ReportKind.GLOBAL_BOUNDS, ReportKind.SHARED_BOUNDS}}
     return [
@@ -148,7 +152,7 @@ def _without_rows(reports: Sequence[Report], log: LaunchLog, lines: dict[tuple[P
     ]
 
 
-def _may_run_on(report: Report, place: Place) -> bool:
+def _may_run_on(report: Report, place: SourcePosition) -> bool:
     """Return whether an index may address all rows of an array on purpose, as tile[0][i] does.
 
     This needs an explicit first row 0 and a line on which all declared arrays have at least two dimensions.
@@ -166,16 +170,16 @@ def _may_run_on(report: Report, place: Place) -> bool:
     return bool(FIRST_ROW.search(line)) and all(match[1].count("[") > 1 for match in declared if match)
 
 
-def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place]) -> Finding:
+def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], SourcePosition]) -> Finding:
     launched = log.launched(report.tag)
     module, own = launched.module, str(launched.source)
-    place = Place(report.file.decode(errors="replace"), report.line)
+    place = SourcePosition(report.file.decode(errors="replace"), report.line)
     if not place.line and report.program_counter:
-        place = lines.get((module, _call_site(report)), NOWHERE)
-    other = lines.get((module, report.other_program_counter - 1), NOWHERE)
-    other = Place(place.file, report.other_line) if report.other_line else other
+        place = lines.get((module, _call_site(report)), UNKNOWN_POSITION)
+    other = lines.get((module, report.other_program_counter - 1), UNKNOWN_POSITION)
+    other = SourcePosition(place.file, report.other_line) if report.other_line else other
     if place.line and not place.called_from and report.caller:
-        caller = lines.get((module, report.caller - 1), NOWHERE)
+        caller = lines.get((module, report.caller - 1), UNKNOWN_POSITION)
         itself = (caller.file, caller.line) == (place.file, place.line)  # an atomic function has its caller's line
         if caller.line and not itself and INCLUDE not in Path(caller.file).parents:  # the shim calls the kernel itself
             place = place._replace(called_from=caller.entry or caller.line)
@@ -185,7 +189,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     spot = _spot(report, log, module)
 
     def mentioned(match: re.Match[str]) -> str:
-        found = lines.get((module, int(match[1], 16) - 1), NOWHERE)
+        found = lines.get((module, int(match[1], 16) - 1), UNKNOWN_POSITION)
         return words_of(found._replace(called_from=found.entry)) if found.line else "an unknown line"
 
     def located(match: re.Match[str]) -> str:
@@ -221,7 +225,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Place
     )
 
 
-def _with_source_column(place: Place, macros: Sequence[tuple[str, str]]) -> Place:
+def _with_source_column(place: SourcePosition, macros: Sequence[tuple[str, str]]) -> SourcePosition:
     """Return a place with its column in the user's file instead of the preprocessed line."""
     if not place.column:
         return place
@@ -230,7 +234,7 @@ def _with_source_column(place: Place, macros: Sequence[tuple[str, str]]) -> Plac
     return place._replace(column=source_column(source_line(place.file, place.line), place.column, known))
 
 
-def _spot(report: Report, log: LaunchLog, module: Path) -> Spot:
+def _spot(report: Report, log: LaunchLog, module: Path) -> AccessTarget:
     if report.text == IN_SHARED:
         return _location("s", int(report.address), report, log, module)
     if report.text == IN_MODULE:
@@ -239,10 +243,10 @@ def _spot(report: Report, log: LaunchLog, module: Path) -> Spot:
         report.kind >= FIRST_TRACED and report.kind not in {ReportKind.INDEX, ReportKind.OVERFLOW}
     ):
         return _location("g", int(report.address), report, log, module)
-    return Spot()
+    return AccessTarget()
 
 
-def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> Spot:
+def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> AccessTarget:
     """Return the array, variable or buffer nearest to an address: shared (s), in the module (m) or global (g).
 
     The Spot is empty if no buffer is near a global address.
@@ -251,26 +255,26 @@ def _location(where: str, address: int, report: Report, log: LaunchLog, module: 
         return _shared_spot(report, address, shared_arrays(module))
     if where == "m":
         variable = min(module_variables(module), key=lambda v: v.distance(address))
-        return Spot("variable", variable.name, address - variable.offset, variable.bytes)
+        return AccessTarget("variable", variable.name, address - variable.offset, variable.bytes)
     nearest = min(log.buffers, key=lambda buffer: buffer.distance(address), default=None)
     if nearest is not None and nearest.distance(address) <= NEAR:
-        return Spot("buffer", nearest.name, address - nearest.address, nearest.bytes)
-    return Spot()
+        return AccessTarget("buffer", nearest.name, address - nearest.address, nearest.bytes)
+    return AccessTarget()
 
 
-def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> Spot:
+def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> AccessTarget:
     """Return the shared array nearest to an address, whose index may have been too large or negative."""
     dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
     if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC_BYTES:
-        return Spot("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
+        return AccessTarget("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
     sized = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
     array = min((a for a in sized if a.bytes), key=lambda a: a.distance(address), default=None)
     if array is None:
-        return Spot()
+        return AccessTarget()
     offset = address - array.offset
     if array.name == DYNAMIC:
-        return Spot("the dynamic shared array", "extern __shared__", offset, array.bytes)
-    return Spot("shared array", array.name, offset, array.bytes)
+        return AccessTarget("the dynamic shared array", "extern __shared__", offset, array.bytes)
+    return AccessTarget("shared array", array.name, offset, array.bytes)
 
 
 def _text(report: Report) -> str:

@@ -25,7 +25,7 @@ KERNEL_SUFFIX = ".cu"
 """The suffix of files with kernels; headers have another."""
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """A source position. Lines and columns count from 1; 0 means unknown."""
 
     file: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     """For a position in an inlined function: the line of the kernel's file that calls the function; 0 if none does."""
 
 
-NOWHERE = Place("", 0)
+UNKNOWN_POSITION = SourcePosition("", 0)
 SHIM_MACRO = "(::opb_coordinates_of(0))"
 """The expansion of threadIdx, blockIdx, blockDim and gridDim in a traced build; each has another number."""
 COORDINATES = dict.fromkeys(("threadIdx", "blockIdx", "blockDim", "gridDim"), SHIM_MACRO)
@@ -51,7 +51,7 @@ class _Inlined:
     start: int
     end: int
     depth: int
-    caller: Place
+    caller: SourcePosition
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class _Table:
     """
 
     starts: list[int]
-    places: list[Place]
+    places: list[SourcePosition]
     calls: list[_Inlined]
     """The inlined calls, the innermost first."""
 
 
-def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, Place]:
-    """Return the source position of each address, outside of opbench's own headers; `NOWHERE` if unknown."""
+def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, SourcePosition]:
+    """Return the source position of each address, outside of opbench's own headers; `UNKNOWN_POSITION` if unknown."""
     table = _table(module)
     return {address: _place(table, address) for address in addresses}
 
@@ -93,9 +93,9 @@ def source_column(text: str, column: int, macros: Mapping[str, str]) -> int:
     return column - shift if 0 < column - shift <= len(text) else 0
 
 
-def _place(table: _Table, address: int) -> Place:
+def _place(table: _Table, address: int) -> SourcePosition:
     row = bisect_right(table.starts, address) - 1
-    while row >= 0 and table.places[row] != NOWHERE:
+    while row >= 0 and table.places[row] != UNKNOWN_POSITION:
         calls = (call.caller for call in table.calls if call.start <= address < call.end)
         chain = [place for place in (table.places[row], *calls) if place.line and _is_users(place.file)]
         if chain:
@@ -108,7 +108,7 @@ def _place(table: _Table, address: int) -> Place:
             break  # the instructions before belong to another function
         row -= 1  # all positions are in the shim: take the instruction before
         address = table.starts[row]
-    return NOWHERE
+    return UNKNOWN_POSITION
 
 
 @functools.lru_cache(CACHED_MODULES)
@@ -116,7 +116,7 @@ def _table(module: Path) -> _Table:
     """Read a module's line table; cached by path, because the file name has a hash of the content."""
     from elftools.elf.elffile import ELFFile  # imported here because the import takes 0.1 s
 
-    rows: dict[int, Place] = {}
+    rows: dict[int, SourcePosition] = {}
     inlined_calls: list[_Inlined] = []
     with module.open("rb") as stream:
         dwarf = ELFFile(stream).get_dwarf_info(relocate_dwarf_sections=False)
@@ -128,9 +128,9 @@ def _table(module: Path) -> _Table:
             inlined_calls += _inlined(dwarf, unit, files)
             for state in (entry.state for entry in program.get_entries()):
                 if state is not None and state.end_sequence:
-                    rows.setdefault(state.address, NOWHERE)  # unless another function begins here
+                    rows.setdefault(state.address, UNKNOWN_POSITION)  # unless another function begins here
                 elif state is not None and state.line:  # line 0: no single line
-                    rows[state.address] = Place(files.get(state.file, ""), state.line, state.column)
+                    rows[state.address] = SourcePosition(files.get(state.file, ""), state.line, state.column)
     starts = sorted(rows)
     inlined_calls.sort(key=lambda call: call.depth, reverse=True)
     return _Table(starts, [rows[start] for start in starts], inlined_calls)
@@ -155,7 +155,7 @@ def _inlined(dwarf: DWARFInfo, unit: CompileUnit, files: dict[int, str]) -> Iter
             continue
         called = entry.attributes
         column = called["DW_AT_call_column"].value if "DW_AT_call_column" in called else 0
-        caller = Place(files.get(called["DW_AT_call_file"].value, ""), called["DW_AT_call_line"].value, column)
+        caller = SourcePosition(files.get(called["DW_AT_call_file"].value, ""), called["DW_AT_call_line"].value, column)
         for start, end in _ranges(dwarf, unit, entry):
             yield _Inlined(start, end, depth, caller)
 

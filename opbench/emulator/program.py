@@ -26,7 +26,7 @@ from opbench.emulator.texture import native_texture
 from opbench.emulator.tracing import Tracing
 from opbench.errors import LaunchError, UsageError, unknown, with_location
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
-from opbench.kernels.scalar import Argument, Part, Scalar, Struct
+from opbench.kernels.scalar import Argument, BufferAddress, Scalar, Struct
 
 MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
@@ -73,7 +73,7 @@ class Kernel:
         for argument, writable in zip(launch.args, self.writable, strict=True):
             if writable and isinstance(argument, str):
                 yield argument
-            elif writable and isinstance(argument, Part):
+            elif writable and isinstance(argument, BufferAddress):
                 yield from argument.names()
 
 
@@ -122,7 +122,7 @@ class CpuProgram:
         start = self._touch - symbol_offset(self._path, TOUCH_SYMBOL)
         return {
             name: CpuArray(name, (place.bytes,), "u8", _memory(start + place.offset, place.bytes))
-            for name, place in own_variables(self._path).items()
+            for name, place in variable_locations(self._path).items()
         }
 
     def trace(
@@ -250,7 +250,7 @@ class CpuProgram:
         return BoundLaunch(native, launch.grid, self._workers, [pointers, *values])
 
 
-def own_variables(module: Path) -> dict[str, SharedArray]:
+def variable_locations(module: Path) -> dict[str, SharedArray]:
     """Return the locations of a module's `__device__` and `__constant__` variables by unique names."""
     found: dict[str, SharedArray] = {}
     for place in module_variables(module):
@@ -339,7 +339,7 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
         if isinstance(argument, Scalar):
             sent = SCALARS[argument.type]
         elif isinstance(argument, Struct):
-            sent = "p" if isinstance(argument, Part) else "?"
+            sent = "p" if isinstance(argument, BufferAddress) else "?"
         else:
             sent = (
                 letters.get(argument, "p") if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"

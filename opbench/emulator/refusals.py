@@ -11,7 +11,7 @@ from opbench.emulator.elf import SharedArray
 from opbench.errors import LaunchError
 from opbench.kernels.launch import BuildRequest, KernelLaunch
 from opbench.source.names import plain_kernel
-from opbench.source.sources import closure, without_comments
+from opbench.source.sources import include_closure, without_comments
 
 STATIC_SHARED_BYTES = 48 << 10
 BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)")
@@ -26,7 +26,7 @@ search skips to the word's first letter."""
 
 @functools.lru_cache(64)
 def _text(source: Path, include: tuple[Path, ...], stamp: float) -> str:
-    return "\n".join(without_comments(s.text) for s in closure(source, include))
+    return "\n".join(without_comments(s.text) for s in include_closure(source, include))
 
 
 def _code(request: BuildRequest) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from opbench.backend import rules
 from opbench.backend.excerpt import is_update, source_line
-from opbench.backend.findings import Related, place_text, triple
+from opbench.backend.findings import RelatedLocation, place_text, triple
 from opbench.backend.rules import Rule
 from opbench.emulator.abi import (
     BETWEEN_BLOCKS,
@@ -20,7 +20,7 @@ from opbench.emulator.abi import (
     Report,
     ReportKind,
 )
-from opbench.emulator.lines import Place
+from opbench.emulator.lines import SourcePosition
 from opbench.kernels.launch import Dim3
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
@@ -35,7 +35,7 @@ IN_MODULE = b"module"
 
 
 @dataclass(frozen=True)
-class Spot:
+class AccessTarget:
     """The target of an access: a buffer, variable or shared array, and the offset in bytes."""
 
     what: str = ""
@@ -56,9 +56,9 @@ class Event:
     """A report with the target of its access and the source positions of both sides."""
 
     report: Report
-    spot: Spot
-    place: Place
-    other: Place
+    spot: AccessTarget
+    place: SourcePosition
+    other: SourcePosition
     """The position of the other access of a race; NOWHERE if there is none."""
 
     @property
@@ -101,22 +101,22 @@ class Event:
         """Return the line of the other access, such as "line 12"."""
         return words_of(self.other)
 
-    def there(self, message: str) -> tuple[Related, ...]:
+    def there(self, message: str) -> tuple[RelatedLocation, ...]:
         """Return the position of the other access as a related location; () if its line is unknown."""
         other = self.other
         if not other.line:
             return ()
         text = source_line(other.file, other.line)
-        return (Related(message, other.file, other.line, other.column, other.called_from, text),)
+        return (RelatedLocation(message, other.file, other.line, other.column, other.called_from, text),)
 
 
 @dataclass(frozen=True)
-class Account:
+class FindingTexts:
     """The texts of a finding about a report."""
 
     message: str
     details: tuple[str, ...] = ()
-    related: tuple[Related, ...] = ()
+    related: tuple[RelatedLocation, ...] = ()
     remedy: str = ""
     """How to fix the kernel; "" means the remedy of the rule."""
 
@@ -127,43 +127,45 @@ def dim3(value: Iterable[int]) -> Dim3:
     return x, y, z
 
 
-def words_of(place: Place) -> str:
+def words_of(place: SourcePosition) -> str:
     """Return a place as text, such as "line 12"."""
     return place_text(place.file, place.line, place.called_from)
 
 
-def _text(event: Event) -> Account:
+def _text(event: Event) -> FindingTexts:
     """Return the texts that the runtime wrote: the first line is the message, each further line a detail."""
     message, *details = event.text.split("\n")
-    return Account(message, tuple(details))
+    return FindingTexts(message, tuple(details))
 
 
-def _fault(event: Event) -> Account:
+def _fault(event: Event) -> FindingTexts:
     spot = event.spot
     where = spot.phrase() if spot.name else f"address {event.report.address:#x}, which belongs to no buffer"
-    return Account(f"access to {where}")
+    return FindingTexts(f"access to {where}")
 
 
-def _stack_overflow(event: Event) -> Account:
-    return Account("local arrays and calls of one thread need more than the 512 KiB of local memory that a GPU has")
+def _stack_overflow(event: Event) -> FindingTexts:
+    return FindingTexts(
+        "local arrays and calls of one thread need more than the 512 KiB of local memory that a GPU has"
+    )
 
 
-def _shared_overrun(event: Event) -> Account:
-    return Account(f"write at byte {event.report.address} of the dynamic shared array, beyond its end")
+def _shared_overrun(event: Event) -> FindingTexts:
+    return FindingTexts(f"write at byte {event.report.address} of the dynamic shared array, beyond its end")
 
 
-def _divergent_barrier(event: Event) -> Account:
+def _divergent_barrier(event: Event) -> FindingTexts:
     report = event.report
-    return Account(f"{event.text} at the barriers of lines {report.other_line} and {report.line}")
+    return FindingTexts(f"{event.text} at the barriers of lines {report.other_line} and {report.line}")
 
 
-def _warp_mask(event: Event) -> Account:
+def _warp_mask(event: Event) -> FindingTexts:
     report, text = event.report, _text(event)
     lines = f" at lines {report.line} and {report.other_line}" if report.other_line else ""
     return replace(text, message=text.message + lines)
 
 
-def _outside_mask(event: Event) -> Account:
+def _outside_mask(event: Event) -> FindingTexts:
     return replace(
         _text(event),
         remedy="Read from lanes that execute the shuffle: launch blocks of a multiple of 32 threads, or use a smaller "
@@ -171,49 +173,49 @@ def _outside_mask(event: Event) -> Account:
     )
 
 
-def _arithmetic(event: Event) -> Account:
-    return Account(
+def _arithmetic(event: Event) -> FindingTexts:
+    return FindingTexts(
         "integer division by zero",
         ("The result on a GPU is unspecified. The same holds for the smallest integer divided by -1.",),
         remedy="Test the divisor before the division.",
     )
 
 
-def _bounds(event: Event) -> Account:
+def _bounds(event: Event) -> FindingTexts:
     spot = event.spot
     if spot.bytes or not spot.name:
-        return Account(event.access + (f", which has {spot.bytes} bytes" if spot.bytes else ""))
-    return Account(
+        return FindingTexts(event.access + (f", which has {spot.bytes} bytes" if spot.bytes else ""))
+    return FindingTexts(
         f"{event.access}, which has 0 bytes",
         ("The launch requests no dynamic shared memory.",),
         remedy="Set `shared` in the launch of the header to the bytes that the kernel needs.",
     )
 
 
-def _uninitialised(memory: str) -> Callable[[Event], Account]:
-    def account(event: Event) -> Account:
-        return Account(f"{event.verb} of uninitialised {memory} memory: {event.size} at {event.spot.phrase()}")
+def _uninitialised(memory: str) -> Callable[[Event], FindingTexts]:
+    def account(event: Event) -> FindingTexts:
+        return FindingTexts(f"{event.verb} of uninitialised {memory} memory: {event.size} at {event.spot.phrase()}")
 
     return account
 
 
-def _misaligned(event: Event) -> Account:
-    return Account(f"{event.access}, which is not a multiple of {event.report.bytes}")
+def _misaligned(event: Event) -> FindingTexts:
+    return FindingTexts(f"{event.access}, which is not a multiple of {event.report.bytes}")
 
 
-def _constant_store(event: Event) -> Account:
-    return Account(f"{event.access}, which is __constant__: no kernel may write it")
+def _constant_store(event: Event) -> FindingTexts:
+    return FindingTexts(f"{event.access}, which is __constant__: no kernel may write it")
 
 
-def _overflow(event: Event) -> Account:
-    return Account(f"{event.text} exceeds the range of the type")
+def _overflow(event: Event) -> FindingTexts:
+    return FindingTexts(f"{event.text} exceeds the range of the type")
 
 
-def _index(event: Event) -> Account:
-    return Account(f"index {ctypes.c_int64(event.report.address).value} of an array of type {event.text}")
+def _index(event: Event) -> FindingTexts:
+    return FindingTexts(f"index {ctypes.c_int64(event.report.address).value} of an array of type {event.text}")
 
 
-def _thread_race(event: Event) -> Account:
+def _thread_race(event: Event) -> FindingTexts:
     barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
     there = event.there(f"{event.other_verb} by {event.who_else}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
@@ -226,12 +228,12 @@ def _thread_race(event: Event) -> Account:
     elif reason := _why_no_flag(event, event.who_else):
         details.append(reason)
     remedy = _lock_remedy(event, "__threadfence_block()") or f"Put {barrier} between the two accesses."
-    return Account(
+    return FindingTexts(
         f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there, remedy
     )
 
 
-def _block_race(event: Event) -> Account:
+def _block_race(event: Event) -> FindingTexts:
     block = f"block {triple(dim3(event.report.other_block))}"
     there = event.there(f"{event.other_verb} by {block}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
@@ -245,7 +247,7 @@ def _block_race(event: Event) -> Account:
         remedy = (
             "Put cluster.sync() between the two accesses; a relaxed arrival at the cluster's barrier orders nothing."
         )
-    return Account(message, tuple(details), there, remedy)
+    return FindingTexts(message, tuple(details), there, remedy)
 
 
 def _lock_remedy(event: Event, fence: str) -> str:
@@ -276,11 +278,11 @@ def _why_no_flag(event: Event, other: str) -> str:
     return ""
 
 
-def _plain_read(event: Event) -> Account:
+def _plain_read(event: Event) -> FindingTexts:
     block = f"block {triple(dim3(event.report.other_block))}"
     there = event.there(f"{event.other_verb} by {block}")
     message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_words}"
-    return Account(message, (f"{block.capitalize()} may update it at the same time.",), there)
+    return FindingTexts(message, (f"{block.capitalize()} may update it at the same time.",), there)
 
 
 def _is_update(event: Event) -> bool:
@@ -293,8 +295,8 @@ def _is_update(event: Event) -> bool:
     return is_update(source_line(place.file, place.line), place.column, other.column)
 
 
-def _lost_update(event: Event, who: str, there: tuple[Related, ...]) -> Account:
-    return Account(
+def _lost_update(event: Event, who: str, there: tuple[RelatedLocation, ...]) -> FindingTexts:
+    return FindingTexts(
         f"several threads update {event.size} at {event.spot.phrase()} without an atomic operation",
         (f"{who[0].upper()}{who[1:]}, and one of the two updates may be lost.",),
         there,
@@ -302,99 +304,99 @@ def _lost_update(event: Event, who: str, there: tuple[Related, ...]) -> Account:
     )
 
 
-def _same_value(event: Event) -> Account:
+def _same_value(event: Event) -> FindingTexts:
     between_blocks = event.report.instructions & BETWEEN_BLOCKS
     who = f"block {triple(dim3(event.report.other_block))}" if between_blocks else event.who_else
     there = event.there(f"{event.other_verb} by {who}")
     if event.other_verb == "read":
         message = f"{event.access}, which leaves the value as it is, while {who} reads it at {event.other_words}"
-        return Account(message, ("Nothing orders the two accesses.",), there)
-    return Account(f"{event.access}: {who} stores the same value at {event.other_words}", (), there)
+        return FindingTexts(message, ("Nothing orders the two accesses.",), there)
+    return FindingTexts(f"{event.access}: {who} stores the same value at {event.other_words}", (), there)
 
 
-def _missing_wait(event: Event) -> Account:
+def _missing_wait(event: Event) -> FindingTexts:
     there = event.there(f"{event.other_verb} by an earlier launch")
-    return Account(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), there)
+    return FindingTexts(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), there)
 
 
-def _unfinished_copy(event: Event) -> Account:
+def _unfinished_copy(event: Event) -> FindingTexts:
     message = f"{event.access}, which the cp.async at {event.other_words} may still be filling"
     detail = f"{event.who_else[0].upper()}{event.who_else[1:]} started the copy and has not waited for it."
-    return Account(message, (detail,), event.there(f"copy started by {event.who_else}"))
+    return FindingTexts(message, (detail,), event.there(f"copy started by {event.who_else}"))
 
 
-def _of_a_cell(account: Callable[[Event], Account]) -> Callable[[Event], Account]:
+def _for_shared_memory(account: Callable[[Event], FindingTexts]) -> Callable[[Event], FindingTexts]:
     """Use `account` for a report about shared memory, and the runtime's own text for any other."""
 
-    def text(event: Event) -> Account:
+    def text(event: Event) -> FindingTexts:
         return account(event) if event.report.text == IN_SHARED else _text(event)
 
     return text
 
 
-def _unfinished_bulk(event: Event) -> Account:
+def _unfinished_bulk(event: Event) -> FindingTexts:
     message = f"{event.access}, which the copy at {event.other_words} may still be filling"
     detail = "This thread has not waited for the copy's mbarrier."
-    return Account(message, (detail,), event.there(f"copy started by {event.who_else}"))
+    return FindingTexts(message, (detail,), event.there(f"copy started by {event.who_else}"))
 
 
-def _early_overwrite(event: Event) -> Account:
+def _early_overwrite(event: Event) -> FindingTexts:
     message = f"{event.access}, which {event.who_else} may still be reading at {event.other_words}"
     detail = "Nothing tells this thread that the data have been read."
-    return Account(message, (detail,), event.there(f"read by {event.who_else}"))
+    return FindingTexts(message, (detail,), event.there(f"read by {event.who_else}"))
 
 
-def _missing_fence(event: Event) -> Account:
+def _missing_fence(event: Event) -> FindingTexts:
     message = f"{event.access}: no fence.proxy.async since the write at {event.other_words}"
-    return Account(message, (), event.there(f"written by {event.who_else}"))
+    return FindingTexts(message, (), event.there(f"written by {event.who_else}"))
 
 
 @dataclass(frozen=True)
-class Form:
+class ReportRule:
     """How to convert a kind of report to a finding: its rule, and the function that writes its texts."""
 
     rule: Rule
-    account: Callable[[Event], Account] = _text
+    account: Callable[[Event], FindingTexts] = _text
     hint: bool = False
     """Whether the finding is a hint: the behaviour is undefined but harmless if nothing uses the value."""
 
 
 FORMS = {
-    ReportKind.FAULT: Form(rules.OUT_OF_BOUNDS, _fault),
-    ReportKind.STACK_OVERFLOW: Form(rules.STACK_OVERFLOW, _stack_overflow),
-    ReportKind.SHARED_OVERRUN: Form(rules.OUT_OF_BOUNDS, _shared_overrun),
-    ReportKind.DIVERGENT_BARRIER: Form(rules.DIVERGENT_BARRIER, _divergent_barrier),
-    ReportKind.WARP_MASK: Form(rules.WARP_MASK, _warp_mask),
-    ReportKind.DEADLOCK: Form(rules.DEADLOCK),
-    ReportKind.TRAP: Form(rules.TRAP),
-    ReportKind.ARITHMETIC: Form(rules.TRAP, _arithmetic),
-    ReportKind.GLOBAL_BOUNDS: Form(rules.OUT_OF_BOUNDS, _bounds),
-    ReportKind.SHARED_BOUNDS: Form(rules.OUT_OF_BOUNDS, _bounds),
-    ReportKind.UNINITIALISED_SHARED: Form(rules.UNINITIALISED_SHARED, _uninitialised("shared")),
-    ReportKind.UNINITIALISED_GLOBAL: Form(rules.UNINITIALISED_GLOBAL, _uninitialised("global")),
-    ReportKind.SHARED_RACE: Form(rules.SHARED_RACE, _thread_race),
-    ReportKind.GLOBAL_RACE: Form(rules.BLOCK_RACE, _block_race),
-    ReportKind.MISALIGNED: Form(rules.MISALIGNED, _misaligned),
-    ReportKind.UNFINISHED_COPY: Form(rules.UNFINISHED_COPY, _unfinished_copy),
-    ReportKind.STUCK: Form(rules.DEADLOCK),
-    ReportKind.UNFINISHED_BULK: Form(rules.UNFINISHED_COPY, _of_a_cell(_unfinished_bulk)),
-    ReportKind.UNFINISHED_PRODUCT: Form(rules.UNFINISHED_PRODUCT),
-    ReportKind.EARLY_OVERWRITE: Form(rules.EARLY_OVERWRITE, _of_a_cell(_early_overwrite)),
-    ReportKind.MISSING_FENCE: Form(rules.MISSING_FENCE, _of_a_cell(_missing_fence)),
-    ReportKind.MBARRIER: Form(rules.MBARRIER),
-    ReportKind.CLUSTER_EXIT: Form(rules.CLUSTER_EXIT),
-    ReportKind.ILLEGAL_INSTRUCTION: Form(rules.ILLEGAL_INSTRUCTION),
-    ReportKind.BEYOND_SHARED: Form(rules.OUT_OF_BOUNDS),
-    ReportKind.DIFFERENT_PRODUCTS: Form(rules.DIFFERENT_PRODUCTS),
-    ReportKind.TOUCHED_SUMS: Form(rules.UNFINISHED_PRODUCT),
-    ReportKind.MISSING_WAIT: Form(rules.MISSING_WAIT, _missing_wait),
-    ReportKind.THREAD_RACE: Form(rules.GLOBAL_RACE, _thread_race),
-    ReportKind.OUTSIDE_MASK: Form(rules.WARP_MASK, _outside_mask, hint=True),
-    ReportKind.INDEX: Form(rules.OUT_OF_BOUNDS, _index),
-    ReportKind.OVERFLOW: Form(rules.INDEX_OVERFLOW, _overflow),
-    ReportKind.LOCAL: Form(rules.OUT_OF_BOUNDS),
-    ReportKind.SAME_VALUE: Form(rules.SAME_VALUE, _same_value, hint=True),
-    ReportKind.PARTIAL_WARP: Form(rules.PARTIAL_WARP),
-    ReportKind.CONSTANT_STORE: Form(rules.CONSTANT_STORE, _constant_store),
-    ReportKind.PLAIN_READ: Form(rules.UNORDERED_READ, _plain_read, hint=True),
+    ReportKind.FAULT: ReportRule(rules.OUT_OF_BOUNDS, _fault),
+    ReportKind.STACK_OVERFLOW: ReportRule(rules.STACK_OVERFLOW, _stack_overflow),
+    ReportKind.SHARED_OVERRUN: ReportRule(rules.OUT_OF_BOUNDS, _shared_overrun),
+    ReportKind.DIVERGENT_BARRIER: ReportRule(rules.DIVERGENT_BARRIER, _divergent_barrier),
+    ReportKind.WARP_MASK: ReportRule(rules.WARP_MASK, _warp_mask),
+    ReportKind.DEADLOCK: ReportRule(rules.DEADLOCK),
+    ReportKind.TRAP: ReportRule(rules.TRAP),
+    ReportKind.ARITHMETIC: ReportRule(rules.TRAP, _arithmetic),
+    ReportKind.GLOBAL_BOUNDS: ReportRule(rules.OUT_OF_BOUNDS, _bounds),
+    ReportKind.SHARED_BOUNDS: ReportRule(rules.OUT_OF_BOUNDS, _bounds),
+    ReportKind.UNINITIALISED_SHARED: ReportRule(rules.UNINITIALISED_SHARED, _uninitialised("shared")),
+    ReportKind.UNINITIALISED_GLOBAL: ReportRule(rules.UNINITIALISED_GLOBAL, _uninitialised("global")),
+    ReportKind.SHARED_RACE: ReportRule(rules.SHARED_RACE, _thread_race),
+    ReportKind.GLOBAL_RACE: ReportRule(rules.BLOCK_RACE, _block_race),
+    ReportKind.MISALIGNED: ReportRule(rules.MISALIGNED, _misaligned),
+    ReportKind.UNFINISHED_COPY: ReportRule(rules.UNFINISHED_COPY, _unfinished_copy),
+    ReportKind.STUCK: ReportRule(rules.DEADLOCK),
+    ReportKind.UNFINISHED_BULK: ReportRule(rules.UNFINISHED_COPY, _for_shared_memory(_unfinished_bulk)),
+    ReportKind.UNFINISHED_PRODUCT: ReportRule(rules.UNFINISHED_PRODUCT),
+    ReportKind.EARLY_OVERWRITE: ReportRule(rules.EARLY_OVERWRITE, _for_shared_memory(_early_overwrite)),
+    ReportKind.MISSING_FENCE: ReportRule(rules.MISSING_FENCE, _for_shared_memory(_missing_fence)),
+    ReportKind.MBARRIER: ReportRule(rules.MBARRIER),
+    ReportKind.CLUSTER_EXIT: ReportRule(rules.CLUSTER_EXIT),
+    ReportKind.ILLEGAL_INSTRUCTION: ReportRule(rules.ILLEGAL_INSTRUCTION),
+    ReportKind.BEYOND_SHARED: ReportRule(rules.OUT_OF_BOUNDS),
+    ReportKind.DIFFERENT_PRODUCTS: ReportRule(rules.DIFFERENT_PRODUCTS),
+    ReportKind.TOUCHED_SUMS: ReportRule(rules.UNFINISHED_PRODUCT),
+    ReportKind.MISSING_WAIT: ReportRule(rules.MISSING_WAIT, _missing_wait),
+    ReportKind.THREAD_RACE: ReportRule(rules.GLOBAL_RACE, _thread_race),
+    ReportKind.OUTSIDE_MASK: ReportRule(rules.WARP_MASK, _outside_mask, hint=True),
+    ReportKind.INDEX: ReportRule(rules.OUT_OF_BOUNDS, _index),
+    ReportKind.OVERFLOW: ReportRule(rules.INDEX_OVERFLOW, _overflow),
+    ReportKind.LOCAL: ReportRule(rules.OUT_OF_BOUNDS),
+    ReportKind.SAME_VALUE: ReportRule(rules.SAME_VALUE, _same_value, hint=True),
+    ReportKind.PARTIAL_WARP: ReportRule(rules.PARTIAL_WARP),
+    ReportKind.CONSTANT_STORE: ReportRule(rules.CONSTANT_STORE, _constant_store),
+    ReportKind.PLAIN_READ: ReportRule(rules.UNORDERED_READ, _plain_read, hint=True),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opbench._version import __version__
-from opbench.backend.findings import Finding, Related
+from opbench.backend.findings import Finding, RelatedLocation
 from opbench.backend.rules import rule_of
 from opbench.records import JSON
 from opbench.results.faults import faults_of
@@ -104,7 +104,7 @@ def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
     }
     related = list(one.related)
     if one.first_place[0] != one.file and one.line:
-        related.insert(0, Related("in the header", one.file, one.line, one.column))
+        related.insert(0, RelatedLocation("in the header", one.file, one.line, one.column))
     if related:
         entry["relatedLocations"] = [
             {**_location(r.file, r.line, r.column), "message": {"text": r.message}} for r in related

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.values import Node, Value, seen_flat, splits_axes
-from opbench.kernels.backward import bound, like_tensor, rule
+from opbench.kernels.backward import forward_tensor_of, gradient_entries, problem_of_entry
 from opbench.kernels.folders import Catalog
 from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
 
@@ -86,7 +86,9 @@ class _Backward:
             return
         names = {**node.inputs, **node.outputs}
         names |= {GRADIENT_PREFIX + tensor: gradient for tensor, gradient in given.items() if gradient}
-        entries = [entry for entry in rule(node.problem, wanted, node.name) if entry.operator or entry.outputs]
+        entries = [
+            entry for entry in gradient_entries(node.problem, wanted, node.name) if entry.operator or entry.outputs
+        ]
         for entry in entries:
             if missing := [tied for tied in entry.inputs.values() if tied not in names]:
                 raise UsageError(
@@ -102,12 +104,12 @@ class _Backward:
             self._add_part(node.inputs[tensor], names[GRADIENT_PREFIX + tensor])
 
     def _append_node(self, node: Node, entry: Gradient, names: dict[str, str]) -> None:
-        problem = bound(entry, self.catalog.operator, node.name)
+        problem = problem_of_entry(entry, self.catalog.operator, node.name)
         outputs = {}
         for tensor in problem.output_tensors():
             tied = entry.outputs.get(tensor.name, f"{entry.operator}.{tensor.name}")
             if tensor.name in entry.outputs:
-                forward = self.graph.values[names[like_tensor(node.problem, tied).name]]
+                forward = self.graph.values[names[forward_tensor_of(node.problem, tied).name]]
                 name = self._gradient_name(forward.name, node, tied)
                 shape, layout = forward.shape, forward.layout
                 if not (shape == tensor.shape or seen_flat(shape, tensor.shape) or splits_axes(shape, tensor.shape)):

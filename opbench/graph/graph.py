@@ -15,7 +15,7 @@ import numpy as np
 from opbench import units
 from opbench.errors import UsageError, unknown
 from opbench.graph.values import Node, Value, seen_flat, splits_axes
-from opbench.kernels.arrays import on_the_gpu
+from opbench.kernels.arrays import compute_on_gpu
 from opbench.kernels.operator import LONG_FLOPS, Operator
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
 
@@ -452,7 +452,7 @@ class Graph:
             return {name: values[name] for name in self.outputs}
 
         long = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
-        found: Arrays | None = on_the_gpu(outputs, self._float64_values(inputs)) if long else None
+        found: Arrays | None = compute_on_gpu(outputs, self._float64_values(inputs)) if long else None
         if found is not None:
             return found
         values = self.reference(inputs)

@@ -36,7 +36,9 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
     for node in graph.nodes:
         layout = "nchw"
         if not node.layouts and allowed_layouts(graph, node) == LAYOUTS:
-            layout = next((draft.placed.get(root(graph, v), "nchw") for v in images_read(graph, node)), "nchw")
+            layout = next(
+                (draft.placed.get(renamed_original(graph, v), "nchw") for v in images_read(graph, node)), "nchw"
+            )
         draft.add(node, layouts.get(node.name, layout))
     for name in graph.outputs:
         draft.nchw(name)
@@ -65,19 +67,19 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
 # What a node allows -----------------------------------------------------------------------------------------------
 
 
-def root(graph: Graph, name: str) -> str:
+def renamed_original(graph: Graph, name: str) -> str:
     """Return the original of a value that is only another name with the same shape."""
     value = graph.values[name]
     same = value.of and graph.values[value.of].shape == value.shape
-    return root(graph, value.of) if same else name
+    return renamed_original(graph, value.of) if same else name
 
 
-def image_under(graph: Graph, name: str) -> str | None:
+def underlying_image(graph: Graph, name: str) -> str | None:
     """Return the image that a value is, or is a flattened form of; None for other values and weights."""
     value = graph.values[name]
     if len(value.shape) == 4 and graph.base(name) not in graph.weights:
-        return root(graph, name)
-    return image_under(graph, value.of) if value.of else None
+        return renamed_original(graph, name)
+    return underlying_image(graph, value.of) if value.of else None
 
 
 def is_image(graph: Graph, name: str) -> bool:
@@ -158,7 +160,7 @@ def conversion_problem(value: Value, to: str) -> Operator:
 
 def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
     """Return whether a node reads a flattened image such that its weight's columns can be permuted instead."""
-    image = image_under(graph, node.inputs[tensor])
+    image = underlying_image(graph, node.inputs[tensor])
     if image is None or (node.operator, tensor) != ("linear", "x") or node.inputs["weight"] not in graph.weights:
         return False
     n, *rest = graph.values[image].shape
@@ -242,7 +244,7 @@ class _Draft:
         """Replace a conversion of the network as built by a view of the image in nhwc, converted if necessary."""
         x, out = node.inputs["x"], node.outputs["out"]
         if _converts_to(node, "nhwc"):
-            self.values[out] = replace(self.values[out], of=self.available(root(self.graph, x), "nhwc"))
+            self.values[out] = replace(self.values[out], of=self.available(renamed_original(self.graph, x), "nhwc"))
         else:
             self.placed[out] = "nhwc"
             image = self.named(out, "nhwc")
@@ -254,11 +256,11 @@ class _Draft:
             return self.nchw(name)
         if self.graph.base(name) in self.weights:
             return name if layout == "nchw" else self.permuted_weight(name)
-        return self.available(root(self.graph, name), layout)
+        return self.available(renamed_original(self.graph, name), layout)
 
     def nchw(self, name: str) -> str:
         """Return a value in nchw, under its original name."""
-        if image := image_under(self.graph, name):
+        if image := underlying_image(self.graph, name):
             self.available(image, "nchw")
         return name
 
@@ -302,19 +304,19 @@ class _Draft:
 
     def in_nhwc(self, name: str) -> bool:
         """Return whether a flattened image is in nhwc order, which differs from the original network."""
-        image = image_under(self.graph, name)
+        image = underlying_image(self.graph, name)
         if image is None or len(self.graph.values[name].shape) == 4 or same_memory(self.graph.values[image]):
             return False
         return self.placed.get(image) == "nhwc"
 
     def nhwc_rows(self, name: str) -> str:
         """Return a flattened image in nhwc order."""
-        source = self.named(str(image_under(self.graph, name)), "nhwc")
+        source = self.named(str(underlying_image(self.graph, name)), "nhwc")
         return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
 
     def permuted_columns(self, weight: str, rows: str) -> str:
         """Return the weight of a linear layer with its columns in the order of nhwc rows."""
-        _, c, h, w = self.graph.values[str(image_under(self.graph, rows))].image
+        _, c, h, w = self.graph.values[str(underlying_image(self.graph, rows))].image
         name = self.new(replace(self.graph.values[weight], name=f"{weight}.nhwc_{c}x{h}x{w}"))
         columns = self.graph.weights[weight].reshape(-1, c, h, w).transpose(0, 2, 3, 1)
         self.weights[name] = np.ascontiguousarray(columns.reshape(self.graph.values[weight].shape))

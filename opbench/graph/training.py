@@ -25,8 +25,8 @@ from opbench.graph.training_step import (
     LIMIT,
     NEXT,
     Training,
-    sum_of,
-    with_copy,
+    parameter_elements,
+    with_bf16_copy,
     with_layouts_of,
 )
 from opbench.graph.values import Node, Value
@@ -89,7 +89,7 @@ class _Draft:
         backward = [node.name for node in graph.nodes if node.name not in before]
         self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
         graph, parameters = self._with_arenas(graph, gradients)
-        graph = self._with_optimizer(graph, sum_of(parameters))
+        graph = self._with_optimizer(graph, parameter_elements(parameters))
         return Training(graph, self.network, self.recipe, parameters, statistics, self.groups, tuple(self.pass_notes))
 
     def _trainable_weights(self) -> list[str]:
@@ -300,7 +300,7 @@ class _Draft:
         state = {**graph.state, "parameters": arena, "gradients": np.zeros(end, np.float32)}
         if self.recipe.dtype == "bf16":
             values[BF16_PARAMETERS] = Value(BF16_PARAMETERS, (end,), "bf16")
-            state |= with_copy(arena)
+            state |= with_bf16_copy(arena)
         weights = {name: array for name, array in graph.weights.items() if name not in places}
         return replace(graph, values=values, state=state, weights=weights), places
 

@@ -58,7 +58,7 @@ class Training:
     def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the state that holds the network's weights: one array, and its bf16 copy if nodes read one."""
         arena = self.arena(weights)
-        return with_copy(arena) if BF16_PARAMETERS in self.graph.state else {"parameters": arena}
+        return with_bf16_copy(arena) if BF16_PARAMETERS in self.graph.state else {"parameters": arena}
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the array `parameters` with the network's weights."""
@@ -95,11 +95,11 @@ def with_layouts_of(graph: Graph, layout: str) -> Graph:
     return with_layouts(graph, {node.name: layout for node in graph.nodes if has_image_layouts(node.problem)})
 
 
-def with_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
+def with_bf16_copy(parameters: np.ndarray) -> dict[str, np.ndarray]:
     """Return the array of parameters and its bf16 copy, rounded as the optimiser rounds."""
     return {"parameters": parameters, BF16_PARAMETERS: to_storage(parameters, "bf16")}
 
 
-def sum_of(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:
+def parameter_elements(parameters: Mapping[str, tuple[int, tuple[int, ...]]]) -> int:
     """Return the number of elements of the array that holds these parameters."""
     return max(-(-(start + math.prod(shape)) // ALIGNMENT) * ALIGNMENT for start, shape in parameters.values())

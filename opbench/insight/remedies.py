@@ -30,7 +30,7 @@ def remedies(mechanism: str, variant: Variant, problem: Operator, variants: Sequ
         steps = ancestors(other, by_name)
         if mechanism not in other.mechanism or other.is_library or other.name in below:
             continue
-        if all(other.unmet(problem, config) is not None for config in other.configs):
+        if all(other.unmet_requirement(problem, config) is not None for config in other.configs):
             continue
         above = variant.name in steps
         # A variant on another branch of the ladder is a remedy only if it is at least as far up.

@@ -16,7 +16,7 @@ from opbench.judging.signs import SeenSign
 from opbench.kernels.case import Case
 from opbench.records import from_json, to_json
 from opbench.running.protocol import PackedCase, pack
-from opbench.running.server import few_modules
+from opbench.running.server import representative_modules
 
 LIMIT_S = 240.0
 MAX_ANSWER_BYTES = 64 << 20
@@ -33,7 +33,7 @@ class CompileFault:
 
 
 @dataclass(frozen=True)
-class CodeRead:
+class CompiledCode:
     """The signs and compile errors in the GPU code of the submitted modules."""
 
     arch: str = ""
@@ -60,12 +60,12 @@ class ReadRequest:
 
 
 @contextmanager
-def reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confined: bool) -> Iterator[ReadingCode]:
+def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confined: bool) -> Iterator[CodeReader]:
     """Start to compile and read a few modules of each variant in a separate process.
 
     `result` waits for the process; leaving the `with` block ends it.
     """
-    chosen = list(few_modules(dict(enumerate(cases))).values())
+    chosen = list(representative_modules(dict(enumerate(cases))).values())
     files = {str(path) for case in chosen for path in _own_files(case)}
     with tempfile.TemporaryDirectory(prefix="opbench-code-") as scratch:
         request = ReadRequest(
@@ -86,7 +86,7 @@ def reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], confine
             env=paths.child_environment({**cache, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
         )
         try:
-            yield ReadingCode(process, json.dumps(to_json(request)).encode())
+            yield CodeReader(process, json.dumps(to_json(request)).encode())
         finally:
             process.kill()
             process.wait()
@@ -100,7 +100,7 @@ def _own_files(case: Case) -> list[Path]:
     return [path for path in paths_read if any(path.is_relative_to(folder) for folder in folders)]
 
 
-class ReadingCode:
+class CodeReader:
     """A process that compiles and reads code."""
 
     def __init__(self, process: subprocess.Popen[bytes], request: bytes) -> None:
@@ -110,16 +110,16 @@ class ReadingCode:
         process.stdin.close()
         process.stdin = None
 
-    def result(self) -> CodeRead:
+    def result(self) -> CompiledCode:
         """Wait for the process and return its result; the result is empty if the process dies or takes too long."""
         try:
             answer, _ = self._process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            return CodeRead(missing=f"the compiler for the GPU did not end within {LIMIT_S:.0f} s")
+            return CompiledCode(missing=f"the compiler for the GPU did not end within {LIMIT_S:.0f} s")
         try:
-            return from_json(CodeRead, json.loads(answer[:MAX_ANSWER_BYTES]))
+            return from_json(CompiledCode, json.loads(answer[:MAX_ANSWER_BYTES]))
         except ValueError:
-            return CodeRead(missing=f"the compiler for the GPU died with exit code {self._process.returncode}")
+            return CompiledCode(missing=f"the compiler for the GPU died with exit code {self._process.returncode}")
 
 
 def require_cage() -> None:

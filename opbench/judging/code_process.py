@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opbench.judging.code import CodeRead
+    from opbench.judging.code import CompiledCode
 
 READABLE_FOLDERS = (
     "/usr",
@@ -53,14 +53,14 @@ def _confine(request: dict[str, Any]) -> None:
     enter(Confinement(read, (Path(request["scratch"]), Path("/dev/null")), execute, limits), seccomp.compiler_filter())
 
 
-def read_code(request: dict[str, Any]) -> CodeRead:
+def read_code(request: dict[str, Any]) -> CompiledCode:
     """Compile the module of every case and read its PTX and machine code."""
     from opbench.errors import EnvironmentFault, OpbenchError
     from opbench.gpu.compile import nvrtc, sass
     from opbench.gpu.compile.ptx import parse_ptx
     from opbench.gpu.compile.resources import resources_of
     from opbench.gpu.limits.products import product
-    from opbench.judging.code import CodeRead, CompileFault, ReadRequest
+    from opbench.judging.code import CompiledCode, CompileFault, ReadRequest
     from opbench.judging.signs import SeenSign, signs_of
     from opbench.kernels.folders import Catalog
     from opbench.records import from_json
@@ -100,7 +100,7 @@ def read_code(request: dict[str, Any]) -> CodeRead:
             continue
         for sign in signs_of(case, ptx, code):
             signs.setdefault((sign.rule.name, sign.file, sign.line), sign)
-    return CodeRead(arch, missing, tuple(signs.values()), tuple(faults))
+    return CompiledCode(arch, missing, tuple(signs.values()), tuple(faults))
 
 
 if __name__ == "__main__":

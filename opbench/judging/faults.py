@@ -9,7 +9,7 @@ from pathlib import Path
 from opbench.backend.rules import rule_of
 from opbench.judging.codes import CODES, RESULT_RULES
 from opbench.judging.document import Fault
-from opbench.judging.submission import shown
+from opbench.judging.submission import document_path
 from opbench.kernels.special_inputs import SPECIAL_INPUTS
 from opbench.results.result import GOOD_STATUSES, RELAUNCH, Failure, Result
 
@@ -46,7 +46,7 @@ def _faults_of_case(result: Result) -> Iterator[Fault]:
     verdict = result.verdict
     inputs = verdict.run if verdict else ""
     findings = [finding for finding in verdict.findings if not finding.hint] if verdict else []
-    place = {"file": shown(Path(result.file)) if result.file else "", "line": result.line}
+    place = {"file": document_path(Path(result.file)) if result.file else "", "line": result.line}
     if result.status == "failed":
         yield Fault(CODE_OF_FAILURE[result.failure], result.reason, result.case, **place)  # type: ignore[arg-type]
     elif result.status == "invalid":
@@ -60,5 +60,5 @@ def _faults_of_case(result: Result) -> Iterator[Fault]:
             if rule_of(finding.kind) in RESULT_RULES and inputs:
                 code = "special-inputs" if inputs in SPECIAL_INPUTS else "whole-numbers"
             code = code if code in CODES else "wrong-result"
-            name = shown(Path(file)) if file else ""
+            name = document_path(Path(file)) if file else ""
             yield Fault(code, finding.message, result.case, name, line, finding.first_source.strip(), inputs)

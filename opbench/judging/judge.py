@@ -12,19 +12,19 @@ from opbench._version import __version__
 from opbench.checking import backends
 from opbench.gpu.limits.capability import capability_of
 from opbench.judging import sections
-from opbench.judging.code import reading_code, require_cage
+from opbench.judging.code import require_cage, start_reading_code
 from opbench.judging.document import FORMAT, Fault, Judged, Settings, VerdictDocument
 from opbench.judging.faults import code_of, faults_of
 from opbench.judging.options import JudgeOptions
 from opbench.judging.sizes import JudgedProblem, judged_problems
-from opbench.judging.submission import Submitted, read_submission
+from opbench.judging.submission import SubmittedKernels, read_submission
 from opbench.judging.task import Task, read_task
 from opbench.kernels.case import Case
 from opbench.paths import PACKAGE
 from opbench.results.files import Run
 from opbench.results.winners import entries_of
 from opbench.running.options import RunSetup
-from opbench.running.progress import Tell, silent
+from opbench.running.progress import OnProgress, silent
 from opbench.running.revision import revision
 from opbench.running.runner import run_suite
 from opbench.running.suite import Suite, suite_for_variants
@@ -38,7 +38,7 @@ SEED_BITS = 53
 
 
 def judge(
-    targets: Sequence[str | Path], options: JudgeOptions | None = None, *, tell: Tell = silent
+    targets: Sequence[str | Path], options: JudgeOptions | None = None, *, tell: OnProgress = silent
 ) -> VerdictDocument:
     """Judge kernels of one operator and return the verdict.
 
@@ -67,16 +67,16 @@ def judge(
 
 
 def judge_submission(
-    submitted: Submitted, settings: Settings, seed: int, seed_given: bool, tell: Tell = silent
+    submitted: SubmittedKernels, settings: Settings, seed: int, seed_given: bool, tell: OnProgress = silent
 ) -> VerdictDocument:
     """Judge a submission that was read already, with the given seed."""
-    from opbench.running.header import beginning
+    from opbench.running.header import run_start
 
-    at = beginning()["started"]
+    at = run_start()["started"]
     named = submitted.named or [p for p in submitted.operator.task_problems() if p.bytes() <= MAX_CPU_TASK_BYTES]
     problems = {v.id: judged_problems(v, submitted.operator, named, seed, settings.drawn) for v in submitted.variants}
     cases = _cases(submitted, problems, seed)
-    with reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
+    with start_reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
         ran = _cpu_run(submitted, settings, cases, seed, tell)
         facts = sections.Facts(submitted, settings, problems, cases, ran, reading.result())
     faults = _faults(facts)
@@ -93,7 +93,7 @@ def _faults(facts: sections.Facts) -> list[Fault]:
     return [*faults, *faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
 
 
-def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:
+def _cases(submitted: SubmittedKernels, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:
     """Return the cases to judge: every config on the problems.
 
     If each config needs a compilation, they share problems.
@@ -108,7 +108,9 @@ def _cases(submitted: Submitted, problems: dict[str, list[JudgedProblem]], seed:
     return list(cases.values())
 
 
-def _cpu_run(submitted: Submitted, settings: Settings, cases: Sequence[Case], seed: int, tell: Tell) -> Run:
+def _cpu_run(
+    submitted: SubmittedKernels, settings: Settings, cases: Sequence[Case], seed: int, tell: OnProgress
+) -> Run:
     """Check the cases on the emulator, tracing small ones, and launch the right ones again."""
     suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
     with tempfile.TemporaryDirectory(prefix="opbench-judge-") as folder:
@@ -128,7 +130,7 @@ def _cpu_run(submitted: Submitted, settings: Settings, cases: Sequence[Case], se
 
 
 def _gpu_runs(
-    submitted: Submitted, settings: Settings, cases: Sequence[Case], seed: int, tell: Tell
+    submitted: SubmittedKernels, settings: Settings, cases: Sequence[Case], seed: int, tell: OnProgress
 ) -> tuple[Run, Run]:
     """Check the same cases on the GPU, then time the task's problems together with libraries and known winners."""
     from opbench.running.probes import ceilings_for_run
@@ -145,7 +147,7 @@ def _gpu_runs(
     return checked, timed
 
 
-def timing_suite(submitted: Submitted, settings: Settings, seed: int) -> Suite:
+def timing_suite(submitted: SubmittedKernels, settings: Settings, seed: int) -> Suite:
     """Return the suite to time: the submitted variants, the libraries, and the winners of committed runs."""
     problems = [str(problem) for problem in submitted.named or submitted.operator.task_problems()]
     suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)

@@ -10,7 +10,7 @@ from opbench import units
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.insight.subject import Subject
-from opbench.judging.code import CodeRead
+from opbench.judging.code import CompiledCode
 from opbench.judging.codes import CODES, SectionName
 from opbench.judging.document import (
     Compared,
@@ -34,7 +34,7 @@ from opbench.judging.document import (
 )
 from opbench.judging.signs import REFUSALS_OF_TIME, STATE_RULE, SeenSign
 from opbench.judging.sizes import JudgedProblem, is_affordable
-from opbench.judging.submission import Submitted, shown
+from opbench.judging.submission import SubmittedKernels, document_path
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.special_inputs import special_inputs_of
@@ -76,13 +76,13 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
 class Facts:
     """All results of a judgement: of the checks, the timed run and the compiler."""
 
-    submitted: Submitted
+    submitted: SubmittedKernels
     settings: Settings
     problems: Mapping[str, Sequence[JudgedProblem]]
     """By variant."""
     cases: Sequence[Case]
     cpu: Run
-    code: CodeRead
+    code: CompiledCode
     gpu_checks: Run | None = None
     gpu_times: Run | None = None
     _rows: list[Row] = field(default_factory=list)
@@ -125,8 +125,8 @@ class Facts:
         for variant in self.submitted.variants:
             for problem in self.submitted.named:
                 if not accepts(variant, problem):
-                    why = variant.unmet(problem, variant.configs[0]) if variant.configs else "has no config"
-                    file = shown(variant.path)
+                    why = variant.unmet_requirement(problem, variant.configs[0]) if variant.configs else "has no config"
+                    file = document_path(variant.path)
                     faults.append(Fault("unsupported-problem", f"it {why}", f"{variant.id}{problem}", file))
         return faults
 
@@ -139,7 +139,7 @@ class Facts:
             if wanted and UNIT_ROUNDOFF.get(variant.precision, 0.0) > UNIT_ROUNDOFF.get(wanted, 0.0)
         ]
         return [
-            Fault("lower-claim", f"claims {v.precision}; the task asks for {wanted}", v.id, shown(v.path))
+            Fault("lower-claim", f"claims {v.precision}; the task asks for {wanted}", v.id, document_path(v.path))
             for v in lower
         ]
 
@@ -147,7 +147,7 @@ class Facts:
         """Return a fault for each module that NVRTC rejects and the CPU's compiler accepts."""
         broken = {result.case for result in self.cpu.results if result.failure == "build"}
         return [
-            Fault("gpu-refuses", one.message, one.case, shown(Path(one.file)) if one.file else "", one.line)
+            Fault("gpu-refuses", one.message, one.case, document_path(Path(one.file)) if one.file else "", one.line)
             for one in self.code.faults
             if one.case not in broken
         ]
@@ -159,7 +159,7 @@ class Facts:
                 seen.rule.name,
                 f"{seen.instruction} multiplies in {seen.detail}",
                 seen.kernel,
-                shown(Path(seen.file)) if seen.file else "",
+                document_path(Path(seen.file)) if seen.file else "",
                 seen.line,
                 _text_of(self.submitted, seen),
             )
@@ -198,7 +198,7 @@ class Facts:
 
     def compiles(self, faults: Sequence[Fault]) -> Compiles:
         """Return the section on whether the kernels compile."""
-        own = _of_section(faults, "compiles")
+        own = _section_faults(faults, "compiles")
         architectures = (self.code.arch,) if self.code.arch else ()
         built = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
         status: Status = "failed" if own else "passed" if architectures or built else "not decided"
@@ -214,13 +214,13 @@ class Facts:
 
     def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
         """Return the section on whether accesses are in bounds, aligned, and to initialised memory."""
-        own = _of_section(faults, "memory_safe")
+        own = _section_faults(faults, "memory_safe")
         said = f"no fault in {_traced(self.traced, len(self.cases))}"
         return MemorySafe(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
 
     def race_free(self, faults: Sequence[Fault]) -> RaceFree:
         """Return the section on whether results depend on the order of threads and blocks."""
-        own = _of_section(faults, "race_free")
+        own = _section_faults(faults, "race_free")
         said = f"no race in {_traced(self.traced, len(self.cases))}"
         return RaceFree(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
 
@@ -229,7 +229,7 @@ class Facts:
 
     def right(self, faults: Sequence[Fault]) -> Right:
         """Return the section on whether results are right."""
-        own = _of_section(faults, "right")
+        own = _section_faults(faults, "right")
         results = [r for r in self.own_results if r.status != "unsupported"]
         good = [r for r in results if r.status == "right" and r.verdict]
         errors = [(v.worst_error, v.allowed_error) for r in good if (v := r.verdict) and v.worst_error is not None]
@@ -259,7 +259,7 @@ class Facts:
 
     def timed(self, faults: Sequence[Fault]) -> Timed:
         """Return the section with the times on the GPU."""
-        own = _of_section(faults, "timed")
+        own = _section_faults(faults, "timed")
         if self.gpu_times is None:
             why = "no GPU, so no time" if self.settings.backend == "cpu" else "refused on the CPU, so no time"
             return Timed("failed" if own else "not decided", _summary(own, why), faults=own)
@@ -289,7 +289,7 @@ class Facts:
 
     def compared(self, faults: Sequence[Fault]) -> Compared:
         """Return the section that compares the times with those of the library and the best known variant."""
-        own, rivals = _of_section(faults, "compared"), self._rivals()
+        own, rivals = _section_faults(faults, "compared"), self._rivals()
         measured = [rival for rival in rivals if rival.speedup is not None]
         status: Status = "failed" if own else "passed" if measured else "not decided"
         if measured:
@@ -350,7 +350,7 @@ class Facts:
                 title=one.rule.title,
                 why=one.rule.why,
                 kernel=one.kernel,
-                file=shown(Path(one.file)) if one.file else "",
+                file=document_path(Path(one.file)) if one.file else "",
                 line=one.line,
                 source=_text_of(self.submitted, one),
                 instruction=one.instruction,
@@ -434,7 +434,7 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
         resources = result.resources if result else {}
         advised = advise_counted(case, traffic, resources, committed_ceilings(facts.settings.gpu), subject, texts)
         for one in advised.advice[:1]:
-            place = f"{shown(Path(one.file))}:{one.line}: " if one.line else ""
+            place = f"{document_path(Path(one.file))}:{one.line}: " if one.line else ""
             example = f"; {one.examples[0]} does" if one.examples else ""
             step = f"{place}{one.evidence}: {one.action}; {advised.gain_text(one)}{example}"
             return NextStep(step, next_command("explain", target))
@@ -471,7 +471,7 @@ def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
     return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, **options)
 
 
-def _of_section(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:
+def _section_faults(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:
     return tuple(fault for fault in faults if CODES[fault.code].section == section)
 
 
@@ -484,7 +484,7 @@ def _traced(traced: int, cases: int) -> str:
     return f"{traced} traced case{'' if traced == 1 else 's'}" + ("" if traced == cases else f" of {cases}")
 
 
-def _text_of(submitted: Submitted, seen: SeenSign) -> str:
+def _text_of(submitted: SubmittedKernels, seen: SeenSign) -> str:
     """Return the source line of a sign; "" if the line is not in a submitted file."""
     for variant in submitted.variants:
         for source in variant.sources:

@@ -11,7 +11,7 @@ from opbench.checking.checking import is_traceable
 from opbench.errors import OpbenchError, UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
-from opbench.kernels.shapes import MAX_SMALL_SIZE, work
+from opbench.kernels.shapes import MAX_SMALL_SIZE, emulated_work
 from opbench.kernels.variant import Variant
 from opbench.running.shapes import MAX_WORK, accepted_shapes, accepts, examples_of
 
@@ -56,7 +56,7 @@ def judged_problems(
 
 def is_affordable(problem: Operator) -> bool:
     """Return whether the CPU emulator runs a problem within about ten seconds."""
-    return work(problem) <= MAX_WORK
+    return emulated_work(problem) <= MAX_WORK
 
 
 def boundary_problems(variant: Variant, starts: Sequence[Operator], seed: int, count: int) -> list[Operator]:
@@ -91,7 +91,7 @@ def _tiles(variant: Variant, problem: Operator) -> set[int]:
     """Return sizes that may be tiles of a kernel: its block's dimensions, its tunables and a warp."""
     sizes = {WARP, *(value for values in variant.tune.values() for value in values)}
     for config in variant.configs:
-        if variant.unmet(problem, config) is None:
+        if variant.unmet_requirement(problem, config) is None:
             try:
                 launches = Case(variant, config, problem).launches(1)
             except OpbenchError:  # the check reports it

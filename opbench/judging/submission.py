@@ -19,7 +19,7 @@ from opbench.running.targets import is_file, own_variants
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedKernels:
     """The submitted kernels of one operator, ready to be judged."""
 
     catalog: Catalog
@@ -34,7 +34,7 @@ class Submitted:
 
 def read_submission(
     targets: Sequence[str], task: Task, task_file: Path | None, folders: Sequence[Path], trust: bool
-) -> Submitted:
+) -> SubmittedKernels:
     """Return the submitted variants from files, or shipped variants such as "relu/vec4".
 
     Raises UsageError for kernels of several operators, for host code and for a foreign reference without
@@ -56,14 +56,14 @@ def read_submission(
     sources = {str(source.path): source for variant in variants for source in variant.sources}
     record = Submission(
         targets=tuple(targets),
-        files=tuple(FileHash(shown(Path(path)), _sha256(source.content)) for path, source in sources.items()),
+        files=tuple(FileHash(document_path(Path(path)), _sha256(source.content)) for path, source in sources.items()),
         variants=tuple(JudgedVariant(v.id, v.precision, v.product) for v in variants),
         operator=wanted,
         operator_file=file_hash(catalog.operator_file(wanted)),
         task=task,
         task_file=file_hash(task_file) if task_file else None,
     )
-    return Submitted(catalog, tuple(targets), tuple(variants), operator, named, task, record)
+    return SubmittedKernels(catalog, tuple(targets), tuple(variants), operator, named, task, record)
 
 
 def _variants_of(target: str, catalog: Catalog, task_operator: str) -> Sequence[Variant]:
@@ -114,7 +114,7 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
         )
 
 
-def shown(path: Path) -> str:
+def document_path(path: Path) -> str:
     """Return a path for the document: relative to opbench for shipped files, else to the current folder."""
     return from_here(portable(str(path.absolute())))
 
@@ -122,7 +122,7 @@ def shown(path: Path) -> str:
 def file_hash(path: Path) -> FileHash:
     """Return the path and the SHA-256 of a file."""
     try:
-        return FileHash(shown(path), _sha256(path.read_bytes()))
+        return FileHash(document_path(path), _sha256(path.read_bytes()))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
 

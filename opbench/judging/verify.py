@@ -13,7 +13,7 @@ from opbench.judging.document import VerdictDocument, read_document
 from opbench.judging.judge import judge_submission
 from opbench.judging.submission import read_submission
 from opbench.records import to_json
-from opbench.running.progress import Tell, silent
+from opbench.running.progress import OnProgress, silent
 
 SKIPPED_FIELDS = ("judged", "seed_given", "settings", "next_step", "submission.targets", "submission.task_file")
 """Fields that do not decide a verdict: when and where it was made, and how the kernels were named."""
@@ -40,7 +40,7 @@ class Verification:
     notes: tuple[str, ...] = ()
 
 
-def verify(path: Path, targets: Sequence[str] = (), *, tell: Tell = silent) -> Verification:
+def verify(path: Path, targets: Sequence[str] = (), *, tell: OnProgress = silent) -> Verification:
     """Judge the kernels of an earlier verdict again and return the differences.
 
     `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if
@@ -51,7 +51,7 @@ def verify(path: Path, targets: Sequence[str] = (), *, tell: Tell = silent) -> V
     return compare(stored, again)
 
 
-def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: Tell = silent) -> VerdictDocument:
+def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: OnProgress = silent) -> VerdictDocument:
     """Judge the same kernels with the same seed on this machine and return the verdict."""
     settings, submission = stored.settings, stored.submission
     for target in targets:
@@ -70,16 +70,18 @@ def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
     if stored.settings.backend != now.settings.backend:
         notes.append("times are not compared: this machine has no GPU that opbench can use (opbench doctor)")
         skipped |= {*TIME_SECTIONS, "cases", "lacking", "reason", "right"}
-    differences = list(_differences("", _without(to_json(stored), skipped), _without(to_json(now), skipped)))
+    differences = list(
+        _differences("", _without_fields(to_json(stored), skipped), _without_fields(to_json(now), skipped))
+    )
     return Verification(tuple(differences), tuple(notes))
 
 
-def _without(value: Mapping[str, Any], skipped: set[str], place: str = "") -> dict[str, Any]:
+def _without_fields(value: Mapping[str, Any], skipped: set[str], place: str = "") -> dict[str, Any]:
     remaining = {}
     for key, of in value.items():
         path = f"{place}{key}"
         if path not in skipped:
-            remaining[key] = _without(of, skipped, f"{path}.") if isinstance(of, dict) else of
+            remaining[key] = _without_fields(of, skipped, f"{path}.") if isinstance(of, dict) else of
     return remaining
 
 

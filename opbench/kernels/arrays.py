@@ -137,7 +137,7 @@ MEMORY_FACTOR = 8
 """Free GPU memory that a reference needs, as a multiple of the inputs' bytes."""
 
 
-def on_the_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Any:
+def compute_on_gpu(function: Callable[..., object], inputs: Mapping[str, np.ndarray]) -> Any:
     """Compute `function` of float64 arrays with CuPy; return None if that fails.
 
     cuBLAS computes products in float64. Results are copied to NumPy arrays, alone or by name, so that a kernel

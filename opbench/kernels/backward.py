@@ -12,7 +12,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays, Tensor
 
 
-def like_tensor(problem: Operator, name: str) -> Tensor:
+def forward_tensor_of(problem: Operator, name: str) -> Tensor:
     """Return the forward tensor whose shape a name in a rule has: "image" for "d.image", "out" for "out.masked"."""
     tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
     plain = name.removeprefix(GRADIENT_PREFIX).partition(".")[0]
@@ -21,7 +21,7 @@ def like_tensor(problem: Operator, name: str) -> Tensor:
     return tensors[plain]
 
 
-def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str) -> Operator:
+def problem_of_entry(entry: Gradient, operator: Callable[[str], type[Operator]], where: str) -> Operator:
     """Return the problem of one entry of a gradient rule.
 
     Raises UsageError, which starts with `where`, for axes or tensors that do not exist.
@@ -43,7 +43,7 @@ def bound(entry: Gradient, operator: Callable[[str], type[Operator]], where: str
     return problem
 
 
-def pulled_back(
+def compute_gradients(
     problem: Operator,
     operator: Callable[[str], type[Operator]],
     tensors: Arrays,
@@ -55,20 +55,20 @@ def pulled_back(
     The reference of its own operator computes each entry of the problem's rule.
     """
     known = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
-    for entry in rule(problem, wanted, problem.name):
+    for entry in gradient_entries(problem, wanted, problem.name):
         if not entry.operator:
             (source,), (target,) = entry.inputs.values(), entry.outputs.values()
-            known[target] = known[source].reshape(like_tensor(problem, target).shape)
+            known[target] = known[source].reshape(forward_tensor_of(problem, target).shape)
             continue
-        step = bound(entry, operator, problem.name)
+        step = problem_of_entry(entry, operator, problem.name)
         shapes = {t.name: t.shape for t in step.input_tensors()}
         outputs = step.computed(**{name: known[tied].reshape(shapes[name]) for name, tied in entry.inputs.items()})
         for name, tied in entry.outputs.items():
-            known[tied] = np.asarray(outputs[name]).reshape(like_tensor(problem, tied).shape)
+            known[tied] = np.asarray(outputs[name]).reshape(forward_tensor_of(problem, tied).shape)
     return {name: known[GRADIENT_PREFIX + name] for name in wanted}
 
 
-def rule(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
+def gradient_entries(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
     """Return the entries of the gradient rule that the wanted inputs need; raise UsageError without a rule."""
     entries = problem.gradients(frozenset(wanted))
     tied_outputs = {tied for entry in entries or () for tied in entry.outputs.values()}

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from opbench.errors import UsageError, unknown, with_location
 from opbench.kernels import expression
-from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, Origin
+from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch, LaunchOrigin
 from opbench.kernels.operator import Operator
-from opbench.kernels.scalar import Argument, Part, Scalar, Struct
+from opbench.kernels.scalar import Argument, BufferAddress, Scalar, Struct
 from opbench.kernels.setup import Setup, setup_of
 from opbench.kernels.tensors import Tensor
 from opbench.kernels.tile import Tile
@@ -59,9 +59,9 @@ class Case:
         scope = self._scope(1)
         return Tile(**{key: int(self._value(text, scope, "tile", key)) for key, text in self.variant.tile.items()})
 
-    def unmet(self) -> str | None:
+    def unmet_requirement(self) -> str | None:
         """Return the first rule of the variant that the problem violates; None if the variant supports it."""
-        return self.variant.unmet(self.problem, self.config)
+        return self.variant.unmet_requirement(self.problem, self.config)
 
     def request(self) -> BuildRequest:
         """Return the source, macros and options that compile the case."""
@@ -185,7 +185,7 @@ class Case:
             content = b"".join(value.bound(scope).packed() for value in constant.values)
         return KernelLaunch(
             "", (1, 1, 1), (1, 1, 1), 0, (), constant=constant.name, tensor=constant.tensor, content=content,
-            origin=Origin(self.variant, key),
+            origin=LaunchOrigin(self.variant, key),
         )  # fmt: skip
 
     def _launch(self, index: int, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
@@ -199,7 +199,7 @@ class Case:
                     raise UsageError(unknown("buffer", step.zero, tensors, where="zero"))
                 value = float(Scalar("f64", step.value).bound(scope).value)
             return KernelLaunch(
-                "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=Origin(self.variant, key)
+                "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=LaunchOrigin(self.variant, key)
             )
         updated = self.updates.values()
         default = (
@@ -216,7 +216,7 @@ class Case:
         values: list[Argument] = []
         for number, argument in present:
             with self._located(*key, "args", number):
-                if isinstance(argument, Part):
+                if isinstance(argument, BufferAddress):
                     raise UsageError(
                         f"a part of '{argument.fields[0]}' is for headers without an operator alone",
                         kind="part-of-argument",
@@ -255,7 +255,7 @@ class Case:
                 )
                 for template in seen
             ),
-            origin=Origin(self.variant, key),
+            origin=LaunchOrigin(self.variant, key),
         )
 
     def _describe_at(self, key: tuple[str, str], describe: Callable[[], T]) -> T:

@@ -30,9 +30,9 @@ from opbench.kernels.tile import TILE_KEYS
 from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command, shipped
-from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, mistaken_product
+from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, product_contradiction
 from opbench.source.project import project_folders
-from opbench.source.sources import Source, checksum, closure, tensor_core_operand_types, text_checksum
+from opbench.source.sources import Source, checksum, include_closure, tensor_core_operand_types, text_checksum
 
 KeyKinds = type | tuple[type, ...]
 """The type or types that the value of a key may have."""
@@ -79,7 +79,7 @@ def read_variants(
     folders = tuple(include) if include is not None else (shipped("variants") / "include",)
     try:
         folders += project_folders(path, folders) if path.suffix == ".cu" else ()
-        sources = closure(path, folders)
+        sources = include_closure(path, folders)
         sources[0].content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
@@ -115,7 +115,7 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
     """
     folders = (*include, *project_folders(path, include))
     try:
-        sources = closure(path, folders)
+        sources = include_closure(path, folders)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     text = header or sources[0].text
@@ -348,7 +348,7 @@ class _HeaderReader:
         if named and named not in PRODUCTS:
             raise self.refuse(("product",), unknown("product", named, PRODUCTS))
         if self.path.suffix == ".cu" and (
-            fault := mistaken_product(named, precision, tensor_core_operand_types(self.sources))
+            fault := product_contradiction(named, precision, tensor_core_operand_types(self.sources))
         ):
             raise self.refuse(("product" if named else "precision",), fault)
         return named

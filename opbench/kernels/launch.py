@@ -21,7 +21,7 @@ MAX_CLUSTER_BLOCKS = 8
 
 
 @dataclass(frozen=True)
-class Origin:
+class LaunchOrigin:
     """The header entry that defines a launch."""
 
     variant: Variant
@@ -63,7 +63,7 @@ class KernelLaunch:
     """The tensor maps that `args` names."""
     textures: tuple[Texture, ...] = ()
     """The textures and surfaces that `args` names."""
-    origin: Origin | None = field(default=None, repr=False, compare=False)
+    origin: LaunchOrigin | None = field(default=None, repr=False, compare=False)
     """The header entry; None for a launch without one."""
 
     def location(self) -> Location | None:

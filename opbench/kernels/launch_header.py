@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from opbench.errors import UnknownName, UsageError, unknown
-from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL_VALUES, Part, Scalar, Struct
+from opbench.kernels.scalar import FLOATS, FORMATS, SPECIAL_VALUES, BufferAddress, Scalar, Struct
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMapTemplate
 from opbench.kernels.texture import ALLOWED_MODES, CHANNELS, TextureTemplate
 from opbench.kernels.toml_lines import KeyPath
@@ -26,7 +26,7 @@ TEXTURE_KEYS = {"tensor", "size", "channels", "normalized", *ALLOWED_MODES}
 SURFACE_KEYS = {"tensor", "size", "channels"}
 
 
-class Reader(Protocol):
+class HeaderReader(Protocol):
     """The methods of a header reader that reading a launch needs."""
 
     @property
@@ -45,11 +45,11 @@ class Reader(Protocol):
         """
 
 
-def _expressions(reader: Reader, what: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
+def _expressions(reader: HeaderReader, what: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
     return tuple(reader.expression(what, text, (*key, index)) for index, text in enumerate(texts))
 
 
-def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
+def launch_step(reader: HeaderReader, index: int, entry: object) -> LaunchTemplate:
     here: KeyPath = ("launch", index)
     if not isinstance(entry, dict):
         raise reader.refuse(here, f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block")
@@ -106,7 +106,7 @@ def launch_step(reader: Reader, index: int, entry: object) -> LaunchTemplate:
     )
 
 
-def _setup(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
+def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> bool:
     key = EARLIER_SETUP if EARLIER_SETUP in entry else "setup"
     asked = entry.get(key, False)
     if not isinstance(asked, bool) or (asked and not entry.get("args")):
@@ -116,7 +116,7 @@ def _setup(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
     return asked
 
 
-def _cooperative(reader: Reader, index: int, entry: Mapping[str, object]) -> bool:
+def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> bool:
     asked = entry.get("cooperative", False)
     if not isinstance(asked, bool) or (asked and {"cluster", "programmatic"} & entry.keys()):
         raise reader.refuse(
@@ -126,7 +126,7 @@ def _cooperative(reader: Reader, index: int, entry: Mapping[str, object]) -> boo
     return asked
 
 
-def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
+def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTemplate:
     where, here = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
         raise reader.refuse(
@@ -176,7 +176,7 @@ def tensor_map(reader: Reader, name: str, entry: object) -> TensorMapTemplate:
     )
 
 
-def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTemplate:
+def texture(reader: HeaderReader, kind: str, name: str, entry: object) -> TextureTemplate:
     """Read one entry of the header's `textures` or `surfaces`."""
     where, here, known = f"{kind}.{name}", (kind, name), TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
     shape = entry.get("size") if isinstance(entry, dict) else None
@@ -203,7 +203,7 @@ def texture(reader: Reader, kind: str, name: str, entry: object) -> TextureTempl
     )
 
 
-def _zero_launch(reader: Reader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
+def _zero_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
     value, name = entry.get("value", 0), entry[key]
     if (
         not isinstance(name, str)
@@ -220,7 +220,7 @@ def _zero_launch(reader: Reader, index: int, entry: Mapping[str, object], key: s
     return LaunchTemplate(zero=name, value=value)
 
 
-def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Struct:
+def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar | Struct:
     """Read one kernel argument: an expression, an optional buffer "x?", a buffer with an offset, or a struct."""
     if isinstance(entry, dict) and "struct" in entry:
         listed = entry["struct"]
@@ -233,7 +233,7 @@ def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Str
     if isinstance(entry, dict) and "buffer" in entry:
         if entry.keys() != {"buffer", "offset"} or not isinstance(entry["buffer"], str):
             raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ buffer = "x", offset = "n" }}, in elements')
-        return Part((entry["buffer"],), reader.expression("args", entry["offset"], key))
+        return BufferAddress((entry["buffer"],), reader.expression("args", entry["offset"], key))
     if isinstance(entry, bool):
         return Scalar("bool", entry)
     if isinstance(entry, float):
@@ -251,7 +251,7 @@ def _argument(reader: Reader, entry: object, key: KeyPath) -> str | Scalar | Str
     return reader.expression("args", entry, key)
 
 
-def constant(reader: Reader, name: str, entry: object) -> ConstantTemplate:
+def constant(reader: HeaderReader, name: str, entry: object) -> ConstantTemplate:
     """Read the value of a `__constant__` variable: the name of a tensor, or numbers."""
     if isinstance(entry, str):
         return ConstantTemplate(name, tensor=entry)

@@ -65,7 +65,7 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
     once could not explain.
     """
     largest = _absolute_inputs(problem, wide)
-    if not subtracts(problem):
+    if not reference_subtracts(problem):
         return largest
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
@@ -75,7 +75,7 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
     return _elementwise_maximum(largest, reference)
 
 
-def subtracts(problem: Problem) -> bool:
+def reference_subtracts(problem: Problem) -> bool:
     """Return whether an operator's reference subtracts, by evaluating small examples.
 
     It does if a result is larger than the reference of absolute values, or responds to perturbations as if it
@@ -108,7 +108,7 @@ def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
 
 
 @functools.cache
-def terms(problem: Problem) -> int:
+def estimated_terms(problem: Problem) -> int:
     """Estimate the number of terms of an output element: the mean number of input elements that it depends on.
 
     A few elements of each input are changed, one at a time, and the outputs that change are counted.

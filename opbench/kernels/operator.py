@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from opbench.errors import Location, UsageError, unknown
-from opbench.kernels.arrays import by_pieces, draw_random, on_the_gpu
+from opbench.kernels.arrays import by_pieces, compute_on_gpu, draw_random
 from opbench.kernels.axes import read_axes
 from opbench.kernels.gradient import Gradient
-from opbench.kernels.magnitude import magnitudes, subtracts, terms
+from opbench.kernels.magnitude import estimated_terms, magnitudes, reference_subtracts
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 from opbench.source.precision import UNIT_ROUNDOFF
 
@@ -155,7 +155,7 @@ class Operator:
         if self.storage in INTEGERS:
             return self.stored_as(self.modes()["dtype"]).reduction()
         unsaid = all(getattr(type(self), own) is getattr(Operator, own) for own in ("tolerance", "magnitude_outputs"))
-        return terms(self) if unsaid and subtracts(self) else 1
+        return estimated_terms(self) if unsaid and reference_subtracts(self) else 1
 
     def tolerance(self, precision: str) -> Tolerance:
         """Return the tolerance of a precision class, which grows with the square root of the reduction length.
@@ -344,8 +344,8 @@ class Operator:
         root: uniform numbers exceed that once in 10**40 sums. The sums are large enough to reveal an accumulator with
         16 bits, or with a float's 24 bits.
         """
-        terms = max(1, self.reduction()) * len(self.inputs)
-        largest_sum = min(terms, 8 * math.isqrt(terms) + 8)
+        estimated_terms = max(1, self.reduction()) * len(self.inputs)
+        largest_sum = min(estimated_terms, 8 * math.isqrt(estimated_terms) + 8)
         factors = max(1, 2 if self.degree is None else self.degree)
         return max(1, int((MAX_I32 // largest_sum) ** (1 / factors)))
 
@@ -375,7 +375,7 @@ class Operator:
     def evaluated(self, wide: Arrays) -> Arrays:
         """Compute the reference on float64 inputs; on the GPU if it takes long or the inputs are there."""
         here = all(isinstance(array, np.ndarray) for array in wide.values())
-        result = on_the_gpu(self.computed, wide) if here and self.flops() >= LONG_FLOPS else None
+        result = compute_on_gpu(self.computed, wide) if here and self.flops() >= LONG_FLOPS else None
         return self.computed(**wide) if result is None else result
 
     def computed(self, **wide: np.ndarray) -> Arrays:

@@ -72,7 +72,7 @@ class PointerType:
     is_vector: bool = False
 
 
-def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
+def pointer_accepts(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
     """Return whether a pointer parameter may receive a tensor of a dtype; True for an unknown type.
 
     `reinterprets` means that the kernel reinterprets bits of one type as another. Unsigned integers and vectors
@@ -92,7 +92,7 @@ def fits(pointer: PointerType, dtype: str, reinterprets: bool = False) -> bool:
     return pointer.is_vector and reinterprets
 
 
-def mismatches(
+def pointer_mismatches(
     sources: Sequence[Source],
     launch: KernelLaunch,
     tensors: Mapping[str, Tensor],
@@ -122,7 +122,7 @@ def mismatches(
     for argument, parameter in zip(launch.args, parameters, strict=True):
         if isinstance(argument, str) and argument in tensors and (pointer := pointer_type(parameter, names)):
             dtype = tensors[argument].dtype
-            if not fits(pointer, dtype, reinterprets):
+            if not pointer_accepts(pointer, dtype, reinterprets):
                 line = source.text.count("\n", 0, parameter[0].start) + 1
                 name = _name(parameter)
                 place = (str(source.path), line)

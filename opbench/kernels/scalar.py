@@ -112,7 +112,7 @@ class Struct:
 
 
 @dataclass(frozen=True)
-class Part(Struct):
+class BufferAddress(Struct):
     """An address within a buffer, as a kernel argument; `fields` contains only the buffer's name."""
 
     offset: str | int = 0
@@ -131,7 +131,7 @@ Argument = str | int | float | Scalar | Struct
 """An argument of a launch: a buffer's name, a C `int`, a C `float`, a number of another type or a structure."""
 
 
-def element(dtype: np.dtype, value: float) -> bytes:
+def element_bytes(dtype: np.dtype, value: float) -> bytes:
     """Return a number as the bytes of a buffer's element; raise UsageError if its type cannot represent the number."""
     kind = DTYPE_OF_NUMPY[dtype.name]
     return Scalar(kind, int(value) if kind in ("i32", "i8", "u8") and math.isfinite(value) else value).packed()

@@ -45,7 +45,7 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 48, 64, 65, 96, 100)
 
 
 @dataclass(frozen=True)
-class Nearest:
+class NearestProblem:
     """The problem that violates the fewest of a variant's rules, and one rule that it violates."""
 
     problem: Operator
@@ -54,14 +54,14 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Shapes:
+class GeneratedShapes:
     """The problems that were generated for a variant, or the nearest problem if there are none."""
 
     problems: tuple[Operator, ...] = ()
-    nearest: Nearest | None = None
+    nearest: NearestProblem | None = None
 
 
-def work(problem: Operator) -> float:
+def emulated_work(problem: Operator) -> float:
     """Return FLOPs plus elements moved: an estimate of the time on the CPU emulator."""
     return problem.flops() + problem.bytes() / 4
 
@@ -74,7 +74,7 @@ def make_shapes(
     is_small: Fits,
     is_affordable: Fits,
     known: Sequence[Operator] = (),
-) -> Shapes:
+) -> GeneratedShapes:
     """Return up to `count` problems that at least one config of the variant accepts, and that are not in `known`.
 
     `starts` are problems of the operator to start from. Axes that no rule restricts have the starts' sizes. If
@@ -91,12 +91,12 @@ def make_shapes(
         if sum(map(is_small, made.keys() - set(known))) >= ENOUGH * count:
             break
     fresh = [problem for problem in made if problem not in known]
-    within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=work)
+    within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=emulated_work)
     if within:
-        return Shapes(
+        return GeneratedShapes(
             tuple(_choose_diverse(within, count, {p: search.accepted_configs(p) for p in {*within, *known}}, known))
         )
-    return Shapes(nearest=Nearest(min(made, key=work), "") if made else search.nearest)
+    return GeneratedShapes(nearest=NearestProblem(min(made, key=emulated_work), "") if made else search.nearest)
 
 
 @dataclass
@@ -106,7 +106,7 @@ class _Search:
     variant: Variant
     starts: Sequence[Operator]
     chance: random.Random
-    nearest: Nearest | None = None
+    nearest: NearestProblem | None = None
     _fewest: float = float("inf")
     _effort: int = 0
     _known: dict[tuple[tuple[str, int | str], ...], tuple[Operator | None, float]] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class _Search:
 
     def accepted_configs(self, problem: Operator) -> frozenset[int]:
         """Return the numbers of the configs that accept a problem."""
-        return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet(problem, c) is None)
+        return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet_requirement(problem, c) is None)
 
     def solve(self, axes: Axes, number: int) -> Operator | None:
         """Search for a problem that satisfies every rule in all configs, or else in one config; None without one.
@@ -202,23 +202,23 @@ class _Search:
         """Change one axis at a time, each time with the fewest violated rules; return a solution or None."""
         seen = [axes]
         for _ in range(STEPS):
-            problem, unmet = self.look(axes)
-            if problem is not None and unmet == 0:
+            problem, unmet_requirement = self.look(axes)
+            if problem is not None and unmet_requirement == 0:
                 return problem
-            self._remember_nearest(problem, unmet)
+            self._remember_nearest(problem, unmet_requirement)
             options = [changed for changed in self._candidate_changes(axes, problem) if changed not in seen]
             looked = [(self.look(changed)[1], self.chance.random(), changed) for changed in options]
             fewest, _, axes = min(looked, key=lambda each: each[:2], default=(float("inf"), 0.0, axes))
-            if fewest > unmet or fewest == float("inf"):
+            if fewest > unmet_requirement or fewest == float("inf"):
                 return None
             seen.append(axes)
         return None
 
-    def _remember_nearest(self, problem: Operator | None, unmet: float) -> None:
+    def _remember_nearest(self, problem: Operator | None, unmet_requirement: float) -> None:
         """Remember the problem with the fewest violated rules for a message."""
-        if problem is not None and unmet < self._fewest:
-            reason = next((why for c in self.wanted if (why := self.variant.unmet(problem, c))), "")
-            self.nearest, self._fewest = Nearest(problem, reason), unmet
+        if problem is not None and unmet_requirement < self._fewest:
+            reason = next((why for c in self.wanted if (why := self.variant.unmet_requirement(problem, c))), "")
+            self.nearest, self._fewest = NearestProblem(problem, reason), unmet_requirement
 
     def _candidate_changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
         """Yield changed axes that may satisfy one of the violated rules."""
@@ -261,14 +261,14 @@ class _Search:
                 if is_small(problem) and allowed:
                     problem = self.chance.choice(allowed)
                 else:
-                    problem = min((*options, problem), key=work)
+                    problem = min((*options, problem), key=emulated_work)
             yield problem
         yield solved
 
     def _with_equal_sizes(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
         """Return the problem with the same size for a group of axes; None if it violates a rule."""
-        problem, unmet = self.look({**axes, **dict.fromkeys(group, size)})
-        return problem if unmet == 0 else None
+        problem, unmet_requirement = self.look({**axes, **dict.fromkeys(group, size)})
+        return problem if unmet_requirement == 0 else None
 
     def _axis_groups(self) -> list[list[str]]:
         """Return the axes that rules depend on in groups: axes that a rule requires to be equal are in one group."""

@@ -56,7 +56,7 @@ def main() -> None:
         _answer(pipe, {"error": str(error), "kind": "no-torch"}, [])
         return
     torch.set_num_threads(1)
-    server: Server | None = None
+    server: TaskServer | None = None
     while True:
         try:
             request = json.loads(pipe.recv_bytes())
@@ -64,7 +64,7 @@ def main() -> None:
         except EOFError:
             return
         try:
-            server = server or Server(path, model)
+            server = server or TaskServer(path, model)
             header, outputs = server.serve(request, arrays)
             _answer(pipe, header, outputs)
         except Exception as error:
@@ -130,10 +130,10 @@ def _whole_number(node: ast.expr) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-class Built:
+class BuiltTask:
     """A task's model and example inputs at some sizes; the model's parameters are further inputs."""
 
-    def __init__(self, server: Server, sizes: Mapping[str, int], device: str, seed: int | None) -> None:
+    def __init__(self, server: TaskServer, sizes: Mapping[str, int], device: str, seed: int | None) -> None:
         import torch
 
         context: AbstractContextManager[Any] = torch.device("meta") if device == "meta" else nullcontext()
@@ -223,7 +223,7 @@ def _kind(tensor: Any) -> str:
     return KINDS[name]
 
 
-class Server:
+class TaskServer:
     """Answer requests about one task."""
 
     def __init__(self, path: Path, model: str) -> None:
@@ -267,7 +267,7 @@ class Server:
         if request["do"] == "shapes":
             return self.meta(sizes), []
         if request["do"] == "draw":
-            return {}, _drawn(Built(self, dict(sizes), "cpu", request["seed"]))
+            return {}, _drawn(BuiltTask(self, dict(sizes), "cpu", request["seed"]))
         return {}, self.outputs(sizes, request["do"], arrays)
 
     def outputs(self, sizes: tuple[Any, ...], kind: str, arrays: Mapping[str, np.ndarray]) -> list[Any]:
@@ -276,14 +276,14 @@ class Server:
         names = _output_names(len(outputs))
         return [(n, _least_one(o).double().numpy()) for n, o in zip(names, outputs, strict=True)]
 
-    def _built(self, sizes: tuple[Any, ...]) -> Built:
-        return Built(self, dict(sizes), "cpu", 0)
+    def _built(self, sizes: tuple[Any, ...]) -> BuiltTask:
+        return BuiltTask(self, dict(sizes), "cpu", 0)
 
     def _meta(self, sizes: tuple[Any, ...]) -> dict[str, Any]:
         """Return the shapes of inputs and outputs and the FLOPs at some sizes, without computing the outputs."""
         from torch.utils.flop_counter import FlopCounterMode
 
-        built = Built(self, dict(sizes), "meta", None)
+        built = BuiltTask(self, dict(sizes), "meta", None)
         with FlopCounterMode(display=False) as counter:
             outputs = built.run("meta")
         inputs = [_tensor(name, tensor, name in built.parameters) for name, tensor in built.inputs.items()]
@@ -386,7 +386,7 @@ class Server:
         if any(not np.array_equal(a, b, equal_nan=True) for (_, a), (_, b) in zip(first, second, strict=True)):
             raise BadTask("gives other results each time, as dropout does; a reference must not be random")
 
-    def _own_inputs(self, sizes: tuple[Any, ...], built: Built, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    def _own_inputs(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""
         own = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
         if not _finite(self.outputs(sizes, "f64", arrays)):
@@ -399,11 +399,11 @@ class Server:
         return own
 
     @staticmethod
-    def _normals(built: Built, own: Sequence[str], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _normals(built: BuiltTask, own: Sequence[str], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {n: arrays[n] if n in own else _normal(arrays[n], place) for place, n in enumerate(built.inputs)}
 
     def _special(
-        self, sizes: tuple[Any, ...], built: Built, normal: Mapping[str, np.ndarray], own: Sequence[str]
+        self, sizes: tuple[Any, ...], built: BuiltTask, normal: Mapping[str, np.ndarray], own: Sequence[str]
     ) -> dict[str, list[str]]:
         """Return the kinds of special inputs on which PyTorch's float32 result is near the float64 one.
 
@@ -480,7 +480,7 @@ def _least_one(tensor: Any) -> Any:
     return tensor.reshape(1) if tensor.ndim == 0 else tensor
 
 
-def _drawn(built: Built) -> list[tuple[str, np.ndarray]]:
+def _drawn(built: BuiltTask) -> list[tuple[str, np.ndarray]]:
     """Return the inputs of get_inputs() as float64, rounded to the dtype that stores them."""
     return [(name, _least_one(tensor).detach().double().contiguous().numpy()) for name, tensor in built.inputs.items()]
 

@@ -21,7 +21,7 @@ import numpy as np
 from opbench import paths
 from opbench._version import __version__
 from opbench.errors import EnvironmentFault, Location, UsageError
-from opbench.kernels.magnitude import terms
+from opbench.kernels.magnitude import estimated_terms
 from opbench.kernels.operator import Operator
 from opbench.kernels.task_file import TorchTask
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage, to_storage
@@ -215,7 +215,7 @@ class TorchOperator(Operator):
 
     def reduction(self) -> int:
         """Return the number of input elements that an output element depends on."""
-        return terms(self)
+        return estimated_terms(self)
 
     def tolerance(self, precision: str) -> Tolerance:
         """Return the usual tolerance, or a multiple of the error of PyTorch's own float32 result if that is larger.

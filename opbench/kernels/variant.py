@@ -167,7 +167,7 @@ class Variant:
             scope = {**self.defines(scope), **scope}
         return scope
 
-    def unmet(self, problem: Operator, config: Config) -> str | None:
+    def unmet_requirement(self, problem: Operator, config: Config) -> str | None:
         """Return the first requirement that the problem violates, as a reason; None if it violates none."""
         modes = problem.modes()
         for mode in self.supports:

@@ -11,7 +11,7 @@ from opbench.errors import UsageError
 from opbench.networks.records.network import read_network
 from opbench.results.files import Run
 from opbench.running.progress import silent
-from opbench.running.runner import Tell
+from opbench.running.runner import OnProgress
 
 if TYPE_CHECKING:
     import pandas
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opbench.graph.graph import Graph
     from opbench.networks.plan.data import DataSet
     from opbench.networks.records.training import TrainingRecord
-    from opbench.networks.train.train_options import Standing, TrainOptions
+    from opbench.networks.train.train_options import TrainingProgress, TrainOptions
 
 
 def load(folder: str | Path) -> pandas.DataFrame:
@@ -66,8 +66,8 @@ def train(
     data: str | DataSet,
     options: TrainOptions | None = None,
     *,
-    tell: Callable[[Standing], None] = lambda standing: None,
-    progress: Tell = silent,
+    tell: Callable[[TrainingProgress], None] = lambda standing: None,
+    progress: OnProgress = silent,
     **changes: Any,
 ) -> TrainingRecord:
     """Train a network with one input and one output, and return the record of the training.

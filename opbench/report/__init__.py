@@ -144,7 +144,7 @@ def _charts(
 
     The chart of an operator over all its problems has the problem "".
     """
-    from opbench.report.charts.chart import ChartFrame, look
+    from opbench.report.charts.chart import ChartFrame, variant_looks
     from opbench.report.charts.figures import performance
     from opbench.report.charts.problems import over_problems
 
@@ -152,13 +152,13 @@ def _charts(
     wanted = {(part.operator, part.problem) for part in _to_draw([part for part in parts if part.groups])}
     for operator in dict.fromkeys(part.operator for part in parts):
         own = [part for part in parts if part.operator == operator]
-        looks = look(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
+        looks = variant_looks(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
         for number, part in enumerate(own):
             level = part.rows[0].memory_level
             own_limits, quoted = (c.at_level(level) if c else None for c in (measured, sheet))
-            scene = ChartFrame(own_limits, quoted, run.counters, looks)
+            chart_frame = ChartFrame(own_limits, quoted, run.counters, looks)
             if (operator, part.problem) in wanted:
-                chart = performance(part, chart_name(operator, number), scene)
+                chart = performance(part, chart_name(operator, number), chart_frame)
                 if chart is not None:
                     charts[operator, part.problem] = chart
         over = over_problems(operator, own, f"{file_name(operator)}-problems", measured)
@@ -170,13 +170,13 @@ def _charts(
 
 def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
     """Return charts of the fastest variant at each size, for the first `CHARTS` operators with enough sizes."""
-    from opbench.report.charts.chart import look
+    from opbench.report.charts.chart import variant_looks
     from opbench.report.run.crossover import crossover
 
     charts: dict[str, Chart] = {}
     for operator in dict.fromkeys(part.operator for part in parts):
         own = [part for part in parts if part.operator == operator]
-        looks = look(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
+        looks = variant_looks(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
         chart = crossover(operator, own, f"{file_name(operator)}-crossover", looks) if len(charts) < CHARTS else None
         charts |= {operator: chart} if chart is not None else {}
     return charts

@@ -12,7 +12,15 @@ from opbench.paths import write_atomically
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.template import render_template
-from opbench.results.agreement import CLOSE_ERROR, NEAR_ERROR, VERDICTS, Agreement, CountComparison, corrected, worst
+from opbench.results.agreement import (
+    CLOSE_ERROR,
+    NEAR_ERROR,
+    VERDICTS,
+    Agreement,
+    CountComparison,
+    corrected_comparisons,
+    inexact_comparisons,
+)
 from opbench.results.files import Run
 
 if TYPE_CHECKING:
@@ -56,7 +64,7 @@ def verdict(agreement: Agreement) -> str:
         f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR_ERROR:g} %{unseen}; "
         f"{close:,} more to within {100 * CLOSE_ERROR:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
     )
-    off = worst(comparisons)
+    off = inexact_comparisons(comparisons)
     if not off:
         return sentence
     first = off[0]
@@ -79,11 +87,11 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
         chart = scatter(agreement.comparisons)
         svg = to_svg(chart.figure, "agreement", chart.title, chart.description, chart.points)
         png = to_png(chart.figure)
-    off = worst(agreement.comparisons)
-    listed = [*off, *(c for c in corrected(agreement.comparisons) if c not in off)]
+    off = inexact_comparisons(agreement.comparisons)
+    listed = [*off, *(c for c in corrected_comparisons(agreement.comparisons) if c not in off)]
     page = render_template(
         "agreement.html.j2", title=title, source=source, verdict=verdict(agreement), svg=svg, agreement=agreement,
-        worst=listed[:MAX_SHOWN], rest=listed[MAX_SHOWN:], note=chart.note,
+        inexact_comparisons=listed[:MAX_SHOWN], rest=listed[MAX_SHOWN:], note=chart.note,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}

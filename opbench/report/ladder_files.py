@@ -59,13 +59,13 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
     for name in catalog.operator_names():
         path = root / "variants" / name / "README.md"
         old = _read(path)
-        if name not in {operator for operator, _, _ in have} and cells_of(old):
+        if name not in {operator for operator, _, _ in have} and measured_cells(old):
             continue
         variants = catalog.variants(name)
         layouts = catalog.operator(name).choices.get("layout", ())
         text = ladder_readme(name, catalog.operator_title(name), variants, runs, layouts)
         own = {(problem, variant) for operator, problem, variant in have if operator == name}
-        lost = {cell for cell in _lost(old, text, own) if cell[1] in {v.name for v in variants}}
+        lost = {cell for cell in _lost_rows(old, text, own) if cell[1] in {v.name for v in variants}}
         if lost:
             files.refusals[path] = _refusal(lost, old, root)
         else:
@@ -79,7 +79,7 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
     return files
 
 
-def cells_of(text: str) -> set[ProblemVariant]:
+def measured_cells(text: str) -> set[ProblemVariant]:
     """Return the problems and variants in the tables of an operator's README."""
     cells, problem = set(), ""
     for heading, variant in re.findall(r"^(?:## `([^`]+)`|\| \[`([^`]+)`\])", text, re.MULTILINE):
@@ -89,11 +89,11 @@ def cells_of(text: str) -> set[ProblemVariant]:
     return cells
 
 
-def _lost(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
+def _lost_rows(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
     """Return the rows of the old text that the new text lacks, except for problems that these runs measured again."""
-    shown = cells_of(new)
+    shown = measured_cells(new)
     problems = {problem for problem, _ in shown}
-    return {cell for cell in cells_of(old) - shown if cell[0] in problems or cell not in have}
+    return {cell for cell in measured_cells(old) - shown if cell[0] in problems or cell not in have}
 
 
 def _refusal(lost: set[ProblemVariant], old: str, root: Path) -> str:
@@ -124,10 +124,10 @@ def _add_overviews(
     for path, what, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
         text = _read(path)
         if text and table:
-            files.texts[path] = with_overview(text, _joined(table_of(text, what), table, path.parent), what)
+            files.texts[path] = with_overview(text, _merged_rows(table_of(text, what), table, path.parent), what)
 
 
-def _joined(old: str, new: str, folder: Path) -> str:
+def _merged_rows(old: str, new: str, folder: Path) -> str:
     """Merge a table's new rows with old rows that the new table lacks, sorted by name.
 
     Old rows are dropped if the columns differ or their link, relative to `folder`, no longer exists.

@@ -259,13 +259,13 @@ def _instruction_rows(
                 "text": one.text.rstrip(" ;"),
                 "bar": scale.bar(mine),
                 "share": units.percent(samples / total) if samples >= 0.0005 * total and total else "",
-                "waits": _waits(number, kernel, causes.get(index, []), sum(one.samples.values())),
+                "waits": _wait_links(number, kernel, causes.get(index, []), sum(one.samples.values())),
             }
         )
     return rows
 
 
-def _waits(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
+def _wait_links(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
     """Return links to the instructions that an instruction mostly waits for, as anchor and text."""
     found = []
     for one in charges[:2]:

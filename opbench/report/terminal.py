@@ -14,7 +14,7 @@ from opbench.report import own_variants
 from opbench.report.run import sentences, traffic_columns
 from opbench.report.run.predicted_bound import predicted_text
 from opbench.report.run.sections import STATUSES, Group, Section, same_reason, sections
-from opbench.report.run.winner_lead import first_and_next, ratio_text
+from opbench.report.run.winner_lead import ratio_text, winners_and_next
 from opbench.results.header import LeftOut
 from opbench.results.own_variants import VariantComparison
 from opbench.results.result import Verdict
@@ -74,7 +74,7 @@ def _line(console: Console, text: Text) -> None:
 
 
 def _print_left_out(start: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
-    if sentence := sentences.left_out(reasons):
+    if sentence := sentences.left_out_sentence(reasons):
         _line(console, Text(start + sentence.replace("`", ""), style="dim"))
 
 
@@ -209,7 +209,7 @@ def half_width(times: Times) -> str:
 
 def _lead(group: Group) -> str:
     """Return a phrase on the lead of the fastest variant, or on the variants that tie; "" if unknown."""
-    first, runner_up = first_and_next(group)
+    first, runner_up = winners_and_next(group)
     if len(first) > 1:
         more = f" and {len(first) - 4} more" if len(first) > 4 else ""
         return f"tie: {', '.join(row.variant for row in first[:4])}{more}"

@@ -320,12 +320,12 @@ def _unexplained(
     return (f"{more:.0f} wavefronts are conflicts to the counter, though no two lanes' addresses conflict",)
 
 
-def corrected(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
+def corrected_comparisons(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
     """Return, by case, the comparisons in which the machine code corrected the count."""
     return sorted((c for c in comparisons if c.counted != c.predicted), key=lambda c: (c.case, c.quantity))
 
 
-def worst(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
+def inexact_comparisons(comparisons: Iterable[CountComparison]) -> list[CountComparison]:
     """Return the comparisons with an error, the largest error first."""
     key: Callable[[CountComparison], tuple[float, str, str]] = lambda c: (-c.error, c.case, c.quantity)  # noqa: E731
     return sorted((c for c in comparisons if c.verdict != "equal"), key=key)

@@ -275,7 +275,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
     for result in run.results:
         if result.status != "right" or result.measurement is None or result.measurement.median_s <= 0:
             continue
-        if why := _unfit(result, catalog):
+        if why := _exclusion_reason(result, catalog):
             left_out.setdefault(why, []).append(result.case.removesuffix(result.problem))
             continue
         key = (result.operator, result.problem, result.precision, gpu)
@@ -287,7 +287,7 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
     return contenders, mode
 
 
-def _unfit(result: Result, catalog: Catalog) -> str:
+def _exclusion_reason(result: Result, catalog: Catalog) -> str:
     """Return the reason why a right, measured case is excluded; empty if it is included."""
     known = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
     variant = next((v for v in known if v.name == result.variant), None)

@@ -175,7 +175,9 @@ def compare_runs(
         elif first and second:
             pairs.append((first, second))
     noise = None if unlike else _noise(pairs)
-    thresholds = _Thresholds(threshold, _floor(base, new, differing, noise), max(tick(base), tick(new)))
+    thresholds = _Thresholds(
+        threshold, _lowest_threshold(base, new, differing, noise), max(clock_tick_s(base), clock_tick_s(new))
+    )
     compared = [_compare(one, other, thresholds, not unlike, (base, new)) for one, other in pairs]
     compared.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
     return RunComparison(str(base.folder), str(new.folder), tuple(compared), left_out, tuple(differing), noise)
@@ -366,7 +368,7 @@ class _Thresholds:
         return self.chosen if self.chosen is not None else max(self.floor, TICK_FACTOR * self.tick_s / median_s)
 
 
-def _floor(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
+def _lowest_threshold(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
     """Return the lowest threshold for all cases: the smallest difference that can be seen between two runs."""
     targets = [run.header.timing.target or 0.0 for run in (base, new)]
     other_gpu = any(difference.key == "uuid" for difference in found)
@@ -380,7 +382,7 @@ def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
     return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
 
 
-def tick(run: Run) -> float:
+def clock_tick_s(run: Run) -> float:
     """Return the smallest step between two samples of any case, in seconds; 0 without samples."""
     steps = []
     for result in run.results:

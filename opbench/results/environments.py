@@ -68,7 +68,7 @@ def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def alike(run: Run) -> str:
+def comparable_conditions(run: Run) -> str:
     """Return all conditions that affect a run's times, except the kernels, as text that can be compared."""
     environment = run.header.environment.to_json()
     known = {key: environment[key] for key in MACHINE_FIELDS if key in environment}

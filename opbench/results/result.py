@@ -192,7 +192,7 @@ class Result:
             backend=backend,
             status=status,
             reason=str(reason),
-            **place_of(reason),
+            **location_of_reason(reason),
             flops=problem.flops(),
             compulsory_bytes=problem.bytes(),
             written_bytes=sum(tensor.nbytes for tensor in problem.output_tensors()),
@@ -240,14 +240,14 @@ class Result:
         }
 
 
-class Place(TypedDict, total=False):
+class ReasonLocation(TypedDict, total=False):
     """The location of a result's reason, as fields of the result."""
 
     file: str
     line: int
 
 
-def place_of(reason: Reason | str) -> Place:
+def location_of_reason(reason: Reason | str) -> ReasonLocation:
     """Return the location in a reason; empty fields if it has none."""
     if isinstance(reason, str) or reason.location is None:
         return {}

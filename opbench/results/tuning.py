@@ -161,7 +161,7 @@ class Tuning:
 
     def best_so_far(self) -> list[tuple[float, float]]:
         """Return each improvement of the best score, with its time."""
-        return steps_down((t.at_s, t.score) for t in self.trials if t.score is not None)
+        return improvements((t.at_s, t.score) for t in self.trials if t.score is not None)
 
     def counts(self) -> dict[Ending, int]:
         """Return the number of trials by outcome; trials without a measurement are counted by reason."""
@@ -171,7 +171,7 @@ class Tuning:
         return found
 
 
-def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def improvements(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the (time, score) pairs whose score is lower than all before."""
     steps: list[tuple[float, float]] = []
     for at_s, score in scores:
@@ -181,7 +181,7 @@ def steps_down(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float
 
 
 @dataclass(frozen=True)
-class Final:
+class Finalist:
     """A config in the finals, with its result in the unit of the search."""
 
     config: dict[str, int]
@@ -191,14 +191,14 @@ class Final:
     time_s: float
 
 
-def ranked_finals(tuning: Tuning, run: Run | None) -> list[Final]:
+def ranked_finals(tuning: Tuning, run: Run | None) -> list[Finalist]:
     """Return the right configs of the finals, best first; in a search by energy, only those with an energy."""
     timed = [(r.config, r.measurement) for r in fastest(run) if r.measurement]
     if tuning.begun.unit == "s":
-        return [Final(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
+        return [Finalist(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
     joules = tuning.energies.joules if tuning.energies else ()
     both = ((j, m) for j in joules for config, m in timed if config == j.config)
-    finals = [Final(j.config, j.median, j.low, j.high, m.median_s) for j, m in both]
+    finals = [Finalist(j.config, j.median, j.low, j.high, m.median_s) for j, m in both]
     return sorted(finals, key=lambda final: final.median)
 
 

@@ -129,7 +129,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
         return _without(found, "no example of the operator fits the case")
     device = product(gpu)
     try:
-        traffic, _ = trace_case(small, stands_for=device.limits if device else None)
+        traffic, _ = trace_case(small, modelled_gpu=device.limits if device else None)
     except OpbenchError as error:
         return _without(found, str(error))
     _, compiled = next(resources_of([small], gpu), (0, Resources()))
@@ -232,7 +232,7 @@ def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | Non
     fitting = [
         Case(variant, config, problem)
         for problem in examples_of(variant, operator)
-        if variant.unmet(problem, config) is None
+        if variant.unmet_requirement(problem, config) is None
     ]
 
     def likeness(case: Case) -> tuple[int, int, int]:

@@ -25,12 +25,12 @@ from opbench.results.result import Result
 from opbench.running import remote
 from opbench.running.devices import common_environment, require_alike
 from opbench.running.dispatch import Dispatch
-from opbench.running.header import RunFile, stands
+from opbench.running.header import RunFile, is_still_valid
 from opbench.running.options import RunSetup
 from opbench.running.problem import RunSettings
-from opbench.running.progress import Progress, Tell
+from opbench.running.progress import OnProgress, Progress
 from opbench.running.protocol import Open, iterate_problems
-from opbench.running.remote import Introduction
+from opbench.running.remote import WorkerDescription
 from opbench.running.runner import RunEnded, RunResults, slowest_first
 from opbench.running.suite import Suite
 
@@ -55,7 +55,7 @@ class _RemoteWorker:
     idle: bool = False
 
 
-def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: float, on_progress: Tell) -> Run:
+def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: float, on_progress: OnProgress) -> Run:
     """Run a suite's cases on a scheduler's workers; return all results of the run on disk.
 
     `wait_s` is the longest time without any worker. Raises EnvironmentFault if no worker appears in that time,
@@ -83,8 +83,8 @@ class _WorkerPool:
         from distributed import Queue
 
         self._suite, self._options, self._client, self._wait_s, self._sink = suite, options, client, wait_s, sink
-        stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
-        limits = stands_for.limits if stands_for else None
+        modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
+        limits = modelled_gpu.limits if modelled_gpu else None
         self._order = remote.RunOrder(
             f"opbench-{uuid.uuid4().hex}",
             Open(options.backend, options.roots, options.seed, limits, suite.traced_work, options.capability),
@@ -107,10 +107,10 @@ class _WorkerPool:
         """Wait for workers, give each one problem after the other, and write every result."""
         began, suite, file = time.perf_counter(), self._suite, self._sink.file
         before = {result.case: result for result in file.earlier.results} if file.earlier else {}
-        todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
+        todo = [case for case in suite.cases if not is_still_valid(before.get(case.name), case)]
         self._sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
         for case in todo:
-            remote.to_send(case, self._roots)  # refuses variants that other machines lack, before any case runs
+            remote.pack_for_worker(case, self._roots)  # refuses variants that other machines lack, before any case runs
         self._dispatch.add(slowest_first(list(iterate_problems(todo))))
         self._wait_for_workers()
         while not self._dispatch.done:
@@ -143,7 +143,7 @@ class _WorkerPool:
             for worker in gone:
                 self._handle_loss(worker)
         for address in present - set(self._workers) - self._refused:
-            task = self._ask(address, remote.introduce, self._order, address)
+            task = self._ask(address, remote.describe_worker, self._order, address)
             self._workers[address] = _RemoteWorker(address, task)
         if self._workers:
             self._no_worker_since = time.monotonic()
@@ -194,7 +194,7 @@ class _WorkerPool:
             self._reject(worker, EnvironmentFault(f"{worker.name}: {fault}"), strict=len(self._workers) == 1)
             return
         if answer.get("lost"):
-            at = self._dispatch.at_case(worker.address)
+            at = self._dispatch.current_case(worker.address)
             self._suspects.add(at)
             self._dispatch.count_crash(at)
             self._dispatch.return_problem(worker.address)
@@ -203,7 +203,7 @@ class _WorkerPool:
             self._dispatch.finished(worker.address)
         worker.idle, worker.number = True, -1
 
-    def _accept(self, worker: _RemoteWorker, introduction: Introduction, strict: bool) -> None:
+    def _accept(self, worker: _RemoteWorker, introduction: WorkerDescription, strict: bool) -> None:
         """Add a worker with the run's version and device model; reject others.
 
         With `strict`, at the start of a run, a rejection ends the run.
@@ -252,7 +252,7 @@ class _WorkerPool:
             return
         self._attempts += 1
         worker.idle, worker.number = False, self._attempts
-        packed = [remote.to_send(case, self._roots) for case in cases]
+        packed = [remote.pack_for_worker(case, self._roots) for case in cases]
         problem = remote.ProblemOrder(
             self._attempts, packed, frozenset(self._suspects), self._dispatch.reports_each_launch(worker.address)
         )
@@ -283,7 +283,7 @@ class _WorkerPool:
     def close(self) -> None:
         """End all tasks of this run on the remote workers."""
         with suppress(Exception):  # a lost scheduler has ended its workers already
-            self._client.run(remote.leave, self._order.run, on_error="ignore")
+            self._client.run(remote.end_run, self._order.run, on_error="ignore")
             self._inbox.close()
 
 

@@ -64,7 +64,7 @@ class Dispatch(Generic[C]):
         """Record the case that a worker runs now."""
         self._at[worker] = case
 
-    def at_case(self, worker: str) -> str:
+    def current_case(self, worker: str) -> str:
         """Return the case that a worker reported last, or an empty string."""
         return self._at.get(worker, "")
 

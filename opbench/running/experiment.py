@@ -41,7 +41,7 @@ from opbench.results.experiment import (
     pair_cost,
     with_times,
 )
-from opbench.running.protocol import Notification, Open, PackedCase, Started, TimeCubins, pack
+from opbench.running.protocol import CaseStarted, Notification, Open, PackedCase, TimeCubins, pack
 from opbench.running.targets import case_of, is_file
 from opbench.running.worker import Worker
 from opbench.timing.measurement import Measurement
@@ -59,7 +59,7 @@ MIN_PAIR_SHARE = 0.02
 
 
 @dataclass
-class Assembled:
+class AssembledKnockOuts:
     """The knock-outs of a case: edited cubins, and the instructions that each one removes."""
 
     case: Case
@@ -79,7 +79,7 @@ def assemble_knockouts(
     capability: tuple[int, int],
     sm_count: int,
     conflicts: Collection[tuple[str, int]] | None = None,
-) -> Assembled:
+) -> AssembledKnockOuts:
     """Remove one class of instructions at a time from a case's PTX, assemble the rest, and compare the machine code.
 
     `conflicts` are files and lines with bank conflicts; None if they are not known. This needs no GPU. Raises
@@ -107,7 +107,7 @@ def assemble_knockouts(
             kept = tuple(KeptLine(*one) for one in removal.kept_lines(own))
             reason = "" if removal.taken else kept[0].reason
             costs[name] = ClassCost(name, len(removal.taken), removal.lines(own), kept, reason=reason)
-    found = Assembled(case, knockout, arch, costs)
+    found = AssembledKnockOuts(case, knockout, arch, costs)
     try:
         found.assembler = "ptxas {}.{}".format(*assembler(arch).version)
     except EnvironmentFault as error:
@@ -131,7 +131,7 @@ def assemble_knockouts(
     return found
 
 
-def _assembled(found: Assembled, names: Sequence[str]) -> Path | CompileError:
+def _assembled(found: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
     """Return the cubin without some classes of instructions, or the assembler's error."""
     try:
         return assemble(found.knockout.without(names), found.arch, found.case.variant.name)
@@ -139,7 +139,7 @@ def _assembled(found: Assembled, names: Sequence[str]) -> Path | CompileError:
         return error
 
 
-def _with_changes(found: Assembled, cost: ClassCost, before: Path, after: Path) -> ClassCost:
+def _with_changes(found: AssembledKnockOuts, cost: ClassCost, before: Path, after: Path) -> ClassCost:
     """Return a class with the changes of the machine code; without nvdisasm, only the changes of registers."""
     registers = tuple(
         max(kernels[name].registers for name in found.knockout.kernels)
@@ -197,17 +197,17 @@ def run_experiments(
     """
     cases = [case_of(name, pattern, catalog, "quick", "cuda") for name in names]
     with tempfile.TemporaryDirectory(prefix="opbench-experiment-") as folder:
-        bench = Bench(catalog, Path(folder)) if resolve("auto") == "cuda" else None
+        bench = KnockOutTimer(catalog, Path(folder)) if resolve("auto") == "cuda" else None
         failed: OpbenchError | None = None
         missing = ""
         try:
-            capability, sm_count = _device(bench.environment()) if bench else _named(gpu)
+            capability, sm_count = _device(bench.environment()) if bench else _named_gpu(gpu)
             for name, case in zip(names, cases, strict=True):
                 try:
                     found = assemble_knockouts(case, capability, sm_count, conflict_lines(case, name, catalog))
                     missing = missing or found.missing
                     ready = bench is not None and not found.missing
-                    show(bench.run(found, _noting(note, case)) if bench and ready else counted(found))
+                    show(bench.run(found, _noting(note, case)) if bench and ready else without_times(found))
                 except OpbenchError as error:  # the other cases are timed all the same
                     if failed is not None:
                         note(str(failed))
@@ -227,7 +227,7 @@ def conflict_lines(case: Case, name: str, catalog: Catalog) -> set[tuple[str, in
     """
     try:
         small = case_of(name if is_file(name) else case.variant.id, "", catalog, "quick")
-        traffic, _ = trace_case(replace(small, config=case.config), stands_for=None)
+        traffic, _ = trace_case(replace(small, config=case.config), modelled_gpu=None)
     except OpbenchError:
         return None
     return {
@@ -247,7 +247,7 @@ def _device(environment: Environment) -> tuple[tuple[int, int], int]:
     return (int(major), int(minor)), environment.sm_count or 1
 
 
-def _named(gpu: str) -> tuple[tuple[int, int], int]:
+def _named_gpu(gpu: str) -> tuple[tuple[int, int], int]:
     """Return the compute capability and the number of multiprocessors of a GPU model."""
     known = product(gpu)
     return capability_of(gpu), known.limits.sm_count if known else 1
@@ -256,7 +256,7 @@ def _named(gpu: str) -> tuple[tuple[int, int], int]:
 # On a GPU ---------------------------------------------------------------------------------------------------------
 
 
-def counted(found: Assembled) -> Experiment:
+def without_times(found: AssembledKnockOuts) -> Experiment:
     """Return the experiment without times: only the instructions that each knock-out removes."""
     return Experiment(
         found.case.name, found.arch, found.assembler, found.same_machine_code, tuple(found.costs.values())
@@ -289,7 +289,7 @@ def require_gpu(missing: str) -> None:
         )
 
 
-class Bench:
+class KnockOutTimer:
     """Time the knock-outs of cases in a worker process; start a new process after a fault or a hang."""
 
     def __init__(
@@ -312,7 +312,7 @@ class Bench:
         """End the worker process."""
         self._worker.stop()
 
-    def run(self, found: Assembled, on_progress: Callable[[str], None] = lambda text: None) -> Experiment:
+    def run(self, found: AssembledKnockOuts, on_progress: Callable[[str], None] = lambda text: None) -> Experiment:
         """Time a case without each class, then without pairs of the classes that cost most time.
 
         A knock-out that faults or hangs gets a reason and no time. Raises UsageError for a case that is not
@@ -329,7 +329,7 @@ class Bench:
                 costs[name] = with_times(cost, original, times[name])
         pairs = self._paired(found, packed, costs, original, on_progress)
         return replace(
-            counted(found),
+            without_times(found),
             classes=tuple(costs.values()),
             pairs=tuple(pairs),
             source="measured",
@@ -376,7 +376,7 @@ class Bench:
 
             def listen(notification: Notification) -> None:
                 nonlocal running
-                if isinstance(notification, Started):
+                if isinstance(notification, CaseStarted):
                     running = notification.case
 
             try:
@@ -396,7 +396,7 @@ class Bench:
 
     def _paired(
         self,
-        found: Assembled,
+        found: AssembledKnockOuts,
         packed: PackedCase,
         costs: Mapping[str, ClassCost],
         original: Measurement,

@@ -31,7 +31,7 @@ from opbench.results.result import Result
 from opbench.running.options import RunSetup
 from opbench.running.runner import run_suite
 from opbench.running.suite import Suite
-from opbench.running.targets import bare_file, case_of, cases_to_compare
+from opbench.running.targets import case_of, cases_to_compare, read_bare_file
 from opbench.timing.sampling import TimingOptions
 
 MAX_TRACED_WORK = 1e9
@@ -39,7 +39,7 @@ MAX_TRACED_WORK = 1e9
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedKernel:
     """A kernel with its counted traffic, explanation and advice."""
 
     operator: str
@@ -56,7 +56,7 @@ class Explained:
     """Whether the launches of the file's host code were explained, because no operator fits."""
 
 
-def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, time_limit_s: float) -> Explained:
+def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, time_limit_s: float) -> ExplainedKernel:
     """Check a case in a worker process of the cpu backend, and explain its counted traffic.
 
     With `untrusted` the worker is confined. Raises NotExplained for a case that is not right: its traffic would
@@ -85,12 +85,12 @@ def explain_in_worker(case: Case, catalog: Catalog, gpu: str, untrusted: bool, t
 
 def _explained(
     case: Case, traffic: Traffic, findings: Sequence[Finding], compiled: Resources, ceilings: Peaks, catalog: Catalog
-) -> Explained:
+) -> ExplainedKernel:
     """Return the explanation of a counted case, the advice on it, and the parts of its name."""
     variant = case.variant
     subject = Subject.of_case(case, catalog.variants(variant.operator))
     sources = sources_of(variant.path, traffic)
-    return Explained(
+    return ExplainedKernel(
         variant.operator,
         str(case.problem),
         variant.name,
@@ -113,7 +113,7 @@ class NotExplained(OpbenchError):
 
 def explain_targets(
     names: Sequence[str], pattern: str, gpu: str, catalog: Catalog, note: Callable[[str], None]
-) -> list[Explained]:
+) -> list[ExplainedKernel]:
     """Trace each target on the cpu backend and explain its traffic.
 
     A target is a case, a variant or a .cu file; the launches of a file that no operator fits are explained
@@ -126,7 +126,7 @@ def explain_targets(
 
     plans = {}
     for name in names:
-        _, plan = bare_file(Path(name), catalog, cases_of, False, {}, note)
+        _, plan = read_bare_file(Path(name), catalog, cases_of, False, {}, note)
         if plan is not None:
             plans[name] = plan
     with_operator = [name for name in names if name not in plans]
@@ -134,8 +134,8 @@ def explain_targets(
     for name, case in cases.items():
         if case.name != name and not pattern:
             note(f"case {case.name}; for other sizes add --case '{case.problem}' with your numbers")
-    ceilings, stands_for = committed_ceilings(gpu), product(gpu)
-    limits = stands_for.limits if stands_for else None
+    ceilings, modelled_gpu = committed_ceilings(gpu), product(gpu)
+    limits = modelled_gpu.limits if modelled_gpu else None
     return [
         _explain_launches(plans[name].reduced, ceilings, limits, note)
         if name in plans
@@ -144,15 +144,15 @@ def explain_targets(
     ]
 
 
-def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog) -> Explained:
-    traffic, findings = trace_case(case, stands_for=limits)
+def _explain(case: Case, gpu: str, ceilings: Peaks, limits: DeviceLimits | None, catalog: Catalog) -> ExplainedKernel:
+    traffic, findings = trace_case(case, modelled_gpu=limits)
     _, compiled = next(resources_of([case], gpu, blocks=True), (0, Resources()))
     return _explained(case, traffic, findings, compiled, ceilings, catalog)
 
 
 def _explain_launches(
     plan: MemoryPlan, ceilings: Peaks, limits: DeviceLimits | None, note: Callable[[str], None]
-) -> Explained:
+) -> ExplainedKernel:
     """Explain the launches of a file without an operator, so without a lower bound of its traffic."""
     for text in plan.notes:
         note(text)
@@ -163,14 +163,14 @@ def _explain_launches(
     explanation = explain(subject, traffic, findings, sources_of(plan.path.resolve(), traffic), ceilings)
     advice = tuple(advise_lines(explanation.problems))
     advised = Advised(plan.name, operator, problem, 0.0, 0.0, advice, plan.name, modelled=True)
-    return Explained(
+    return ExplainedKernel(
         operator, problem, plan.path.stem, "", plan.path, explanation, traffic, advised, without_operator=True
     )
 
 
-def compare_explained(explained: Sequence[Explained]) -> list[VariantComparison]:
+def compare_explained(explained: Sequence[ExplainedKernel]) -> list[VariantComparison]:
     """Compare the traffic of each kernel with that of the first kernel on the same problem."""
-    first: dict[tuple[str, str], Explained] = {}
+    first: dict[tuple[str, str], ExplainedKernel] = {}
     comparisons = []
     for one in explained:
         base = first.setdefault((one.operator, one.problem), one)

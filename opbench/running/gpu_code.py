@@ -12,7 +12,7 @@ from opbench.running.protocol import BUILD_LIMIT_S, CaseResources, CompileFor, N
 from opbench.running.worker import Worker
 
 
-class GpuCode:
+class BackgroundCompiler:
     """Compile cases for a GPU model in a background process.
 
     `of` waits until a case is compiled. A failure of the process fails no case. Only with `machine_code` do the

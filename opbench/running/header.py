@@ -36,7 +36,7 @@ class RunStart(TypedDict):
     revision: Revision | None
 
 
-def beginning() -> RunStart:
+def run_start() -> RunStart:
     """Return the current time, and the commit of the project in the current folder."""
     return {"started": now(), "revision": revision()}
 
@@ -125,7 +125,7 @@ class RunFile:
         return self._reader.run()
 
 
-def stands(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
+def is_still_valid(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
     """Return whether an earlier result is still valid for a case.
 
     It is if the source text is the same, or if it was right and the GPU would execute the same instructions in
@@ -147,7 +147,7 @@ def _header(suite: Suite, options: RunSetup, environment: Environment) -> RunHea
         title=suite.title,
         backend=options.backend,
         seed=options.seed,
-        **beginning(),
+        **run_start(),
         target=options.target,
         targets=options.targets,
         own=tuple(suite.own),

@@ -10,8 +10,8 @@ from opbench.adopting.memory_plan import MemoryPlan, MemoryPlans
 from opbench.backend.findings import headline
 from opbench.checking.memory import MemoryCheckResult
 from opbench.errors import EnvironmentFault, OpbenchError, Reason
-from opbench.results.result import Result, Status, Verdict, place_of
-from opbench.running.progress import Progress, Tell
+from opbench.results.result import Result, Status, Verdict, location_of_reason
+from opbench.running.progress import OnProgress, Progress
 from opbench.running.protocol import CheckMemory, Open
 from opbench.running.worker import Worker
 
@@ -29,7 +29,7 @@ def run_in_memory_mode(
     files: Sequence[MemoryPlans],
     opening: Open,
     time_limit_s: float,
-    on_progress: Tell,
+    on_progress: OnProgress,
     note: Note,
 ) -> list[Result]:
     """Check the launches of each file, at the file's own sizes if that is fast; pass assumptions to `note`.
@@ -109,6 +109,6 @@ def _result(
         backend=backend,
         status=status,
         reason=str(reason),
-        **place_of(reason),
+        **location_of_reason(reason),
         verdict=verdict,
     )

@@ -20,7 +20,7 @@ from opbench.results.files import Run
 from opbench.results.result import Result
 from opbench.running.devices import ChosenGpu
 from opbench.running.options import RunSetup
-from opbench.running.progress import Progress, Tell
+from opbench.running.progress import OnProgress, Progress
 from opbench.running.runner import RunEnded, run_suite
 from opbench.running.suite import read_suite
 
@@ -52,7 +52,7 @@ def _path(device: ChosenGpu | None) -> Path:
 
 
 def measure_ceilings(
-    out: Path, on_progress: Tell = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
+    out: Path, on_progress: OnProgress = lambda progress: None, resume: bool = False, device: ChosenGpu | None = None
 ) -> tuple[Run, Peaks]:
     """Run the probes of suites/ceilings.toml and suites/sustained.toml in `out`; return the run and the peaks.
 
@@ -68,7 +68,7 @@ def measure_ceilings(
     return run, ceilings
 
 
-def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGpu | None) -> Run:
+def _run(name: str, out: Path, on_progress: OnProgress, resume: bool, device: ChosenGpu | None) -> Run:
     suite = read_suite(Path(name), Catalog(), "cuda")
     devices = (device,) if device else ()
     options = RunSetup(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
@@ -84,7 +84,7 @@ def _run(name: str, out: Path, on_progress: Tell, resume: bool, device: ChosenGp
     return run
 
 
-def ceilings_for_run(folder: Path, on_progress: Tell, devices: Sequence[ChosenGpu] = ()) -> list[Peaks]:
+def ceilings_for_run(folder: Path, on_progress: OnProgress, devices: Sequence[ChosenGpu] = ()) -> list[Peaks]:
     """Return the stored peaks of each GPU (without names, of the first), or measure them in `folder`.
 
     GPUs are measured in parallel; an interrupted measurement is completed.

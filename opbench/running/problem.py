@@ -15,8 +15,8 @@ from opbench.gpu.limits.ceilings import Peaks
 from opbench.gpu.limits.lower_bound import lower_bound_s
 from opbench.kernels.case import Case
 from opbench.results.result import RELAUNCH, Failure, Result, Status
-from opbench.running.gpu_code import GpuCode
-from opbench.running.protocol import Check, Measure, Notification, PackedCase, Relaunch, Started, pack
+from opbench.running.gpu_code import BackgroundCompiler
+from opbench.running.protocol import CaseStarted, Check, Measure, Notification, PackedCase, Relaunch, pack
 from opbench.running.worker import Worker, WorkerHung, WorkerLost
 from opbench.timing.measurement import Measurement
 from opbench.timing.processes import merge_processes
@@ -83,7 +83,9 @@ class ResultSink(Protocol):
 class ProblemRun:
     """Run problems with the same settings and pass their results to one sink."""
 
-    def __init__(self, settings: RunSettings, known: CaseFaults, sink: ResultSink, gpu_code: GpuCode) -> None:
+    def __init__(
+        self, settings: RunSettings, known: CaseFaults, sink: ResultSink, gpu_code: BackgroundCompiler
+    ) -> None:
         self._settings, self._known, self._sink, self._gpu_code = settings, known, sink, gpu_code
         self._packed: dict[str, PackedCase] = {}
 
@@ -170,7 +172,7 @@ class ProblemRun:
 
             def listen(notification: Notification) -> None:
                 nonlocal running
-                if isinstance(notification, Started):
+                if isinstance(notification, CaseStarted):
                     running = notification.case
                     self._sink.started(running)
 

@@ -33,7 +33,7 @@ from opbench.records import JSON
 from opbench.results.files import RunWriter, make_folder
 from opbench.running.targets import is_file
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 MACHINE_PREFIXES = ("device__", "nvlink__", "numa__", "c2clink__")
 """Prefixes of machine attributes that Nsight Compute repeats for every kernel; the run's environment has them."""
 KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
@@ -73,7 +73,7 @@ def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
 
 
 def profile_case(
-    target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, say: Say
+    target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, say: PrintLine
 ) -> dict[str, Any]:
     """Profile one case; store the tool's report in `folder`/profile, append a line to the results and return it.
 
@@ -115,7 +115,7 @@ def profile_case(
 
 
 def read_source(
-    case: Case, target: Target, folder: Path, options: ProfileOptions, say: Say, catalog: Catalog
+    case: Case, target: Target, folder: Path, options: ProfileOptions, say: PrintLine, catalog: Catalog
 ) -> SourceProfile:
     """Read the samples of a report that `profile_case` wrote with `options.source`, and assign them to source lines.
 
@@ -183,7 +183,7 @@ def text_of(case: Case) -> Callable[[str], str | None]:
     return read
 
 
-def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, say: Say) -> str:
+def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, say: PrintLine) -> str:
     """Return the text that a tool prints for a report; raise the tool's error."""
     printed = run_tool(argv, options, lambda line: None, announce=say)
     if fault := _fault(options.tool, target, printed.returncode, printed.messages):
@@ -251,7 +251,7 @@ class Output:
         return [line for line in self.lines if line.startswith(("==", "ERROR", "error"))]
 
 
-def run_tool(argv: Sequence[str], options: ProfileOptions, say: Say, announce: Say | None = None) -> Output:
+def run_tool(argv: Sequence[str], options: ProfileOptions, say: PrintLine, announce: PrintLine | None = None) -> Output:
     """Run a tool; pass its command and then each line to `say` as it arrives.
 
     Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then

@@ -17,7 +17,7 @@ class Progress:
     total: int
 
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:

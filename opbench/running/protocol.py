@@ -99,7 +99,7 @@ class Open(Request[Environment]):
     """Empty for none: the process only compiles."""
     roots: tuple[Path, ...] = ()
     seed: int = DEFAULT_SEED
-    stands_for: DeviceLimits | None = None
+    modelled_gpu: DeviceLimits | None = None
     traced_work: float = MAX_TRACED_WORK
     capability: tuple[int, int] | None = None
     """The compute capability whose code the cpu backend compiles; None for the newest that it executes."""
@@ -202,7 +202,7 @@ class TimeCubins(Request[KnockOutTimes]):
 
 
 @dataclass(frozen=True)
-class Unsupported:
+class CaseUnsupported:
     """A notification that a case needs a feature which this machine lacks."""
 
     index: int
@@ -210,7 +210,7 @@ class Unsupported:
 
 
 @dataclass(frozen=True)
-class Built:
+class ModuleBuilt:
     """A notification that the module of some cases was compiled, or that compiling failed with `error`."""
 
     indices: Sequence[int]
@@ -228,21 +228,21 @@ class CaseResources:
 
 
 @dataclass(frozen=True)
-class Started:
+class CaseStarted:
     """A notification that launches of this case begin; the case is blamed for a crash from now on."""
 
     case: str
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampleTaken:
     """A notification during the measurement of a case, which shows that the worker is alive."""
 
     case: str
     seconds: float
 
 
-Notification = Unsupported | Built | CaseResources | Started | Sampled
+Notification = CaseUnsupported | ModuleBuilt | CaseResources | CaseStarted | SampleTaken
 
 
 # The end of a request ---------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Fault:
+class RequestFailed:
     """The exception that ended a request."""
 
     kinds: tuple[str, ...]

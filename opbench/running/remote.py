@@ -21,16 +21,16 @@ from opbench.errors import OpbenchError, UsageError
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
-from opbench.running.gpu_code import GpuCode
+from opbench.running.gpu_code import BackgroundCompiler
 from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings, WorkerSlot
 from opbench.running.protocol import (
     BUILD_LIMIT_S,
     Build,
-    Built,
+    CaseUnsupported,
+    ModuleBuilt,
     Notification,
     Open,
     PackedCase,
-    Unsupported,
     pack,
     unpack,
 )
@@ -77,7 +77,7 @@ def variants_digest(roots: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
+def pack_for_worker(case: Case, roots: Sequence[Path]) -> PackedCase:
     """Convert a case to plain data, with a path relative to a folder of variants, which differs between machines."""
     packed, path = pack(case), case.variant.path.resolve()
     for number, root in enumerate(roots):
@@ -91,7 +91,7 @@ def to_send(case: Case, roots: Sequence[Path]) -> PackedCase:
     )
 
 
-def _received(packed: PackedCase, catalog: Catalog) -> Case:
+def _unpack_from_run(packed: PackedCase, catalog: Catalog) -> Case:
     number, _, path = packed.path.partition("/")
     return unpack(catalog, replace(packed, path=str(catalog.roots[int(number)] / path)))
 
@@ -136,9 +136,9 @@ class _WorkerSession:
         """Compile a problem's cases; record those that do not compile or cannot run here."""
 
         def listen(notification: Notification) -> None:
-            if isinstance(notification, Unsupported):
+            if isinstance(notification, CaseUnsupported):
                 self.faults.unsupported[cases[notification.index].name] = notification.reason
-            elif isinstance(notification, Built) and notification.error:
+            elif isinstance(notification, ModuleBuilt) and notification.error:
                 self.faults.broken |= {cases[index].name: notification.error for index in notification.indices}
 
         with contextlib.suppress(WorkerLost):  # each case is then compiled again, alone, by its check
@@ -150,7 +150,7 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Introduction:
+class WorkerDescription:
     """A worker's version, variants and device."""
 
     opbench: str
@@ -163,9 +163,9 @@ class Introduction:
     """Why the worker cannot take part; empty if it can."""
 
 
-def introduce(order: RunOrder, place: str) -> Introduction:
+def describe_worker(order: RunOrder, place: str) -> WorkerDescription:
     """Return a description of this worker; its device is opened only if version and variants match the run."""
-    introduction = Introduction(__version__, platform.node())
+    introduction = WorkerDescription(__version__, platform.node())
     try:
         introduction = replace(introduction, variants=variants_digest(order.opening.roots))
         if (introduction.opbench, introduction.variants) != (order.opbench, order.variants):
@@ -199,11 +199,13 @@ def run_problem(
     session.slot.device = device
     try:
         session.slot.worker.open()
-        cases = [_received(packed, session.catalog) for packed in problem.cases]
+        cases = [_unpack_from_run(packed, session.catalog) for packed in problem.cases]
         sink = _MessageSink(problem, send)
         sink.announce("build", str(cases[0].problem))
         session.build(cases)
-        ProblemRun(order.settings, session.faults, sink, GpuCode(session.slot.worker, "")).run(session.slot, cases)
+        ProblemRun(order.settings, session.faults, sink, BackgroundCompiler(session.slot.worker, "")).run(
+            session.slot, cases
+        )
     except WorkerLost as error:
         return {"lost": str(error)}
     except OpbenchError as error:
@@ -211,7 +213,7 @@ def run_problem(
     return {}
 
 
-def leave(run: str) -> None:
+def end_run(run: str) -> None:
     """End all tasks of a run in this process at once."""
     with _lock:
         for key in [key for key in _sessions if key[0] == run]:

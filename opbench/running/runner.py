@@ -12,7 +12,7 @@ from functools import partial
 
 from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, OpbenchError
-from opbench.gpu.compile.resources import describe
+from opbench.gpu.compile.resources import resources_origin
 from opbench.gpu.limits import ceiling_check
 from opbench.gpu.limits.ceilings import CeilingCheck, Peaks
 from opbench.gpu.limits.products import product
@@ -23,19 +23,19 @@ from opbench.results.header import RunDevice
 from opbench.results.result import GOOD_STATUSES
 from opbench.running.devices import ChosenGpu, common_environment, require_alike
 from opbench.running.dispatch import MAX_DEATHS, Dispatch
-from opbench.running.gpu_code import GpuCode
-from opbench.running.header import RunFile, stands
+from opbench.running.gpu_code import BackgroundCompiler
+from opbench.running.header import RunFile, is_still_valid
 from opbench.running.options import RunSetup
 from opbench.running.problem import CaseFaults, Outcome, ProblemRun, RunSettings, WorkerSlot
-from opbench.running.progress import Progress, Tell
+from opbench.running.progress import OnProgress, Progress
 from opbench.running.protocol import (
     BUILD_LIMIT_S,
     Build,
-    Built,
+    CaseUnsupported,
+    ModuleBuilt,
     Notification,
     Open,
     Probe,
-    Unsupported,
     iterate_problems,
     pack,
 )
@@ -63,7 +63,7 @@ class _FirstFailure(RunEnded):
 class RunResults:
     """Write the results of all workers to the run's file and count them; several threads may call the methods."""
 
-    def __init__(self, suite: Suite, options: RunSetup, file: RunFile, on_progress: Tell) -> None:
+    def __init__(self, suite: Suite, options: RunSetup, file: RunFile, on_progress: OnProgress) -> None:
         self.suite, self.options, self.file, self.on_progress = suite, options, file, on_progress
         self.ended = set[str]()
         """Names of cases that are done: an earlier result is valid, or this run's result is on disk."""
@@ -100,7 +100,7 @@ class _State:
     options: RunSetup
     sink: RunResults
     slots: list[WorkerSlot]
-    gpu_code: GpuCode
+    gpu_code: BackgroundCompiler
     """Compiles for a GPU that this machine lacks."""
     find_ceilings: FindCeilings | None
     known: CaseFaults = field(default_factory=CaseFaults)
@@ -120,7 +120,7 @@ class _State:
 def run_suite(
     suite: Suite,
     options: RunSetup,
-    on_progress: Tell = lambda progress: None,
+    on_progress: OnProgress = lambda progress: None,
     find_ceilings: FindCeilings | None = None,
 ) -> Run:
     """Run a suite's cases and return all results on disk.
@@ -133,8 +133,8 @@ def run_suite(
         # Called before this run starts a worker, because the probes start their own workers.
         device_ceilings = find_ceilings(options.devices) if find_ceilings else []
         # On the cpu, grids and caches are those of the named GPU, so its traffic is counted.
-        stands_for = product(options.gpu) if options.backend == "cpu" and options.gpu else None
-        limits = stands_for.limits if stands_for else None
+        modelled_gpu = product(options.gpu) if options.backend == "cpu" and options.gpu else None
+        limits = modelled_gpu.limits if modelled_gpu else None
         opening = Open(
             options.backend,
             options.roots,
@@ -150,7 +150,7 @@ def run_suite(
             slot.ceilings = ceilings
         compiler = Worker(opening, options.out / "worker-nvrtc.log")
         # Only a run that is kept reports machine code.
-        gpu_code = GpuCode(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
+        gpu_code = BackgroundCompiler(compiler, options.compile_for if options.backend == "cpu" else "", options.keep)
         state = _State(suite, options, RunResults(suite, options, file, on_progress), slots, gpu_code, find_ceilings)
         try:
             _run(state)
@@ -180,15 +180,15 @@ def _run(state: _State) -> None:
     environments = _open(state)
     environment = common_environment(environments)
     if options.backend == "cpu" and options.compile_for:
-        environment = replace(environment, resources=describe(options.compile_for))
+        environment = replace(environment, resources=resources_origin(options.compile_for))
     file.begin(environment)
     _check_ceilings(state, environments)
     before = {result.case: result for result in file.earlier.results} if file.earlier else {}
-    todo = [case for case in suite.cases if not stands(before.get(case.name), case)]
+    todo = [case for case in suite.cases if not is_still_valid(before.get(case.name), case)]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
     state.gpu_code.start(todo, options.every_module)
     code, sm_count = _build(state, todo), environment.sm_count
-    todo = [c for c in todo if not stands(before.get(c.name), c, code.get(c.name, ""), sm_count)]
+    todo = [c for c in todo if not is_still_valid(before.get(c.name), c, code.get(c.name, ""), sm_count)]
     state.sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
     _run_problems(state, todo)
     file.end(time.perf_counter() - began)
@@ -234,7 +234,7 @@ def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
     ceilings = slot.ceilings
     if ceilings is None or not (state.options.measure and state.options.backend == "cuda"):
         return ceilings
-    names = ceiling_check.probes(ceilings)
+    names = ceiling_check.probe_cases(ceilings)
     if not names:
         return ceilings
     state.sink.announce("measure", "whether the stored peaks are still valid")
@@ -247,7 +247,7 @@ def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
         return replace(ceilings, canary=unknown)
     work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
     seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
-    return replace(ceilings, canary=ceiling_check.judge(ceilings, seen))
+    return replace(ceilings, canary=ceiling_check.check_ceilings(ceilings, seen))
 
 
 def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
@@ -259,9 +259,9 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
     def build(worker: Worker, part: Sequence[Case]) -> None:
         def listen(notification: Notification) -> None:
             nonlocal built
-            if isinstance(notification, Unsupported):
+            if isinstance(notification, CaseUnsupported):
                 state.known.unsupported[part[notification.index].name] = notification.reason
-            elif isinstance(notification, Built):
+            elif isinstance(notification, ModuleBuilt):
                 names = [part[index].name for index in notification.indices]
                 with state.sink.changed:
                     state.known.broken |= dict.fromkeys(names, notification.error) if notification.error else {}
@@ -397,4 +397,4 @@ class _DispatchSink:
             return self._dispatch.count_crash(case)
 
 
-__all__ = ["Progress", "RunSetup", "Tell", "TimingOptions", "WorkerLost", "run_suite"]
+__all__ = ["OnProgress", "Progress", "RunSetup", "TimingOptions", "WorkerLost", "run_suite"]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from opbench.backend.base import Backend, DeviceClock, Timed, Traced
+from opbench.backend.base import Backend, DeviceClock, TimedBackend, TracingBackend
 from opbench.backend.environment import Environment
 from opbench.cage.fork_server import ForkServer
 from opbench.checking.backends import open_backend, start_fork_server
@@ -38,24 +38,24 @@ from opbench.running.protocol import (
     CONFINED,
     Answer,
     Build,
-    Built,
     CaseResources,
+    CaseStarted,
+    CaseUnsupported,
     Check,
     CheckMemory,
     CompileFor,
     CompileOne,
-    Fault,
     Measure,
+    ModuleBuilt,
     Notification,
     Open,
     Probe,
     Race,
     Relaunch,
     Request,
-    Sampled,
-    Started,
+    RequestFailed,
+    SampleTaken,
     TimeCubins,
-    Unsupported,
     unpack,
 )
 from opbench.timing.sampling import measure
@@ -75,7 +75,7 @@ def main() -> None:
             request = pipe.recv()
         except EOFError:
             return
-        ended: Answer | Fault
+        ended: Answer | RequestFailed
         try:
             if isinstance(request, Open):
                 server = Server(request, fork_server)
@@ -85,13 +85,13 @@ def main() -> None:
                 ended = Answer(server.serve(request, pipe.send))
         except OpbenchError as error:
             kinds = tuple(c.__name__ for c in type(error).__mro__)
-            ended = Fault(kinds, error.message, isinstance(error, LaunchError), error.location, error.kind)
+            ended = RequestFailed(kinds, error.message, isinstance(error, LaunchError), error.location, error.kind)
         except MemoryError as error:
             words = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
-            ended = Fault((EnvironmentFault.__name__,), words, fatal=False)
+            ended = RequestFailed((EnvironmentFault.__name__,), words, fatal=False)
         except Exception as error:
             traceback.print_exc()
-            ended = Fault((), f"{type(error).__name__}: {error}", fatal=True)
+            ended = RequestFailed((), f"{type(error).__name__}: {error}", fatal=True)
         pipe.send(ended)
 
 
@@ -119,7 +119,7 @@ class Server:
     def session(self) -> Session:
         """Return the session that runs cases on the backend."""
         opening = self._opening
-        return Session(self.backend, opening.seed, opening.stands_for, opening.traced_work, opening.secret)
+        return Session(self.backend, opening.seed, opening.modelled_gpu, opening.traced_work, opening.secret)
 
     def environment(self) -> Environment:
         """Open the backend and return its environment; an empty one for a process that only compiles."""
@@ -142,32 +142,34 @@ class Server:
                 case = unpack(self.catalog, packed)
                 reason = self.session.unsupported(case)
                 if reason:
-                    notify(Unsupported(index, reason))
+                    notify(CaseUnsupported(index, reason))
                 elif not case.variant.is_library:
                     wanted.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
             except UsageError as refused:
-                notify(Built([index], refused.reason))
+                notify(ModuleBuilt([index], refused.reason))
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             for built in pool.map(self._compile, wanted.items()):
                 notify(built)
 
-    def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> Built:
+    def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> ModuleBuilt:
         (request, traced), _ = item
-        traced_compile = self.backend.compile_traced if isinstance(self.backend, Traced) else self.backend.compile
+        traced_compile = (
+            self.backend.compile_traced if isinstance(self.backend, TracingBackend) else self.backend.compile
+        )
         try:
             compiled = (traced_compile if traced else self.backend.compile)(request)
         except EnvironmentFault:
             raise
         except OpbenchError as error:
-            return Built(item[1], error.reason)
+            return ModuleBuilt(item[1], error.reason)
         except OSError as error:
             raise EnvironmentFault(
                 f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "
                 "folder with OPBENCH_CACHE"
             ) from None
         with contextlib.suppress(BadCubin):
-            return Built(item[1], machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
-        return Built(item[1])
+            return ModuleBuilt(item[1], machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
+        return ModuleBuilt(item[1])
 
     def compile_for(self, request: CompileFor, notify: Notify) -> None:
         """Compile cases for a GPU that need not be present; notify the parent of each case's resources."""
@@ -175,7 +177,7 @@ class Server:
         for index, packed in enumerate(request.cases):
             with contextlib.suppress(UsageError):  # the build reports the error
                 cases[index] = unpack(self.catalog, packed)
-        chosen = cases if request.every else few_modules(cases)
+        chosen = cases if request.every else representative_modules(cases)
         numbers = list(chosen)
         for place, found in resources_of(chosen.values(), request.gpu, request.machine_code):
             notify(CaseResources(numbers[place], found))
@@ -190,8 +192,8 @@ class Server:
         try:
             if not self.session.is_sampled(case):
                 prepared = self.session.prepare(case.problem, request.given)
-                if isinstance(self.backend, Timed) and request.given is None:
-                    prepared.make_ahead("again")  # needed next, when right cases are measured
+                if isinstance(self.backend, TimedBackend) and request.given is None:
+                    prepared.prefetch("again")  # needed next, when right cases are measured
         except EnvironmentFault as error:  # this problem is too large for the machine; the next one may fit
             raise LaunchError(error.message, error.location, cause=error) from None
         with phase_range("check"), case_range(case.name, case.variant.operator):
@@ -210,8 +212,8 @@ class Server:
                 [unpack(self.catalog, packed) for packed in request.cases],
                 request.timing,
                 self._clock(request.timing.mode),
-                on_start=lambda name: notify(Started(name)),
-                on_sample=lambda name, seconds: notify(Sampled(name, seconds)),
+                on_start=lambda name: notify(CaseStarted(name)),
+                on_sample=lambda name, seconds: notify(SampleTaken(name, seconds)),
                 check_again=request.check_again,
             )
 
@@ -219,7 +221,7 @@ class Server:
         """Launch right cases of one problem again without timing them, and judge their outputs."""
         with phase_range("measure"):
             cases = [unpack(self.catalog, packed) for packed in request.cases]
-            return relaunch_cases(self.session, cases, lambda name: notify(Started(name)))
+            return relaunch_cases(self.session, cases, lambda name: notify(CaseStarted(name)))
 
     def measure_in_rounds(self, request: Race, notify: Notify) -> RaceResult:
         """Measure cases in rounds; a case that is clearly slower than the fastest drops out."""
@@ -231,7 +233,7 @@ class Server:
                 request.options,
                 self._clock(request.mode),
                 request.limit_s,
-                lambda name: notify(Started(name)),
+                lambda name: notify(CaseStarted(name)),
                 energy=request.energy,
                 mode=request.mode,
             )
@@ -244,8 +246,8 @@ class Server:
             request.cubins,
             request.timing,
             None if request.probe else self._clock(request.timing.mode),
-            on_start=lambda name: notify(Started(name)),
-            on_sample=lambda name, seconds: notify(Sampled(name, seconds)),
+            on_start=lambda name: notify(CaseStarted(name)),
+            on_sample=lambda name, seconds: notify(SampleTaken(name, seconds)),
         )
 
     def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
@@ -261,7 +263,7 @@ class Server:
         return medians
 
     def _clock(self, mode: str = "cold") -> DeviceClock:
-        if not isinstance(self.backend, Timed):
+        if not isinstance(self.backend, TimedBackend):
             raise UsageError(f"the {self.backend.name} backend has no clock; measure on cuda")
         return self.backend.clock(mode)
 
@@ -270,7 +272,7 @@ MAX_MODULES = 4
 """Number of modules per variant that a check compiles for the GPU unless all are requested."""
 
 
-def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
+def representative_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
     """Return a few modules of each variant, by number of their first case, that cover the values of its macros."""
     by_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
     for index, case in cases.items():
@@ -282,12 +284,12 @@ def few_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
     chosen: set[int] = set()
     for modules in by_variant.values():
         tunables = {name for users in modules.values() for name in cases[users[0]].config}
-        for module in _telling(list(modules), tunables):
+        for module in _covering_modules(list(modules), tunables):
             chosen.update(modules[module])
     return {index: case for index, case in cases.items() if index in chosen}
 
 
-def _telling(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
+def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
     """Choose as few modules as possible that cover each value of their macros, rare values first.
 
     Only some values of a tunable with many values are required. Other macros with many values are sizes: they

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from opbench.checking.checking import DEFAULT_SEED, is_traceable
 from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
-from opbench.kernels.shapes import Shapes, make_shapes, work
+from opbench.kernels.shapes import GeneratedShapes, emulated_work, make_shapes
 from opbench.kernels.variant import Config, Variant
 from opbench.paths import shipped
 from opbench.source.sources import tensor_core_operand_types
@@ -53,13 +53,13 @@ def shapes_like(
     if backend == "cpu":
         made = accepted_shapes(variant, [], problems, seed, PROBLEM_COUNT)
     else:
-        largest = [max(map(of, problems)) for of in (work, Operator.bytes)]
+        largest = [max(map(of, problems)) for of in (emulated_work, Operator.bytes)]
 
         def is_alike(problem: Operator) -> bool:
-            return work(problem) <= MAX_GROWTH * largest[0] and problem.bytes() <= MAX_GROWTH * largest[1]
+            return emulated_work(problem) <= MAX_GROWTH * largest[0] and problem.bytes() <= MAX_GROWTH * largest[1]
 
         made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_alike, is_alike, problems)
-    return sorted(made.problems, key=work, reverse=True)
+    return sorted(made.problems, key=emulated_work, reverse=True)
 
 
 def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | None:
@@ -98,7 +98,7 @@ def _halved(variant: Variant, config: Config, problem: Operator, axes: Sequence[
         for changed in ([axis], alike):
             try:
                 smaller = type(problem).from_axes({**problem.axes, **dict.fromkeys(changed, half)})
-                accepted = variant.unmet(smaller, config) is None
+                accepted = variant.unmet_requirement(smaller, config) is None
             except UsageError:
                 continue
             if accepted:
@@ -113,7 +113,7 @@ def _stored_bytes(problem: Operator) -> int:
 
 def _counted_work(problem: Operator) -> float:
     """Return the work of a problem and of making its tensors."""
-    return work(problem) + _stored_bytes(problem) / 4
+    return emulated_work(problem) + _stored_bytes(problem) / 4
 
 
 def _is_quick(problem: Operator) -> bool:
@@ -128,23 +128,23 @@ def is_shipped(variant: Variant) -> bool:
 
 def accepts(variant: Variant, problem: Operator) -> bool:
     """Return whether any config of a variant supports a problem."""
-    return any(variant.unmet(problem, config) is None for config in variant.configs)
+    return any(variant.unmet_requirement(problem, config) is None for config in variant.configs)
 
 
 def accepted_shapes(
     variant: Variant, drawn: Sequence[Operator], examples: Sequence[Operator], seed: int, count: int = 0
-) -> Shapes:
+) -> GeneratedShapes:
     """Return random shapes that a variant accepts.
 
     These are `drawn` if the variant accepts all of them, else as many generated from its rules.
     """
     if drawn and all(accepts(variant, problem) for problem in drawn):
-        return Shapes(tuple(drawn))
+        return GeneratedShapes(tuple(drawn))
     slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)
     limit = SLOW_WORK if slow else MAX_WORK
 
     def is_affordable(problem: Operator) -> bool:
-        return work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
+        return emulated_work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES
 
     starts = [*drawn, *examples, *type(examples[0]).random_problems(seed, RANDOM_STARTS)]
     return make_shapes(variant, starts, count or len(drawn), seed, is_traceable, is_affordable, examples)

@@ -87,7 +87,7 @@ def read_suite(path: Path, catalog: Catalog, backend: str, only: str = "") -> Su
             expand = _expand_network if isinstance(entry, dict) and "network" in entry else _expand
             expand(entry, catalog, backend, expansion)
         if not expansion.cases and not only:
-            raise UsageError(_no_case(expansion.left_out), kind="no-case", value=expansion.left_out)
+            raise UsageError(_no_case_message(expansion.left_out), kind="no-case", value=expansion.left_out)
         timing = _timing(table.get("timing", {}))
     except UsageError as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
@@ -195,11 +195,11 @@ def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str
     for file in dict.fromkeys(variant.path for variant in variants):
         if not any(case.variant.path == file for case in expansion.cases.values()):
             unfit = next(variant for variant in variants if variant.path == file)
-            raise NoFittingProblem(f"{file}: {_no_case(expansion.left_out)}", unfit, expansion.left_out)
+            raise NoFittingProblem(f"{file}: {_no_case_message(expansion.left_out)}", unfit, expansion.left_out)
     met = {(c.variant.name, str(c.config)): c for c in shipped}.values()
     others = dict.fromkeys(c.problem for c in expansion.cases.values() if c.problem not in listed)
     more = [replace(c, problem=problem) for problem in others for c in met]
-    shipped += [c for c in more if c.unmet() is None]
+    shipped += [c for c in more if c.unmet_requirement() is None]
     cases = []
     for problem, own in itertools.groupby(expansion.cases.values(), lambda c: c.problem):
         cases += [*own, *(c for c in shipped if c.problem == problem)]
@@ -230,7 +230,10 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
         expansion.add(problem, variants)
     if not expansion.cases:
         raise UsageError(
-            f"{operator}: {_no_case(expansion.left_out)}", kind="no-case", subject=operator, value=expansion.left_out
+            f"{operator}: {_no_case_message(expansion.left_out)}",
+            kind="no-case",
+            subject=operator,
+            value=expansion.left_out,
         )
     return replace(suite, cases=tuple(expansion.cases.values()), left_out=expansion.left_out)
 
@@ -240,7 +243,7 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
 
     Raises UsageError if the variant does not accept the problem.
     """
-    if (reason := case.unmet()) is not None:
+    if (reason := case.unmet_requirement()) is not None:
         raise UsageError(
             f"{case.name}: the variant does not accept this problem: it {reason}",
             kind="unsupported-problem",
@@ -263,10 +266,10 @@ class _Expansion:
     def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
         """Add each variant in all configs that support a problem; record variants without such a config."""
         for variant, configs in chosen:
-            fitting = [c for c in configs if variant.unmet(problem, c) is None]
+            fitting = [c for c in configs if variant.unmet_requirement(problem, c) is None]
             self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
             if configs and not fitting:
-                reason = variant.unmet(problem, configs[0]) or ""
+                reason = variant.unmet_requirement(problem, configs[0]) or ""
                 names = self.left_out.setdefault(f"{problem.name}{problem}", {}).setdefault(reason, [])
                 names += [variant.name] if variant.name not in names else []
             if len(self.cases) > CASES:
@@ -299,7 +302,7 @@ class _Expansion:
                 self.add(problem, [(variant, configs)])
 
 
-def _no_case(left_out: LeftOut) -> str:
+def _no_case_message(left_out: LeftOut) -> str:
     """Return the message for a suite without a case."""
     if not left_out:
         return "holds no case; add a [[run]] table with operator and problems"
@@ -417,16 +420,16 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, ex
     )
     ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
     every = [variant for ladder in ladders.values() for variant in ladder]
-    if odd := next((p for p in patterns if not any(_is_meant(variant, p) for variant in every)), None):
+    if odd := next((p for p in patterns if not any(_matches_pattern(variant, p) for variant in every)), None):
         known = {variant.id if "/" in odd else variant.name for variant in every}
         raise UsageError(unknown("variant", odd, known, where=str(chosen["network"])))
     for problem in problems:
-        variants = [v for v in ladders[problem.name] if any(_is_meant(v, p) for p in patterns)]
+        variants = [v for v in ladders[problem.name] if any(_matches_pattern(v, p) for p in patterns)]
         able = [v for v in variants if v.precision in ALLOWED_PRECISIONS[precision]]
         expansion.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
 
 
-def _is_meant(variant: Variant, pattern: str) -> bool:
+def _matches_pattern(variant: Variant, pattern: str) -> bool:
     """Return whether a glob matches the variant's name or, if the glob contains a slash, "operator/variant"."""
     return fnmatch.fnmatchcase(variant.id if "/" in pattern else variant.name, pattern)
 

@@ -19,7 +19,7 @@ from opbench.kernels.variant import Variant
 from opbench.running.options import RunSetup
 from opbench.running.shapes import accepted_shapes, examples_of, is_shipped, shapes_like, stored_for
 from opbench.running.suite import read_suite
-from opbench.source.device_part import absent_headers
+from opbench.source.device_part import missing_headers
 
 MAX_MODULES = 48
 """If checks of a variant compile more modules than this, each config runs on only some of the problems."""
@@ -60,7 +60,7 @@ def is_file(target: str | Path) -> bool:
     return Path(target).suffix in (".cu", ".py")
 
 
-def bare_file(
+def read_bare_file(
     path: Path,
     catalog: Catalog,
     cases_of: Callable[[Path], list[Case]],
@@ -121,19 +121,19 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
         listed = read_suite(Path(suite), catalog, backend, only=operator.name).cases
         problems = dict.fromkeys(case.problem for case in listed if case.problem.name == operator.name)
         stored = ((v, stored_for(v, p)) for p in problems for v in variants)
-        fitting = (Case(v, c, p) for v, p in stored for c in v.configs if v.unmet(p, c) is None)
+        fitting = (Case(v, c, p) for v, p in stored for c in v.configs if v.unmet_requirement(p, c) is None)
         if first := next(fitting, None):
             return first
     examples = dict.fromkeys(p for v in variants for p in examples_of(v, operator))
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
-    cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet(p, c) is None]
+    cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet_requirement(p, c) is None]
     if not cases:
         made = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
         if pattern or not made:
             named_sizes = [pattern] if pattern.startswith("(") else []
-            refusal = no_problem("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
+            refusal = no_problem_message("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
             raise UsageError(f"{target}: {refusal}")
-        cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet(p, c) is None]
+        cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet_requirement(p, c) is None]
     listing = catalog.command("check", target, list=True)
     matches = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
     return max(matches, key=lambda case: (case.problem.bytes(), -matches.index(case)))
@@ -148,7 +148,7 @@ def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, sui
     for operator in dict.fromkeys(case.variant.operator for case in cases):
         places = [place for place, case in enumerate(cases) if case.variant.operator == operator]
         for problem in dict.fromkeys(cases[place].problem for place in places):
-            if any(cases[place].variant.unmet(problem, cases[place].config) for place in places):
+            if any(cases[place].variant.unmet_requirement(problem, cases[place].config) for place in places):
                 continue
             for place in places:
                 cases[place] = replace(cases[place], problem=problem)
@@ -170,7 +170,7 @@ def cases_to_check(
 
     A printed name is one case. `problems` such as "(n=1000)" replace examples and shapes. Unless `every` is
     true, the configs of a variant that would compile more than `MAX_MODULES` modules, because its macros depend on
-    the problem, share the problems: see `_take_turns`. With `huge`, problems beyond 2**31 elements are
+    the problem, share the problems: see `_share_problems`. With `huge`, problems beyond 2**31 elements are
     included.
     """
     path = Path(target)
@@ -188,7 +188,7 @@ def cases_to_check(
         variants = catalog.variants(str(target))
     cases = []
     absent = {
-        place: name for v in variants if not is_shipped(v) for place, name in absent_headers(v.sources, v.include)
+        place: name for v in variants if not is_shipped(v) for place, name in missing_headers(v.sources, v.include)
     }
     for place, name in absent.items():
         note(
@@ -206,16 +206,16 @@ def cases_to_check(
             Case(variant, c, problem)
             for problem in (*examples, *shapes)
             for c in variant.configs
-            if variant.unmet(problem, c) is None
+            if variant.unmet_requirement(problem, c) is None
         ]
         if not pairs:
-            refusal = no_problem("check", target, variant, catalog, problems, seed)
+            refusal = no_problem_message("check", target, variant, catalog, problems, seed)
             if len(variants) == 1:
                 raise UsageError(refusal)
             note(refusal)
             continue
-        turns, why = (1, "") if every else _turns(variant, pairs)
-        chosen = _take_turns(pairs, shapes, turns) if turns > 1 else pairs
+        turns, why = (1, "") if every else _share_count(variant, pairs)
+        chosen = _share_problems(pairs, shapes, turns) if turns > 1 else pairs
         if len(chosen) < len(pairs):
             note(
                 f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
@@ -227,7 +227,7 @@ def cases_to_check(
     return cases
 
 
-def no_problem(
+def no_problem_message(
     verb: str, target: str | Path, variant: Variant, catalog: Catalog, problems: Sequence[str], seed: int
 ) -> str:
     """Return the message that no problem fits a variant, with a command that names sizes which fit.
@@ -244,7 +244,8 @@ def no_problem(
     examples = [operator.parse(problem) for problem in problems] or examples_of(variant, operator)
     shapes = accepted_shapes(variant, [], [*examples, *examples_of(variant, operator)], seed, 1)
     if problems:
-        first = f"{variant.id} does not accept {examples[0]}: it {variant.unmet(examples[0], variant.configs[0])}"
+        unmet = variant.unmet_requirement(examples[0], variant.configs[0])
+        first = f"{variant.id} does not accept {examples[0]}: it {unmet}"
     else:
         first = f"{variant.id} accepts none of its operator's examples and no random shape was found"
     if shapes.problems:
@@ -267,7 +268,7 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
     config = variant.configs[0]
 
     def fits(problem: Operator) -> bool:
-        return variant.unmet(problem, config) is None
+        return variant.unmet_requirement(problem, config) is None
 
     served = [problem for problem in examples if fits(problem)]
     cases = [Case(variant, config, problem) for problem in huge_problems(served, fits)]
@@ -288,7 +289,7 @@ def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> No
     middle.reference_outputs(middle.make_inputs(seed))
 
 
-def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
+def _share_count(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
     """Return among how many configs the problems of a variant are divided, and the reason."""
     modules = len({case.request() for case in pairs}) if variant.define else 0
     if variant.compute_capability and len(pairs) > MAX_INTERPRETED_PAIRS:
@@ -296,7 +297,7 @@ def _turns(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
     return max(1, -(-modules // MAX_MODULES)), "each compiles a module of its own"
 
 
-def _take_turns(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
+def _share_problems(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
     """Return each config on its part of the examples and on one random shape.
 
     Every problem and every config occurs.

@@ -21,7 +21,7 @@ from opbench import paths
 from opbench.backend.environment import Environment
 from opbench.checking.backends import prepare
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, OpbenchError
-from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Fault, Notification, Open, Request
+from opbench.running.protocol import CONFINED, OPEN_LIMIT_S, Answer, Notification, Open, Request, RequestFailed
 
 SHARED_VARIABLE = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|TZ|PYTHON\w+|XDG_CACHE_HOME|OPBENCH_\w+|NO_COLOR")
 """Environment variables of a worker that runs strangers' kernels: their processes inherit its memory, and others may
@@ -106,10 +106,10 @@ class Worker:
                         f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow",
                         value=limit_s,
                     )
-                message: Notification | Answer | Fault = self._pipe.recv()
+                message: Notification | Answer | RequestFailed = self._pipe.recv()
                 if isinstance(message, Answer):
                     return cast(A, message.value)
-                if isinstance(message, Fault):
+                if isinstance(message, RequestFailed):
                     break
                 if listen:
                     listen(message)
@@ -117,7 +117,7 @@ class Worker:
             raise self._death() from None
         if message.fatal:
             self.stop()
-        raise _revive(message)
+        raise _rebuild_error(message)
 
     def _death(self) -> WorkerLost:
         """Return the error that describes how the process ended."""
@@ -160,6 +160,6 @@ def _tail(log: Path, size: int = 4096) -> str:
 ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError, CompileError)}
 
 
-def _revive(fault: Fault) -> OpbenchError:
+def _rebuild_error(fault: RequestFailed) -> OpbenchError:
     kind = next((ERRORS[name] for name in fault.kinds if name in ERRORS), OpbenchError)
     return kind(fault.message, fault.location, kind=fault.code)

@@ -13,7 +13,7 @@ from typing import Any
 from opbench import paths
 from opbench.errors import EnvironmentFault
 from opbench.insight.nsight.commands import Target
-from opbench.running.profile import ProfileOptions, Say, profile_case, run_tool
+from opbench.running.profile import PrintLine, ProfileOptions, profile_case, run_tool
 from opbench.selftest.clocks import median_of
 from opbench.selftest.device import Cell
 from opbench.timing import stats
@@ -27,7 +27,7 @@ RANGE = "selftest/clocks()"
 
 
 def in_child(
-    package: str, command: str, arguments: Sequence[str], limit_s: float, say: Say = lambda line: None
+    package: str, command: str, arguments: Sequence[str], limit_s: float, say: PrintLine = lambda line: None
 ) -> tuple[Any, float]:
     """Run a hidden command of opbench; return the JSON that it wrote and its wall time, process start included.
 
@@ -68,13 +68,13 @@ def cell_arguments(cells: Sequence[Cell]) -> list[str]:
     return [text for cell in cells for text in ("--cell", cell.to_text())]
 
 
-def times_in_child(timer: str, cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
+def times_in_child(timer: str, cells: Sequence[Cell], say: PrintLine = lambda line: None) -> dict[str, float]:
     """Return the times by "cupti" or "bench"; raises EnvironmentFault with the reason if there are none."""
     samples, _ = in_child(timer, "selftest-target", [timer, *cell_arguments(cells)], LIMIT_S, say)
     return median_of(samples)
 
 
-def times_by_ncu(cells: Sequence[Cell], say: Say = lambda line: None) -> dict[str, float]:
+def times_by_ncu(cells: Sequence[Cell], say: PrintLine = lambda line: None) -> dict[str, float]:
     """Return `gpu__time_duration` of each cell as `opbench profile` measures it: caches flushed, clocks not locked."""
     with tempfile.TemporaryDirectory(prefix="opbench-timer-") as folder:
         watched = Target(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))

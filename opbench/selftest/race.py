@@ -9,7 +9,7 @@ from typing import Any
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.records import from_json
-from opbench.running.profile import Say
+from opbench.running.profile import PrintLine
 from opbench.running.suite import read_suite
 from opbench.selftest.children import in_child
 from opbench.selftest.walltime import (
@@ -29,11 +29,11 @@ SPARE_TIME_S = 120.0
 def compared_cases() -> list[Case]:
     """Return the quick suite's kernels, with one config each."""
     suite = read_suite(Path("quick"), Catalog(), "cuda")
-    cases = {c.name: c for c in suite.cases if not c.variant.is_library and c.unmet() is None}
+    cases = {c.name: c for c in suite.cases if not c.variant.is_library and c.unmet_requirement() is None}
     return [cases[name] for name in spread(cases, MOST_CELLS)]
 
 
-def compare_engines_in_child(say: Say = lambda line: None) -> tuple[list[Comparison], list[str]]:
+def compare_engines_in_child(say: PrintLine = lambda line: None) -> tuple[list[Comparison], list[str]]:
     """Compare both engines on the quick suite's cells; raises EnvironmentFault if cuda.bench is missing."""
     names = [case.name for case in compared_cases()]
     answers, _ = in_child("bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_TIME_S, say)
@@ -54,7 +54,7 @@ def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparis
     return done, left_out
 
 
-def time_in_own_processes(names: Sequence[str], say: Say = lambda line: None) -> list[SingleProcessTime]:
+def time_in_own_processes(names: Sequence[str], say: PrintLine = lambda line: None) -> list[SingleProcessTime]:
     """Measure each cell by `cuda.bench` in its own process, and time that process."""
     times = []
     for name in names:

@@ -197,7 +197,7 @@ def require_own(case: Case, gpu: ShipTarget) -> None:
 
 def _fitting(case: Case, gpu: ShipTarget) -> Case:
     """Return the case; raises UsageError if it cannot be shipped."""
-    if reason := case.unmet():
+    if reason := case.unmet_requirement():
         raise UsageError(
             f"{case.name}: does not fit: {reason}", kind="unsupported-problem", subject=case.name, value=reason
         )

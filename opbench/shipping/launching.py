@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.launch import Dim3, KernelLaunch
-from opbench.kernels.scalar import Argument, Scalar, Struct, element
+from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.paths import next_command
@@ -196,7 +196,7 @@ def _dim3(sizes: Dim3) -> str:
 def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
     if not launch.value:
         return f"cudaMemsetAsync({safe(tensor.name)}, 0, {tensor.nbytes}, stream)"
-    bits = element(DTYPES[tensor.dtype], launch.value)
+    bits = element_bytes(DTYPES[tensor.dtype], launch.value)
     if len(bits) == 8 and bits[:4] != bits[4:]:
         raise UsageError(f"fill = '{launch.zero}': 8-byte elements cannot be filled with {launch.value}")
     width = min(len(bits), 4)

@@ -77,7 +77,7 @@ def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str,
         for variant in ladder
         for config in variant.configs
         if variant.precision in classes
-        and variant.unmet(problem, config) is None
+        and variant.unmet_requirement(problem, config) is None
         and not missing_capability(capability, variant.compute_capability)
     ]
     if not fitting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from opbench.source.tokens import Token, closing, closing_angle, split, tokens
+from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket, split, tokens
 
 SIZES = {
     "float": 4, "int": 4, "unsigned": 4, "double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2, "char": 1, "bool": 1,
@@ -60,7 +60,7 @@ MAX_DEPTH = 12
 """Longest chain of definitions that one expression may use."""
 
 
-class Unreadable(Exception):
+class UnsupportedExpression(Exception):
     """An expression that a variant's header cannot express."""
 
 
@@ -71,10 +71,10 @@ def convert(
 
     With `real`, the expression computes floats.
     """
-    return _Converter(known, depth, real).whole(_joined(given))
+    return _Converter(known, depth, real).whole(_join_operators(given))
 
 
-def _joined(given: Sequence[Token]) -> list[Token]:
+def _join_operators(given: Sequence[Token]) -> list[Token]:
     """Join pairs of tokens that form one operator, such as `<` and `=`."""
     made: list[Token] = []
     for token in given:
@@ -96,7 +96,7 @@ class _Converter:
 
     def whole(self, given: Sequence[Token]) -> str:
         if not given or self.depth > MAX_DEPTH:
-            raise Unreadable("".join(token.text for token in given) or "nothing")
+            raise UnsupportedExpression("".join(token.text for token in given) or "nothing")
         if (asked := self._outside(given, ("?",))) >= 0:
             other = self._outside(given, (":",))
             if other > asked:
@@ -123,9 +123,9 @@ class _Converter:
         while index < len(given):
             token = given[index]
             if token.kind == "mark" and token.text in "([{":
-                index = closing(given, index)
+                index = closing_bracket(given, index)
             elif token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
-                index = closing_angle(given, index + 1)
+                index = closing_angle_bracket(given, index + 1)
             elif token.kind == "mark" and token.text in signs and index > 0:
                 before = given[index - 1]
                 if before.kind != "mark" or before.text in (")", "]"):
@@ -137,10 +137,10 @@ class _Converter:
 
     def _single(self, given: Sequence[Token]) -> str:
         first = given[0]
-        if first.text == "(" and closing(given, 0) == len(given) - 1:
+        if first.text == "(" and closing_bracket(given, 0) == len(given) - 1:
             return self.whole(given[1:-1])
         if first.text == "(":  # a cast
-            ends = closing(given, 0)
+            ends = closing_bracket(given, 0)
             if all(token.kind == "name" and token.text in CASTS for token in given[1:ends]):
                 return self.whole(given[ends + 1 :])
         if first.text in ("-", "!"):
@@ -153,14 +153,14 @@ class _Converter:
         if first.kind == "name" and len(given) > 2 and given[1].text == "::" and given[-1].text == ")":
             return self.whole(given[2:])
         if first.text == "static_cast" and len(given) > 3:
-            return self.whole(given[closing_angle(given, 1) + 1 :])
+            return self.whole(given[closing_angle_bracket(given, 1) + 1 :])
         if first.kind == "name" and len(given) == 1:
             return self._name(first.text)
         if len(given) > 2 and given[1].text == ".":
             return self._member(given)
-        if first.kind == "name" and given[1].text == "(" and closing(given, 1) == len(given) - 1:
+        if first.kind == "name" and given[1].text == "(" and closing_bracket(given, 1) == len(given) - 1:
             return self._call(first.text, split(given[2:-1], ","))
-        raise Unreadable("".join(token.text for token in given))
+        raise UnsupportedExpression("".join(token.text for token in given))
 
     def _member(self, given: Sequence[Token]) -> str:
         """Convert a struct's field, the size of a vector, or a component of a dim3."""
@@ -169,11 +169,11 @@ class _Converter:
             return self._name(f"{first}.{member}")
         if member in ("x", "y", "z") and not rest:
             return self._side(first, "xyz".index(member))
-        raise Unreadable("".join(token.text for token in given))
+        raise UnsupportedExpression("".join(token.text for token in given))
 
     def _name(self, name: str) -> str:
         if name not in self.known:
-            raise Unreadable(name)
+            raise UnsupportedExpression(name)
         found = self.known[name]
         return found if isinstance(found, str) else convert(found, self.known, self.depth + 1, self.real)
 
@@ -181,7 +181,7 @@ class _Converter:
         """Convert a component of a dim3."""
         found = self.known.get(name)
         if isinstance(found, str) or not found or found[0].text not in ("dim3", "{"):
-            raise Unreadable(f"{name}.{'xyz'[axis]}")
+            raise UnsupportedExpression(f"{name}.{'xyz'[axis]}")
         parts = split(found[1 + (found[0].text == "dim3") : -1], ",")
         return convert(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
@@ -211,7 +211,7 @@ class _Converter:
             written = " ".join(token.text for token in arguments[0] if token.text != "struct")
             if isinstance(size := self.known.get(f"sizeof {written}"), str):
                 return size
-            raise Unreadable(f"sizeof({''.join(token.text for token in arguments[0])})")
+            raise UnsupportedExpression(f"sizeof({''.join(token.text for token in arguments[0])})")
         if self.real and name in REAL_CALLS and len(arguments) == 1:
             inner = self.whole(arguments[0])
             return f"1 / sqrt({inner})" if name.startswith("rsqrt") else f"{REAL_CALLS[name]}({inner})"
@@ -231,7 +231,7 @@ class _Converter:
             return f"cdiv({self.whole(arguments[0])}, {self.whole(arguments[1])})"
         if name in CASTS and len(arguments) == 1:
             return self.whole(arguments[0])
-        raise Unreadable(f"{name}()")
+        raise UnsupportedExpression(f"{name}()")
 
 
 def _bracketed(text: str) -> str:
@@ -244,10 +244,10 @@ def _number(text: str, real: bool) -> str:
     try:
         value = int(plain, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", plain) else float(plain)
     except ValueError:
-        raise Unreadable(text) from None
+        raise UnsupportedExpression(text) from None
     if value != int(value) or (real and isinstance(value, float)):
         if not real:
-            raise Unreadable(text)
+            raise UnsupportedExpression(text)
         return repr(value)
     return str(int(value))
 

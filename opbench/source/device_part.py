@@ -15,7 +15,7 @@ from pathlib import Path
 
 from opbench.errors import CompileError, Location
 from opbench.paths import cache_folder, from_here, write_atomically
-from opbench.source.project import INCLUDE_FOLDERS, is_compilers
+from opbench.source.project import INCLUDE_FOLDERS, is_compiler_header
 from opbench.source.scan import Declaration, declarations
 from opbench.source.sources import CACHED_TEXTS, Source, includes
 from opbench.source.standard_names import implied_headers
@@ -86,7 +86,7 @@ def _is_host_word(word: str) -> bool:
     return word in ("<<<", "main") or bool(re.fullmatch(r"cuda[A-Z]\w*", word))
 
 
-def _is_hosts(one: Declaration) -> bool:
+def _is_host_function(one: Declaration) -> bool:
     """Return whether a function is host code because it launches kernels or calls the CUDA runtime."""
     return one.kind == "function" and not one.is_device and any(_is_host_word(token.text) for token in one.tokens)
 
@@ -118,7 +118,9 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
             name = included(one.tokens[0]) if one.kind == "directive" else ""
             if name:
                 plain = name[1:-1]
-                if (is_host_header(plain) and not stand_in(plain)) or (plain.startswith("thrust/") and not of_thrust):
+                if (is_host_header(plain) and not substitute_header(plain)) or (
+                    plain.startswith("thrust/") and not of_thrust
+                ):
                     kept.append((one.start, one.end, ""))
                 elif Path(plain).name not in own and not plain.startswith(TOOLKIT_FOLDERS):
                     empty.append(plain)
@@ -127,7 +129,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
             elif one.kind == "using":
                 named = {token.text for token in one.tokens[2:] if token.kind == "name"}
                 first = next((token.text for token in one.tokens[2:] if token.kind == "name"), "")
-                kept.append((one.start, one.end, _opened(first, source.text, one) if named <= spaces else ""))
+                kept.append((one.start, one.end, _open_namespace(first, source.text, one) if named <= spaces else ""))
             elif one.kind != "directive" and id(one) not in needed:
                 kept.append((one.start, one.end, _branches(one, source.text)))
                 if source is sources[0]:
@@ -136,7 +138,7 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
     return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)), implied_headers(texts.values()))
 
 
-def _opened(space: str, text: str, one: Declaration) -> str:
+def _open_namespace(space: str, text: str, one: Declaration) -> str:
     """Return a `using namespace`, after an empty definition, because no header may have opened the namespace."""
     return f"namespace {space} {{}} {text[one.start : one.end]}"
 
@@ -252,7 +254,7 @@ def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
     for one in everything:
         first = one.tokens[0].text
         if one.kind == "other" and first in macros and "=" not in {token.text for token in one.tokens[:3]}:
-            if any(_is_hosts(other) for name in one.uses for other in found.get(name, ())):
+            if any(_is_host_function(other) for name in one.uses for other in found.get(name, ())):
                 continue
             for name in (macros[first].uses | one.uses) - found.keys():
                 found.setdefault(name, []).append(one)
@@ -289,7 +291,7 @@ class HeaderNotFound(CompileError):
     """A compile error in a file that includes a missing header."""
 
 
-def without_header(error: CompileError, names: Sequence[str], sources: Sequence[Source]) -> CompileError:
+def missing_header_error(error: CompileError, names: Sequence[str], sources: Sequence[Source]) -> CompileError:
     """Return the compile error with a message that names the missing headers."""
     if isinstance(error, HeaderNotFound):
         return error
@@ -306,7 +308,7 @@ def without_header(error: CompileError, names: Sequence[str], sources: Sequence[
             "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
         )
     else:
-        words = not_found(names[0], sources)
+        words = missing_header_message(names[0], sources)
     return HeaderNotFound(f"{words}\n{error}", location)
 
 
@@ -315,7 +317,7 @@ def is_by_path(name: str) -> bool:
     return ".." in Path(name).parts or Path(name).is_absolute()
 
 
-def not_found(name: str, sources: Sequence[Source]) -> str:
+def missing_header_message(name: str, sources: Sequence[Source]) -> str:
     """Return the message for a missing header: where it was searched, and where to put it."""
     includer = next((source.path for source in sources if _lines(name, source)), Path())
     target = (includer.absolute().parent / name).resolve()
@@ -329,12 +331,14 @@ def not_found(name: str, sources: Sequence[Source]) -> str:
     )
 
 
-def absent_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
+def missing_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Yield the headers in quotation marks that no folder contains, each with file:line of its include."""
     for source in sources:
         for line, written in includes(source.text):
             name = written[1:-1]
-            own = written[0] == '"' and not (is_host_header(name) or name in STANDARD_HEADERS or is_compilers(name))
+            own = written[0] == '"' and not (
+                is_host_header(name) or name in STANDARD_HEADERS or is_compiler_header(name)
+            )
             if own and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
                 yield f"{from_here(str(source.path))}:{line}", name
 
@@ -349,21 +353,23 @@ def _lines(name: str, source: Source) -> list[int]:
     return [line for line, written in includes(source.text) if written[1:-1] == name]
 
 
-def stand_in(name: str) -> str:
+def substitute_header(name: str) -> str:
     """Return the text of a substitute for a missing header: empty, or includes that kernels usually need."""
     if name.startswith(("cublas", "cudnn", "cusparse")):
         return "#pragma once\n#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"
     return ""
 
 
-def empty_headers(names: Sequence[str]) -> Path:
+def substitute_headers(names: Sequence[str]) -> Path:
     """Return a folder with substitutes for missing headers; it must be searched last."""
-    key = hashlib.sha256("\n".join(f"{name} {stand_in(name)}" for name in sorted(names)).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join(f"{name} {substitute_header(name)}" for name in sorted(names)).encode()).hexdigest()[
+        :16
+    ]
     folder = cache_folder("empty") / key
     for name in names:
         place = folder / name
         if ".." not in Path(name).parts and not Path(name).is_absolute() and not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(place, stand_in(name).encode())
+            write_atomically(place, substitute_header(name).encode())
     folder.mkdir(parents=True, exist_ok=True)
     return folder

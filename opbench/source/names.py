@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle, words
+from opbench.source.tokens import CLOSING, OPENING, Token, closing_angle_bracket, words
 
 _DEFINE = re.compile(r"#\s*define\s+(\w+)(?P<parameters>\([^)]*\))?")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -95,7 +95,7 @@ def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
 
 def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
     if len(code) > 1 and code[0].text == "template":
-        for before, token, after in zip(code[1:], code[2:], code[3 : closing_angle(code, 1) + 1], strict=False):
+        for before, token, after in zip(code[1:], code[2:], code[3 : closing_angle_bracket(code, 1) + 1], strict=False):
             if token.kind == "name" and before.text not in ("<", ",") and after.text in (",", ">", "="):
                 yield token.text
 

@@ -42,7 +42,7 @@ UNNAMED_TYPE = "an unnamed type"
 """The operand type of a matrix instruction if a macro or a template parameter determines it."""
 
 
-def mistaken_product(named: str, precision: str, seen: Mapping[str, str]) -> str | None:
+def product_contradiction(named: str, precision: str, seen: Mapping[str, str]) -> str | None:
     """Return why a header's `product` contradicts the matrix instructions in a kernel; None if it does not.
 
     `seen` has the operand types of these instructions, each with the file:line of the first one.

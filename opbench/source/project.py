@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from opbench.source.sources import closure, includes
+from opbench.source.sources import include_closure, includes
 
 HEADERS = frozenset((".h", ".cuh", ".hpp", ".hh", ".hxx", ".inl", ".inc"))
 INCLUDE_FOLDERS = ("", "include", "inc", "common", "src", "utils", "src/common", "src/include", "Common")
@@ -34,18 +34,18 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
             return tuple(found)
 
 
-def is_compilers(name: str) -> bool:
+def is_compiler_header(name: str) -> bool:
     """Return whether a header belongs to CUDA or the compiler."""
     return name.startswith(COMPILER_HEADERS)
 
 
 def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Yield the names of included headers that exist in no folder."""
-    for source in closure(path, folders):
+    for source in include_closure(path, folders):
         for _, written in includes(source.text):
             name = written[1:-1]
             near = [source.path.parent] if written[0] == '"' else []
-            is_header = Path(name).suffix in HEADERS and not is_compilers(name)
+            is_header = Path(name).suffix in HEADERS and not is_compiler_header(name)
             if is_header and not any((folder / name).is_file() for folder in (*near, *folders)):
                 yield name
 

@@ -14,7 +14,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from opbench.source.names import ATTRIBUTES, called_names, local_names, macro_names, used_names
-from opbench.source.tokens import CLOSING, OPENING, Token, closing, closing_angle, directive, split, tokens, words
+from opbench.source.tokens import (
+    CLOSING,
+    OPENING,
+    Token,
+    closing_angle_bracket,
+    closing_bracket,
+    directive,
+    split,
+    tokens,
+    words,
+)
 
 DEVICE = frozenset(("__global__", "__device__", "__constant__", "__shared__", "__managed__"))
 TYPES = frozenset(("class", "struct", "union", "enum"))
@@ -84,7 +94,7 @@ class Declaration:
     def parameters(self) -> list[tuple[Token, ...]]:
         """Return the tokens of each parameter of the declared function."""
         opened = _function_name(self.tokens)[1]
-        return split(self.tokens[opened + 1 : closing(self.tokens, opened)], ",") if opened >= 0 else []
+        return split(self.tokens[opened + 1 : closing_bracket(self.tokens, opened)], ",") if opened >= 0 else []
 
 
 @functools.lru_cache(256)
@@ -210,7 +220,7 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
 def _is_use(found: Sequence[Token], first: int, closed: int) -> bool:
     """Return whether these tokens are a macro call that ends without a semicolon."""
     named = found[first].kind == "name" and found[first].text not in ATTRIBUTES
-    alone = named and found[first + 1].text == "(" and closing(found, first + 1) == closed
+    alone = named and found[first + 1].text == "(" and closing_bracket(found, first + 1) == closed
     return alone and closed + 1 < len(found) and found[closed + 1].kind == "name"
 
 
@@ -229,11 +239,11 @@ def _body(code: Sequence[Token]) -> int:
     while index < len(code):
         token = code[index]
         if token.text == "template" and index + 1 < len(code) and code[index + 1].text == "<":
-            index = closing_angle(code, index + 1)
+            index = closing_angle_bracket(code, index + 1)
         elif token.text in TYPES and not parameters and _opens_type(code, index):
             return -1
         elif token.kind == "mark" and token.text in "([":
-            ends = closing(code, index)
+            ends = closing_bracket(code, index)
             called = index > 0 and (code[index - 1].kind == "name" or code[index - 1].text in (">", ")", "]"))
             ours = token.text == "(" and called and code[index - 1].text not in ATTRIBUTES
             parameters = parameters or ours or (token.text == "(" and _after_operator(code, index))
@@ -276,12 +286,12 @@ def _kind(code: Sequence[Token], body: int) -> str:
         return "function"
     start = 0
     while start < len(code) and code[start].text == "template" and code[start + 1 : start + 2]:
-        start = closing_angle(code, start + 1) + 1 if code[start + 1].text == "<" else start + 1
+        start = closing_angle_bracket(code, start + 1) + 1 if code[start + 1].text == "<" else start + 1
     if any(code[i].text in TYPES and _opens_type(code, i) for i in range(start, min(start + 3, len(code)))):
         return "type"
     # A prototype declares the same name as its definition.
     name, opened = _function_name(code)
-    ends = closing(code, opened) if opened >= 0 else len(code)
+    ends = closing_bracket(code, opened) if opened >= 0 else len(code)
     if name and opened >= 2 and ends < len(code) and first not in ("typedef", "using", "static_assert"):
         after = [t.text for t in code[ends + 1 :]]
         if after[:1] in ([";"], ["const"], ["noexcept"]) and "=" not in [t.text for t in code[:opened]]:
@@ -295,12 +305,12 @@ def _function_name(code: Sequence[Token]) -> tuple[str, int]:
     while index < len(code):
         text = code[index].text
         if text == "template" and index + 1 < len(code) and code[index + 1].text == "<":
-            index = closing_angle(code, index + 1)
+            index = closing_angle_bracket(code, index + 1)
         elif text == "operator":
             opened = next((i for i in range(index + 2, len(code)) if code[i].text == "("), -1)
             return "operator", opened
         elif text == "<" and index and code[index - 1].kind == "name":
-            ends = closing_angle(code, index)
+            ends = closing_angle_bracket(code, index)
             if ends > index and ends + 1 < len(code) and code[ends + 1].text == "(":
                 return code[index - 1].text, ends + 1
             index = max(ends, index)
@@ -308,7 +318,7 @@ def _function_name(code: Sequence[Token]) -> tuple[str, int]:
             before = code[index - 1] if index else None
             if before is not None and before.kind == "name" and before.text not in ATTRIBUTES:
                 return before.text, index
-            index = closing(code, index)
+            index = closing_bracket(code, index)
         elif text in ("=", "{", ";"):
             break
         index += 1
@@ -336,8 +346,8 @@ def _names(code: Sequence[Token], kind: str) -> set[str]:
         token = code[index]
         if token.kind == "mark" and token.text in OPENING:
             if token.text == "(" and code[index + 1 : index + 2] and code[index + 1].text in ("*", "&"):
-                found |= {t.text for t in code[index + 1 : closing(code, index)] if t.kind == "name"}
-            depth, index = 0, closing(code, index)
+                found |= {t.text for t in code[index + 1 : closing_bracket(code, index)] if t.kind == "name"}
+            depth, index = 0, closing_bracket(code, index)
         elif token.kind == "name" and depth == 0:
             follows = code[index + 1].text if index + 1 < len(code) else ";"
             if follows in ("=", "[", ";", ",", "{", ":", "(") or (follows == "<" and kind == "type"):
@@ -353,11 +363,11 @@ def _type_names(code: Sequence[Token], index: int) -> set[str]:
     position, found = index + 1, set()
     while position < opened:
         if code[position].text in ATTRIBUTES and position + 1 < opened and code[position + 1].text == "(":
-            position = closing(code, position + 1)
+            position = closing_bracket(code, position + 1)
         elif code[position].kind == "name" and code[position].text not in TYPES:
             found.add(code[position].text)
             break
         position += 1
     if is_enumeration and opened < len(code) and code[opened].text == "{":
-        found |= {token.text for token in code[opened : closing(code, opened)] if token.kind == "name"}
+        found |= {token.text for token in code[opened : closing_bracket(code, opened)] if token.kind == "name"}
     return found

@@ -79,7 +79,7 @@ class Source:
         return self.content.decode(errors="replace")
 
 
-def closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
+def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, ...]:
     """Return a file and each header that it includes, directly or indirectly, once, in the order of inclusion.
 
     `folders` are searched as the compilers search them. A header in none of them, such as cuda_fp16.h, is the

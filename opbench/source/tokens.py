@@ -64,7 +64,7 @@ def tokens(text: str) -> Iterator[Token]:
         fresh = kind == "directive"
 
 
-def closing(found: Sequence[Token], opened: int) -> int:
+def closing_bracket(found: Sequence[Token], opened: int) -> int:
     """Return the index of the bracket that closes the one at `opened`; the number of tokens if there is none."""
     depth = 0
     for index in range(opened, len(found)):
@@ -75,13 +75,13 @@ def closing(found: Sequence[Token], opened: int) -> int:
     return len(found)
 
 
-def closing_angle(found: Sequence[Token], opened: int) -> int:
+def closing_angle_bracket(found: Sequence[Token], opened: int) -> int:
     """Return the index of the `>` that closes the template arguments at `opened`; `opened` if there is none."""
     depth, index = 0, opened
     while index < len(found):
         text = found[index].text if found[index].kind == "mark" else ""
         if text in OPENING and text:
-            index = closing(found, index)
+            index = closing_bracket(found, index)
         elif text in ("<", "<<<"):
             depth += len(text)
         elif text in (">", ">>>"):
@@ -101,9 +101,9 @@ def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
     while index < len(found):
         token = found[index]
         if token.kind == "mark" and token.text in OPENING:
-            index = closing(found, index)
+            index = closing_bracket(found, index)
         elif token.text == "<" and index and found[index - 1].kind == "name":
-            index = closing_angle(found, index)
+            index = closing_angle_bracket(found, index)
         elif token.text == separator:
             parts.append(tuple(found[start:index]))
             start = index + 1

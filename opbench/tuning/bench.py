@@ -13,7 +13,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.results.tuning import Ending, Trial
-from opbench.running.protocol import Notification, PackedCase, Race, Started, pack
+from opbench.running.protocol import CaseStarted, Notification, PackedCase, Race, pack
 from opbench.running.worker import Worker
 from opbench.timing.racing import RaceOptions, RaceSamples
 from opbench.tuning.candidates import Candidates
@@ -117,7 +117,7 @@ class GpuBench:
 
         def listen(notification: Notification) -> None:
             nonlocal running
-            if isinstance(notification, Started):
+            if isinstance(notification, CaseStarted):
                 running = notification.case
 
         self._races += 1

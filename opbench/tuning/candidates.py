@@ -77,9 +77,9 @@ class Candidates(Sequence[Config]):
 
 def candidates(variant: Variant, problem: Operator) -> Candidates:
     """Return the configs of a variant that fit a problem; raise UsageError if none does."""
-    fitting = (config for config in variant.space if variant.unmet(problem, config) is None)
+    fitting = (config for config in variant.space if variant.unmet_requirement(problem, config) is None)
     chosen = Candidates(fitting, dict(variant.tune))
     if not chosen:
-        why = variant.unmet(problem, variant.configs[0])
+        why = variant.unmet_requirement(problem, variant.configs[0])
         raise UsageError(f"{variant.id}: no config fits {problem}: it {why}")
     return chosen

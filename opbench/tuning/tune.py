@@ -19,10 +19,10 @@ from opbench.kernels.variant import Variant
 from opbench.records import to_json
 from opbench.results.files import Run, RunWriter
 from opbench.results.tuning import FILE, FORMAT, Begun, Energies, Finals, Joules, Stopped, Trial, Tuning, read_tuning
-from opbench.running.header import beginning
+from opbench.running.header import run_start
 from opbench.running.options import RunSetup
 from opbench.running.protocol import Open
-from opbench.running.runner import Progress, Tell, run_suite
+from opbench.running.runner import OnProgress, Progress, run_suite
 from opbench.running.suite import Suite
 from opbench.running.worker import Worker
 from opbench.timing.energy import NO_COUNTER
@@ -42,7 +42,7 @@ FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
 
 
 def tune(
-    variant: Variant, problem: Operator, options: TuneOptions, tell: Tell = lambda progress: None
+    variant: Variant, problem: Operator, options: TuneOptions, tell: OnProgress = lambda progress: None
 ) -> tuple[Tuning, Run | None]:
     """Search a variant's configs on this GPU; return the record, and the run of the finalists (None without finalists).
 
@@ -122,7 +122,7 @@ def _begun(
         mode=options.mode,
         source_sha256=variant.source_sha256,
         environment=environment,
-        **beginning(),
+        **run_start(),
         command=shlex.join(["opbench", *options.command]) if options.command else "",
         opbench=__version__,
     )
@@ -148,7 +148,12 @@ def _target(environment: Environment) -> GpuTarget:
 
 
 def _search(
-    space: Candidates, options: TuneOptions, bench: GpuBench, earlier: Tuning | None, writer: RunWriter, tell: Tell
+    space: Candidates,
+    options: TuneOptions,
+    bench: GpuBench,
+    earlier: Tuning | None,
+    writer: RunWriter,
+    tell: OnProgress,
 ) -> Search:
     """Return a search that writes each trial to disk before the next one, with the earlier trials loaded."""
 
@@ -203,7 +208,7 @@ def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -
 
 
 def _measured(
-    finals: Finals, variant: Variant, problem: Operator, options: TuneOptions, final_s: float, tell: Tell
+    finals: Finals, variant: Variant, problem: Operator, options: TuneOptions, final_s: float, tell: OnProgress
 ) -> Run:
     """Check the best configs in full and measure them to the target, interleaved, as a run in the folder of the finals.
 

@@ -12,7 +12,7 @@ from opbench.adopting.memory_proposal import propose_memory
 from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.header import has_memory_header, read_memory_header, read_variants
-from opbench.kernels.scalar import Part, Scalar
+from opbench.kernels.scalar import BufferAddress, Scalar
 from support.checks.errors import Refusal, refuses, refuses_name
 from support.common import CATALOG
 
@@ -395,8 +395,8 @@ def test_each_turn_of_a_loop_gets_its_part_of_a_buffer(tmp_path: Path) -> None:
     found = plan(tmp_path, CHUNKS)
     assert [one.args[:2] for one in found.launches] == [
         ("from", "to"),
-        (Part(("from",), 128), Part(("to",), 128)),
-        (Part(("from",), 256), Part(("to",), 256)),
+        (BufferAddress(("from",), 128), BufferAddress(("to",), 128)),
+        (BufferAddress(("from",), 256), BufferAddress(("to",), 256)),
     ]
     assert [one.buffers() for one in found.launches] == [{"from", "to"}] * 3
     (tmp_path / "mine.cu").write_text(CHUNKS.replace("parts = 3", "parts = 6"))

@@ -178,7 +178,9 @@ def test_compile_one_file(benchmark: Any, tmp_path: Path, name: str, traced: boo
     variant = Catalog().variant(*name.split("/"))
     text = variant.path.read_text()
     problem = next(
-        p for p in Catalog().operator(variant.operator).examples() if not variant.unmet(p, variant.configs[0])
+        p
+        for p in Catalog().operator(variant.operator).examples()
+        if not variant.unmet_requirement(p, variant.configs[0])
     )
     request = Case(variant, variant.configs[0], problem).request()
     compile_one = backend.compile_traced if traced else backend.compile

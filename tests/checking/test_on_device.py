@@ -114,7 +114,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked of CuPy."""
     found: list[str] = []
     monkeypatch.setattr(on_device, "cupy_module", lambda: stand_in(1 << 40, found))
-    monkeypatch.setattr(on_device, "Libraries", Device)
+    monkeypatch.setattr(on_device, "LibraryBackend", Device)
     monkeypatch.setattr(on_device, "MIN_DEVICE_ELEMENTS", 1)
     return found
 

@@ -200,7 +200,7 @@ def write(folder: Path, text: str) -> Path:
 def test_inputs_that_another_thread_makes_are_the_same(name: str, axes: dict[str, int]) -> None:
     problem = CATALOG.operator(name).from_axes(axes)
     alone, ahead = (PreparedProblem(problem, 7, {}, secret="8") for _ in range(2))
-    ahead.make_ahead("again")
+    ahead.prefetch("again")
     assert "again" in ahead.ahead
     made = ahead.inputs("again")
     assert not ahead.ahead and made.keys() == alone.inputs("again").keys()

@@ -19,7 +19,7 @@ from opbench.networks.plan import running
 from opbench.networks.plan.choosing import apply_enabled_passes, plan_network, results_for
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.pictures import pictures
-from opbench.networks.plan.plan import defaults
+from opbench.networks.plan.plan import default_cases
 from opbench.networks.records.network import Record
 from support.builders import network_runs as fabricate_network
 from support.builders.runs import result, written
@@ -222,7 +222,7 @@ def test_results_of_some_nodes_leave_the_others_to_their_top_variant(tmp_path: P
     options = NetOptions("lenet", {"batch": 1})
     graph, _ = apply_enabled_passes(running.make_graph(options), options)
     node = graph.nodes[0]
-    folder = timed_run(tmp_path / "base", defaults(CATALOG, node, "f32")[0].name)
+    folder = timed_run(tmp_path / "base", default_cases(CATALOG, node, "f32")[0].name)
     options = NetOptions("lenet", {"batch": 1}, results=(folder,))
     results = results_for(graph, options, "cpu", lambda progress: None, CATALOG)
     _, plan, said = plan_network(graph, options, results, "", 132, CATALOG)

@@ -11,7 +11,7 @@ from opbench import api
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.resources import resources_of
 from opbench.kernels.case import Case
-from opbench.running.server import few_modules
+from opbench.running.server import representative_modules
 from support.common import CATALOG, RELU, Cli
 from support.needs import needs_nvrtc
 
@@ -60,7 +60,7 @@ def test_a_few_modules_show_each_value_of_each_tunable(relu_file: Path) -> None:
     catalog = CATALOG
     variant = catalog.variant_file(relu_file)
     cases = [Case(variant, c, p) for p in catalog.operator("relu").examples() for c in variant.configs]
-    chosen = few_modules(dict(enumerate(cases))).values()
+    chosen = representative_modules(dict(enumerate(cases))).values()
     assert len({case.request() for case in chosen}) == 4
     for name, values in variant.tune.items():
         assert {case.config[name] for case in chosen} == set(values), name

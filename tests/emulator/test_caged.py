@@ -25,7 +25,7 @@ from opbench.running.protocol import Open
 from opbench.running.runner import run_suite
 from opbench.running.suite import Suite
 from opbench.running.worker import Worker
-from opbench.source.sources import Source, closure
+from opbench.source.sources import Source, include_closure
 from opbench.timing.sampling import TimingOptions
 from support.checks.errors import refuses
 from support.common import CATALOG, CHEATS, RELU, WRONG, Cli, kernel_variants
@@ -103,7 +103,7 @@ def test_a_sparse_buffer_is_refused_with_its_size() -> None:
 def test_every_shipped_kernel_is_allowed_as_text() -> None:
     for variant in kernel_variants():
         request = BuildRequest(variant.path, (), include=tuple(variant.include))
-        untrusted.require_own_files(request, closure(request.source, request.include))
+        untrusted.require_own_files(request, include_closure(request.source, request.include))
 
 
 def sources_of(path: Path) -> list[Source]:

@@ -56,4 +56,4 @@ def test_addresses_of_no_function_have_no_line(tmp_path: Path, cache: Path) -> N
     tracer = Tracer(tmp_path, CpuBackend(cache))
     tracer.clean(INLINED, 1, 32, floats(33), floats(128), floats(96))
     module = next(cache.glob("kernel-traced-*.so"))
-    assert lines.source_lines(module, {0, 1 << 40}) == {0: lines.NOWHERE, 1 << 40: lines.NOWHERE}
+    assert lines.source_lines(module, {0, 1 << 40}) == {0: lines.UNKNOWN_POSITION, 1 << 40: lines.UNKNOWN_POSITION}

@@ -220,7 +220,7 @@ def test_sustained_rates_stand_beside_the_burst_and_replace_nothing() -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_sixteen_bit_problems_are_judged_by_the_matrix_units(dtype: str) -> None:
     case = case_named(f"linear/torch(m=4096,n=4096,k=4096,dtype={dtype})")
-    assert case.precision == dtype and case.variant.precision == "f32" and case.unmet() is None
+    assert case.precision == dtype and case.variant.precision == "f32" and case.unmet_requirement() is None
     limits = Peaks(fp32_flops_per_s=5e13, matrix_flops_per_s={dtype: 8e14})
     assert lower_bound_s(case, limits)[0] == pytest.approx(0.95 * case.problem.flops() / 8e14), "not by the fp32 units"
     done = result(

@@ -12,7 +12,7 @@ from opbench.gpu.driver import collective
 from opbench.gpu.driver.collective import (
     MAX_BLOCKS_VARIABLE,
     MULTICAST_VARIABLE,
-    VISIBLE,
+    VISIBLE_DEVICES_VARIABLE,
     NcclGroup,
     find_nccl,
     rank_environments,
@@ -82,16 +82,19 @@ class Gpus:
 def test_each_rank_sees_one_gpu_of_those_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collective, "Driver", Gpus)
     monkeypatch.setattr(collective, "find_nccl", Library)
-    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES_VARIABLE, raising=False)
     monkeypatch.delenv(MULTICAST_VARIABLE, raising=False)
     monkeypatch.delenv(MAX_BLOCKS_VARIABLE, raising=False)
     kept = {MULTICAST_VARIABLE: "0", MAX_BLOCKS_VARIABLE: "12"}
-    assert rank_environments(2) == [{VISIBLE: "0", **kept}, {VISIBLE: "1", **kept}]
-    monkeypatch.setenv(VISIBLE, "GPU-b, 5,7")
+    assert rank_environments(2) == [{VISIBLE_DEVICES_VARIABLE: "0", **kept}, {VISIBLE_DEVICES_VARIABLE: "1", **kept}]
+    monkeypatch.setenv(VISIBLE_DEVICES_VARIABLE, "GPU-b, 5,7")
     monkeypatch.setenv(MULTICAST_VARIABLE, "2")
     monkeypatch.setenv(MAX_BLOCKS_VARIABLE, "16")
     own = {MULTICAST_VARIABLE: "2", MAX_BLOCKS_VARIABLE: "16"}
-    assert rank_environments(3)[::2] == [{VISIBLE: "GPU-b", **own}, {VISIBLE: "7", **own}]
+    assert rank_environments(3)[::2] == [
+        {VISIBLE_DEVICES_VARIABLE: "GPU-b", **own},
+        {VISIBLE_DEVICES_VARIABLE: "7", **own},
+    ]
     with refuses("too-few-gpus", "--gpus", value=4, allowed=3, error=EnvironmentFault):
         rank_environments(4)
 

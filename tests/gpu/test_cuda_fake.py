@@ -18,7 +18,7 @@ from opbench.errors import CompileError, EnvironmentFault, LaunchError
 from opbench.gpu.driver import CudaBackend
 from opbench.gpu.driver.clock import GRAPH_GAP_S
 from opbench.gpu.driver.driver import Driver, DriverError
-from opbench.gpu.driver.graphs import straight_runs
+from opbench.gpu.driver.graphs import step_chains
 from opbench.gpu.driver.memory import GUARD_BYTES
 from opbench.gpu.driver.program import CudaProgram
 from opbench.kernels.folders import case_named
@@ -262,8 +262,8 @@ def test_a_straight_run_of_steps_is_captured_at_once(backend: CudaBackend) -> No
     clock = backend.clock()
     library: Any = clock._driver._library
     before = library.fake_graphs()
-    assert straight_runs([[], [0], [1], [1], [2], [3, 4], [5]]) == [[0, 1], [2, 4], [3], [5, 6]]
-    assert straight_runs([[], [], [0], [2], [1], [0]]) == [[0], [1, 4], [2, 3], [5]]
+    assert step_chains([[], [0], [1], [1], [2], [3, 4], [5]]) == [[0, 1], [2, 4], [3], [5, 6]]
+    assert step_chains([[], [], [0], [2], [1], [0]]) == [[0], [1, 4], [2, 3], [5]]
     graph = backend.graph([(clock.nothing, [index - 1] if index else []) for index in range(4)])
     assert library.fake_graphs() == before + 1
     assert clock.sample(graph.launch).seconds == pytest.approx(0.005)  # four launches and the second event

@@ -27,10 +27,10 @@ from opbench.gpu.compile.knockout import (
     KnockOut,
     ptx_counts,
 )
-from opbench.gpu.compile.ptx_statements import Statement, scan
+from opbench.gpu.compile.ptx_statements import Statement, parse_functions
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.variant import Variant
-from opbench.running.experiment import assemble_knockouts, counted
+from opbench.running.experiment import assemble_knockouts, without_times
 from opbench.running.targets import case_of
 from support.checks.errors import refuses
 from support.common import CATALOG, kernel_variants
@@ -174,14 +174,14 @@ def _texts(ptx: str, lines: list[str]) -> list[str]:
 
 
 def _statements(ptx: str) -> tuple[Statement, ...]:
-    return scan(ptx).functions[0].statements
+    return parse_functions(ptx).functions[0].statements
 
 
 @given(programs)
 def test_results_get_a_value_and_addresses_stay_in_use(lines: list[str]) -> None:
     found = knockout(*lines)
     names = set(INSTRUCTIONS)
-    function = scan(found.without(names)).functions[0]
+    function = parse_functions(found.without(names)).functions[0]
     written = [one.operands[0] for one in function.statements if one.operands]
     for line in lines:
         assert {*INSTRUCTIONS[CLASS_OF[line]][line]} <= {*written}, f"{line} wrote it"
@@ -289,7 +289,7 @@ def test_tma_without_its_copies_expects_no_bytes() -> None:
 
 def test_accumulators_of_wgmma_get_values_of_their_own() -> None:
     text = ("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd9, %rd10, %p1, 1, 1, 0, 0;",)
-    new = scan(knockout(*text).without([MATRIX])).functions[0].statements
+    new = parse_functions(knockout(*text).without([MATRIX])).functions[0].statements
     assert [one.operands[0] for one in new if one.opcode == "mov.b32"][:4] == ["%f1", "%f2", "%f3", "%f4"]
     assert not any(one.base == "wgmma" for one in new)
 
@@ -367,7 +367,7 @@ def sample() -> list[Variant]:
 def test_shipped_kernels_lose_one_class_only(variant: Variant) -> None:
     found = assemble_knockouts(case_of(variant.id, "", CATALOG, "quick", "cuda"), (9, 0), 132)
     assert found.cubins["original"].stat().st_size
-    for cost in counted(found).classes:
+    for cost in without_times(found).classes:
         assert cost.reason != "not-assembled", cost.detail
         if cost.reason or not cost.changes:
             # As many stores as were left out stand for the exclusive-or at the ends, if there were few.

@@ -11,7 +11,7 @@ from opbench import api
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc, resources, sass
 from opbench.gpu.compile.cubin import read_cubin
-from opbench.gpu.compile.resources import Resources, describe, resources_of
+from opbench.gpu.compile.resources import Resources, resources_of, resources_origin
 from opbench.gpu.limits.products import PRODUCTS, product
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
@@ -25,7 +25,7 @@ def first_case(operator: str, variant: str) -> Case:
     """A variant's first config on the first example that it fits."""
     found = CATALOG.variant(operator, variant)
     cases = (Case(found, found.configs[0], p) for p in CATALOG.operator(operator).examples())
-    return next(case for case in cases if not case.unmet())
+    return next(case for case in cases if not case.unmet_requirement())
 
 
 def only(case: Case, gpu: str = "h200") -> Resources:
@@ -120,7 +120,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
         pass
     else:
         assert only(case).kernels["copy_vec4"].sass.accesses["LDG.128"] == 1
-        assert "machine code missing" not in describe("h200")
+        assert "machine code missing" not in resources_origin("h200")
 
     def none() -> Path:
         raise sass.not_installed()
@@ -128,7 +128,7 @@ def test_the_machine_code_comes_along_where_nvdisasm_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(sass, "nvdisasm", none)
     monkeypatch.setenv("OPBENCH_CACHE", str(tmp_path))
     assert only(case).kernels["copy_vec4"].sass is None
-    assert "machine code missing: nvdisasm is not installed" in describe("h200")
+    assert "machine code missing: nvdisasm is not installed" in resources_origin("h200")
 
 
 def test_without_nvrtc_the_reason_stands_where_the_numbers_would(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_without_nvrtc_the_reason_stands_where_the_numbers_would(monkeypatch: py
     monkeypatch.setattr(nvrtc, "libraries", none)
     found = only(first_case("relu", "scalar"))
     assert found.kernels == {} and found.missing.startswith("NVRTC is not installed; pip install")
-    assert describe("h200").startswith("missing: NVRTC is not installed")
+    assert resources_origin("h200").startswith("missing: NVRTC is not installed")
 
 
 @needs_nvrtc
@@ -168,7 +168,7 @@ def test_library_variants_and_cases_that_do_not_fit_are_left_out() -> None:
     library = Case(CATALOG.variant("relu", "torch"), {}, problem)
     fits = first_case("relu", "scalar")
     unfit = replace(fits, variant=replace(fits.variant, requires=("n > 1000000",)), problem=problem)
-    assert unfit.unmet() and list(resources_of([library, unfit], "h200")) == []
+    assert unfit.unmet_requirement() and list(resources_of([library, unfit], "h200")) == []
 
 
 def test_gpus_are_found_by_name_and_others_are_told() -> None:
@@ -177,7 +177,7 @@ def test_gpus_are_found_by_name_and_others_are_told() -> None:
     assert only(first_case("relu", "scalar"), "b300").missing.startswith(
         "no architecture is known for GPU 'b300'; known:"
     )
-    assert describe("b300").startswith("missing: no architecture")
+    assert resources_origin("b300").startswith("missing: no architecture")
 
 
 @needs_nvrtc

@@ -13,7 +13,7 @@ from opbench.graph.recipe import Recipe
 from opbench.graph.training import training_graph
 from opbench.graph.zoo import unet
 from opbench.insight.defaults import ChosenFor, rank_cases, target
-from opbench.networks.plan.choosing import convert_layouts, gather
+from opbench.networks.plan.choosing import convert_layouts, gather_timed_cases
 from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import PlanOptions, Results, choose
 from support.checks.errors import refuses
@@ -31,7 +31,7 @@ def model(name: str) -> ChosenFor:
 
 @cache
 def measured() -> Results:
-    return gather(RUNS, CATALOG)
+    return gather_timed_cases(RUNS, CATALOG)
 
 
 def times_as_long(operator: str, device: ChosenFor | None) -> list[float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opbench.cage.facts import available
-from opbench.judging.code import CodeRead, reading_code
+from opbench.judging.code import CompiledCode, start_reading_code
 from opbench.kernels.case import Case
 from opbench.running.targets import own_variants
 from support.common import CATALOG, RELU
@@ -15,12 +15,12 @@ from support.common import CATALOG, RELU
 SIGNS = Path(__file__).parent / "signs"
 
 
-def read(path: Path, confined: bool) -> CodeRead:
+def read(path: Path, confined: bool) -> CompiledCode:
     if confined and available().lacks:
         pytest.skip(available().lacks)
     (variant,) = own_variants(path, CATALOG)
     case = Case(variant, {}, CATALOG.operator("relu").parse("(n=1000)"))
-    with reading_code([case], "h200", (), confined) as reading:
+    with start_reading_code([case], "h200", (), confined) as reading:
         return reading.result()
 
 

@@ -12,7 +12,7 @@ from opbench.judging import judge as judging
 from opbench.judging.document import Settings, VerdictDocument
 from opbench.judging.judge import judge_submission, timing_suite
 from opbench.judging.page import page
-from opbench.judging.submission import Submitted, read_submission
+from opbench.judging.submission import SubmittedKernels, read_submission
 from opbench.judging.task import Limits, Task
 from opbench.judging.verify import compare
 from opbench.results.files import Run
@@ -27,14 +27,14 @@ Verdict = Callable[..., VerdictDocument]
 
 
 @pytest.fixture(scope="module")
-def submitted(tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+def submitted(tmp_path_factory: pytest.TempPathFactory) -> SubmittedKernels:
     path = tmp_path_factory.mktemp("kernels") / "mine.cu"
     path.write_text(RELU)
     return read_submission([str(path)], Task(), None, (), False)
 
 
 @pytest.fixture(scope="module")
-def on_the_cpu(submitted: Submitted) -> Run:
+def on_the_cpu(submitted: SubmittedKernels) -> Run:
     """The checks on the CPU, which every verdict of this file shares."""
     kept: list[Run] = []
     genuine = judging._cpu_run
@@ -50,7 +50,7 @@ def on_the_cpu(submitted: Submitted) -> Run:
 
 
 @pytest.fixture
-def verdict(submitted: Submitted, on_the_cpu: Run, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+def verdict(submitted: SubmittedKernels, on_the_cpu: Run, monkeypatch: pytest.MonkeyPatch) -> Verdict:
     def judged(timed: list[Result], checked: Result | None = None, task: Task = Task()) -> VerdictDocument:  # noqa: B008
         runs = run([checked or result("mine")]), run(timed)
         monkeypatch.setattr(judging, "_cpu_run", lambda *_: on_the_cpu)
@@ -103,14 +103,14 @@ def test_what_is_wrong_on_the_gpu_alone_is_a_refusal(verdict: Verdict) -> None:
     assert document.overall == "refused" and document.right.status == "failed"
 
 
-def test_a_machine_without_a_gpu_verifies_all_but_times(verdict: Verdict, submitted: Submitted) -> None:
+def test_a_machine_without_a_gpu_verifies_all_but_times(verdict: Verdict, submitted: SubmittedKernels) -> None:
     stored = verdict([OWN, BEST, LIBRARY])
     here = judge_submission(submitted, replace(SETTINGS, backend="cpu"), 7, True)
     found = compare(stored, here)
     assert found.differences == () and found.notes
 
 
-def test_rivals_are_libraries_and_winners_of_committed_runs(submitted: Submitted) -> None:
+def test_rivals_are_libraries_and_winners_of_committed_runs(submitted: SubmittedKernels) -> None:
     suite = timing_suite(submitted, SETTINGS, 7)
     own = {case.variant.name for case in suite.cases if case.variant.id in suite.own}
     rivals = {case.variant.name for case in suite.cases} - own

@@ -48,7 +48,7 @@ def test_cupy_itself_computes_every_reference(name: str) -> None:
         inputs = {key: array.astype(np.float64) for key, array in problem.make_inputs(1).items() if array.dtype == "f4"}
         if len(inputs) < len(problem.input_tensors()):
             continue  # stored in 16 bits
-        there = arrays.on_the_gpu(problem.computed, inputs)
+        there = arrays.compute_on_gpu(problem.computed, inputs)
         assert there is not None, f"{name}{problem} was left to the host"
         for output, array in problem.computed(**inputs).items():
             np.testing.assert_allclose(there[output], array, rtol=1e-12, atol=1e-12)
@@ -85,9 +85,9 @@ def test_what_the_gpu_has_no_room_for_or_cannot_do_is_left_to_the_host(monkeypat
     calls: list[str] = []
     given = {"x": np.ones(100)}
     monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(800 * arrays.MEMORY_FACTOR - 1, calls))
-    assert arrays.on_the_gpu(lambda x: x, given) is None and calls == ["freed"]
+    assert arrays.compute_on_gpu(lambda x: x, given) is None and calls == ["freed"]
     monkeypatch.setattr(arrays, "cupy_module", lambda: stand_in(1 << 40, calls))
-    assert arrays.on_the_gpu(lambda x: x.no_such_method(), given) is None
-    assert arrays.on_the_gpu(lambda x: {"a": x, "b": -x}, given)["b"][0] == -1
+    assert arrays.compute_on_gpu(lambda x: x.no_such_method(), given) is None
+    assert arrays.compute_on_gpu(lambda x: {"a": x, "b": -x}, given)["b"][0] == -1
     monkeypatch.setattr(arrays, "cupy_module", no_cupy)
-    assert arrays.on_the_gpu(lambda x: x, given) is None
+    assert arrays.compute_on_gpu(lambda x: x, given) is None

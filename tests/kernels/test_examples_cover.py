@@ -32,7 +32,9 @@ def kernels(operator: str) -> list[Variant]:
 def served(variant: Variant) -> list[Operator]:
     """The examples that it is meant for, in any config."""
     examples = dict.fromkeys(CATALOG.operator(variant.operator).examples())
-    return [one for one in examples if any(variant.unmet(one, config) is None for config in variant.configs)]
+    return [
+        one for one in examples if any(variant.unmet_requirement(one, config) is None for config in variant.configs)
+    ]
 
 
 def tensors(problem: Operator) -> list[Tensor]:
@@ -95,5 +97,5 @@ def test_a_block_of_the_resident_batch_norm_divides_a_channel() -> None:
     """Its guards are compiled away there: a step too many is seen nowhere else."""
     variant = CATALOG.variant("batchnorm2d_train", "resident")
     cases = [Case(variant, config, one) for one in served(variant) for config in variant.configs]
-    macros = [(case.problem.storage, dict(case.request().macros)) for case in cases if case.unmet() is None]
+    macros = [(case.problem.storage, dict(case.request().macros)) for case in cases if case.unmet_requirement() is None]
     assert {dtype for dtype, of in macros if int(of["TOTAL"]) % int(of["BLOCK"]) == 0} == {"f32", "bf16"}

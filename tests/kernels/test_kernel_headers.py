@@ -13,7 +13,7 @@ from opbench.kernels.launch import BuildRequest
 from opbench.kernels.variant import Variant
 from opbench.records import read_json
 from opbench.report.ladder import in_order
-from opbench.source.sources import closure, without_comments
+from opbench.source.sources import include_closure, without_comments
 from support.builders.compiled import compile_all
 from support.common import CATALOG, ROOT, kernel_variants
 from support.needs import needs_nvrtc
@@ -58,7 +58,9 @@ def test_a_header_stands_alone(header: Path) -> None:
     assert not re.search(r'#include "', text)
     assert text.lstrip().startswith("#pragma once")
     assert max(map(len, header.read_text().splitlines())) <= COLUMNS
-    assert [source.path.name for source in closure(header, (FOLDER,))][1:] or not others, "its includes are found"
+    assert [source.path.name for source in include_closure(header, (FOLDER,))][1:] or not others, (
+        "its includes are found"
+    )
 
 
 def test_the_readme_names_every_header() -> None:

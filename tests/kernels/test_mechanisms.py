@@ -101,7 +101,7 @@ PROBLEMS = {
 def test_what_a_variant_says_of_its_accesses_is_what_is_counted(variant: Variant) -> None:
     """On sizes that tiles divide: `coalesced`, `vectorised_access` and `bank_conflict_free` by their counts."""
     problem = CATALOG.operator(variant.operator).parse(PROBLEMS[variant.operator])
-    config = next((c for c in variant.configs if variant.unmet(problem, c) is None), None)
+    config = next((c for c in variant.configs if variant.unmet_requirement(problem, c) is None), None)
     if config is None:
         pytest.skip("does not serve the problem of this test")
     traffic, _ = trace_case(case_named(f"{variant.id}{problem}"))

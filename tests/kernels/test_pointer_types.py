@@ -9,9 +9,9 @@ import pytest
 from opbench import api
 from opbench.kernels.case import Case
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.pointer_types import PointerMismatch, mismatches
+from opbench.kernels.pointer_types import PointerMismatch, pointer_mismatches
 from opbench.kernels.tensors import Tensor
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 from support.common import CATALOG, ROOT, kernel_variants
 
 CASES = ROOT / "tests" / "kernels" / "cases"
@@ -23,7 +23,7 @@ def found(
     path = folder / "own.cu"
     path.write_text(text)
     launch = KernelLaunch(kernel, (1, 1, 1), (1, 1, 1), 0, ("x", 4))
-    return mismatches(closure(path), launch, {"x": Tensor("x", (4,), dtype)}, macros or {})
+    return pointer_mismatches(include_closure(path), launch, {"x": Tensor("x", (4,), dtype)}, macros or {})
 
 
 def with_parameter(parameter: str, before: str = "", body: str = "") -> str:
@@ -150,14 +150,16 @@ SHIPPED = kernel_variants()
 def test_shipped_kernels_point_to_their_tensors(operator: str) -> None:
     for variant in (v for v in SHIPPED if v.operator == operator):
         for problem in CATALOG.operator(operator).examples():
-            config = next((c for c in variant.configs if variant.unmet(problem, c) is None), None)
+            config = next((c for c in variant.configs if variant.unmet_requirement(problem, c) is None), None)
             if config is None:
                 continue
             case = Case(variant, config, problem)
             tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
             for launch in case.launches(8):
                 if launch.kernel:
-                    assert mismatches(variant.sources, launch, tensors, dict(case.request().macros)) == [], case.name
+                    assert pointer_mismatches(variant.sources, launch, tensors, dict(case.request().macros)) == [], (
+                        case.name
+                    )
 
 
 RELU = """\

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opbench.kernels import expression
 from opbench.kernels.header import read_variants
 from opbench.kernels.operator import Operator
-from opbench.kernels.shapes import Shapes, make_shapes, work
+from opbench.kernels.shapes import GeneratedShapes, emulated_work, make_shapes
 from opbench.kernels.variant import Variant
 from support.common import CATALOG
 
@@ -29,16 +29,22 @@ def variant_of(folder: Path, operator: str, rules: list[str], more: str = "") ->
     return read_variants(path)[0]
 
 
-def shapes_of(variant: Variant, count: int = 3, seed: int = 1) -> Shapes:
+def shapes_of(variant: Variant, count: int = 3, seed: int = 1) -> GeneratedShapes:
     operator = CATALOG.operator(variant.operator)
     starts = [*operator.random_problems(seed, 12), *operator.examples()]
     return make_shapes(
-        variant, starts, count, seed, lambda p: work(p) <= SMALL, lambda p: work(p) <= AFFORDABLE, operator.examples()
+        variant,
+        starts,
+        count,
+        seed,
+        lambda p: emulated_work(p) <= SMALL,
+        lambda p: emulated_work(p) <= AFFORDABLE,
+        operator.examples(),
     )
 
 
 def accepts(variant: Variant, problem: Operator) -> bool:
-    return any(variant.unmet(problem, config) is None for config in variant.configs)
+    return any(variant.unmet_requirement(problem, config) is None for config in variant.configs)
 
 
 AXES = st.sampled_from(["m", "n", "k"])
@@ -60,8 +66,8 @@ def test_every_problem_made_meets_every_rule(tmp_path: Path, rules: list[str], s
     """No rule here contradicts another while the least common multiple of its divisors stays below the limits."""
     variant = variant_of(tmp_path, "matmul", rules, '// supports = { dtype = ["f32", "bf16"] }\n')
     shapes = shapes_of(variant, seed=seed)
-    assert all(variant.unmet(problem, {}) is None for problem in shapes.problems)
-    assert all(work(problem) <= AFFORDABLE for problem in shapes.problems)
+    assert all(variant.unmet_requirement(problem, {}) is None for problem in shapes.problems)
+    assert all(emulated_work(problem) <= AFFORDABLE for problem in shapes.problems)
     if not any("<=" in rule for rule in rules) and not [r for r in rules if "48" in r or "7" in r]:
         assert shapes.problems, rules
 
@@ -82,7 +88,7 @@ def test_multiples_give_loops_of_two_passes_and_sides_that_differ(tmp_path: Path
     for axis in "mnk":
         assert any(int(problem.axes[axis]) >= 2 * tile for problem in problems)
     assert any(problem.axes["m"] != problem.axes["n"] for problem in problems)
-    assert all(work(problem) <= SMALL for problem in problems)
+    assert all(emulated_work(problem) <= SMALL for problem in problems)
 
 
 SOLVED = {
@@ -119,7 +125,7 @@ def test_every_config_gets_a_problem(tmp_path: Path, rule: str) -> None:
     operator = CATALOG.operator("matmul")
     problems = [*shapes_of(variant).problems, *operator.examples()]
     for config in variant.configs:
-        assert any(variant.unmet(problem, config) is None for problem in problems), config
+        assert any(variant.unmet_requirement(problem, config) is None for problem in problems), config
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from opbench.errors import LaunchError, UsageError
 from opbench.gpu.driver.memory import DeviceArray, MovableArray
 from opbench.gpu.driver.program import _value
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.scalar import Scalar, Struct, element
+from opbench.kernels.scalar import Scalar, Struct, element_bytes
 from opbench.shipping.launching import _argument
 from support.checks.errors import refuses
 
@@ -132,5 +132,5 @@ def test_another_is_not_shipped(fields: tuple[Any, ...]) -> None:
 
 
 def test_an_element_of_8_bits_takes_a_whole_number_that_is_given_as_a_float() -> None:
-    assert element(np.dtype(np.int8), -3.0) == b"\xfd"
-    assert element(np.dtype(np.uint8), 3.0) == b"\x03"
+    assert element_bytes(np.dtype(np.int8), -3.0) == b"\xfd"
+    assert element_bytes(np.dtype(np.uint8), 3.0) == b"\x03"

@@ -90,7 +90,7 @@ def test_the_blocks_of_a_tile_cover_the_output(variant: Variant) -> None:
         sizes = {**sizes, "stride": 2}
     modes = {mode: values[-1] for mode, values in variant.supports.items() if mode != "epilogue" or len(values) == 1}
     problem = CATALOG.operator(variant.operator).from_axes({**sizes, **modes})
-    config = next(config for config in variant.configs if variant.unmet(problem, config) is None)
+    config = next(config for config in variant.configs if variant.unmet_requirement(problem, config) is None)
     case = Case(variant, config, problem)
     elements = max(math.prod(tensor.shape) for tensor in problem.output_tensors())
     extent = case.tile.m * case.tile.n / case.tile.split / elements

@@ -187,7 +187,7 @@ def test_a_launch_that_may_not_overlap_waits() -> None:
         if variant.name == "split_k_stream_early"
         for problem in operator.examples()
         for config in variant.configs
-        if (case := Case(variant, config, problem)).unmet() is None
+        if (case := Case(variant, config, problem)).unmet_requirement() is None
         and any(step.programmatic for step in case.launches(4))
     )
     backend, problem = open_backend("cpu"), case.problem

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from opbench.backend.base import Timed
+from opbench.backend.base import TimedBackend
 from opbench.checking.backends import open_backend
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import why_missing
@@ -76,7 +76,7 @@ def test_a_network_too_large_for_the_gpu_is_refused_with_what_it_needs() -> None
 def test_timed_replays_on_other_inputs_are_those_of_untimed_runs() -> None:
     network = ready(apply_passes(unet(2, 32, 8, 2))[0])
     backend = network.backend
-    assert isinstance(backend, Timed)
+    assert isinstance(backend, TimedBackend)
     for options in ({"graph": False}, {}, {"parallel": True}):
         context = Context(network, **options)  # type: ignore[arg-type]
         turns = NetworkLaunches(context, pictures(network.graph), 1e-6)

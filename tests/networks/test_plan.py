@@ -24,10 +24,10 @@ from opbench.networks.plan.plan import (
     TimedCase,
     candidates,
     choose,
-    current,
     load_plan,
     save_plan,
     timed_cases,
+    usable_results,
 )
 from opbench.networks.records.network import read_network
 from opbench.results.result import Result
@@ -70,8 +70,11 @@ def test_of_those_that_are_tied_the_one_without_a_workspace_is_chosen() -> None:
 def test_cases_that_are_gone_since_a_run_do_not_count() -> None:
     gone = [entry("no_such_variant", 1e-7), entry("implicit_gemm[BM=7,BN=7,BK=7]", 2e-7)]
     results = {KEY: [*gone, entry(GEMM, 2e-6)]}
-    assert choose(GRAPH, current(results, CATALOG), PlanOptions("f32")).choices["conv2"].case == results[KEY][2].case
-    assert choose(GRAPH, current({KEY: gone}, CATALOG), PlanOptions("f32")).choices["conv2"].source == "default"
+    assert (
+        choose(GRAPH, usable_results(results, CATALOG), PlanOptions("f32")).choices["conv2"].case
+        == results[KEY][2].case
+    )
+    assert choose(GRAPH, usable_results({KEY: gone}, CATALOG), PlanOptions("f32")).choices["conv2"].source == "default"
 
 
 def one_layer() -> Graph:
@@ -114,7 +117,9 @@ def test_results_that_are_wrong_or_not_measured_do_not_count() -> None:
 def test_candidates_are_what_fits_and_nothing_else() -> None:
     cases = candidates(GRAPH, "f32")
     assert {c.problem for c in cases} == {node.problem for node in GRAPH.nodes}
-    assert all(c.unmet() is None and c.variant.precision == "f32" and not c.variant.is_library for c in cases)
+    assert all(
+        c.unmet_requirement() is None and c.variant.precision == "f32" and not c.variant.is_library for c in cases
+    )
 
 
 def test_a_plan_survives_its_file_and_may_be_edited(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train import group, resuming
 from opbench.networks.train.group import RankGroup, RankLost, in_order, serve
 from opbench.networks.train.ranks import train_network
-from opbench.networks.train.train_options import Standing, TrainingSettings
+from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from support.builders.training_data import random_data
 from support.checks.errors import refuses
 from support.checks.graphs import NETWORKS
@@ -29,7 +29,10 @@ from support.checks.rank_signals import RankSignal
 
 
 def train(
-    out: Path, name: str = "dropping", tell: Callable[[Standing], None] = lambda standing: None, **options: object
+    out: Path,
+    name: str = "dropping",
+    tell: Callable[[TrainingProgress], None] = lambda standing: None,
+    **options: object,
 ) -> TrainingRecord:
     make, loss = NETWORKS[name]
     recipe = Recipe(loss=loss, learning_rate=2e-3)
@@ -54,7 +57,7 @@ def test_ranks_give_the_bits_of_micro_batches_in_turn(tmp_path: Path, name: str,
 
     Clipped by the norm of the gradients' sum.
     """
-    told: list[Standing] = []
+    told: list[TrainingProgress] = []
     record = train(tmp_path / "ranks", name, told.append, ranks=count, clip=clip)
     train(tmp_path / "turns", name, accumulate=count, clip=clip)
     assert files(tmp_path / "ranks") == files(tmp_path / "turns")
@@ -66,9 +69,9 @@ def test_ranks_give_the_bits_of_micro_batches_in_turn(tmp_path: Path, name: str,
 def test_a_training_of_ranks_goes_on_with_fewer(tmp_path: Path) -> None:
     """To the same bits with micro-batches in their place; else it says that the bits are others."""
     train(tmp_path / "whole", "unet", accumulate=2)
-    saved: list[Standing] = []
+    saved: list[TrainingProgress] = []
 
-    def cut(standing: Standing) -> None:
+    def cut(standing: TrainingProgress) -> None:
         saved.append(standing)
         if standing.step >= 3:
             raise KeyboardInterrupt

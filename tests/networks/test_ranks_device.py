@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbench.backend.base import Collective
+from opbench.backend.base import CollectiveBackend
 from opbench.checking.backends import open_backend
 from opbench.errors import EnvironmentFault
 from opbench.gpu.driver import collective, why_missing
@@ -23,7 +23,7 @@ from opbench.networks.records.training import TrainingRecord
 from opbench.networks.train.group import RankLost
 from opbench.networks.train.ranks import train_network
 from opbench.networks.train.steps import Step, exchange_times
-from opbench.networks.train.train_options import Standing, TrainingSettings
+from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from support.builders.training_data import random_data
 from support.checks.errors import refuses
 from support.checks.graphs import NETWORKS
@@ -53,7 +53,7 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
     training = training_graph(make(), Recipe(loss=loss, steps=6, ranks=2), 24)
     whole, data = training.graph, random_data(make(), 24, loss)
     backend = open_backend("cuda")
-    assert isinstance(backend, Collective)
+    assert isinstance(backend, CollectiveBackend)
     device = Network(whole, choose(whole, {}, PlanOptions("f32")).cases(whole), backend)
     order = np.resize(np.arange(24, dtype=np.int32), whole.values["order"].shape)
     targets = data.targets.reshape(whole.values["targets"].shape)
@@ -78,7 +78,7 @@ def test_a_rank_alone_goes_the_whole_way(graph: bool, monkeypatch: pytest.Monkey
 
 
 def train(
-    out: Path, name: str = "unet", tell: Callable[[Standing], None] = lambda standing: None, **options: object
+    out: Path, name: str = "unet", tell: Callable[[TrainingProgress], None] = lambda standing: None, **options: object
 ) -> TrainingRecord:
     make, loss = NETWORKS[name]
     known = {key: options.pop(key) for key in list(options) if key in Recipe.__dataclass_fields__}

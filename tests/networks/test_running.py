@@ -118,4 +118,4 @@ def test_a_committed_plan_still_fits_its_network(folder: Path) -> None:
     cases = plan.cases(graph)
     assert {n.name: n.case for n in record.nodes} == {n.name: cases[n.name].name for n in graph.nodes}
     for node in graph.nodes:
-        assert cases[node.name].problem.axes == node.problem.axes and cases[node.name].unmet() is None
+        assert cases[node.name].problem.axes == node.problem.axes and cases[node.name].unmet_requirement() is None

@@ -14,7 +14,7 @@ from opbench.cli.ship import ship_command
 from opbench.graph.build import Builder
 from opbench.graph.layouts import with_layouts
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.plan import defaults
+from opbench.networks.plan.plan import default_cases
 from opbench.networks.ship import network
 from opbench.networks.ship.network import make_program, program_text
 from opbench.networks.ship.shipping_network import ship_network
@@ -84,7 +84,7 @@ def test_a_preparation_runs_once_with_memory_of_its_own(monkeypatch: pytest.Monk
     graph = build.graph(build.conv2d(build.input("image", 1, 8, 12, 12), 16, 3, padding=1))
     graph = with_layouts(graph, {node.name: "nhwc" for node in graph.nodes if node.operator == "conv2d"})
     catalog = CATALOG
-    cases = {node.name: defaults(catalog, node, "f32")[0] for node in graph.nodes}
+    cases = {node.name: default_cases(catalog, node, "f32")[0] for node in graph.nodes}
     conv = next(node for node in graph.nodes if node.operator == "conv2d")
     cases[conv.name] = catalog.case(f"conv2d/nhwc_winograd_3xtf32{conv.problem}")
     text = program_text(make_program(graph, cases, target("h200"), 1e-5, "a test"))

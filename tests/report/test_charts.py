@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.report import write_report
 from opbench.report.charts.bars import bars
-from opbench.report.charts.chart import Chart, ChartFrame, look
+from opbench.report.charts.chart import Chart, ChartFrame, variant_looks
 from opbench.report.charts.figures import performance
 from opbench.report.charts.problems import BEYOND, over_problems, problem_labels
 from opbench.report.charts.roofline import MAX_LABELS
@@ -119,9 +119,9 @@ def ranked(found: Run) -> Chart:
     """The bars of the run's only problem."""
     (part,) = sections(rows(found))
     best = sorted((row for g in part.groups for row, _ in g.rows), key=lambda row: row.time_s or 0.0)
-    scene = ChartFrame(MEASURED, None, {}, look([row.variant for row in best]))
+    chart_frame = ChartFrame(MEASURED, None, {}, variant_looks([row.variant for row in best]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        return bars(part, "x", best, scene)
+        return bars(part, "x", best, chart_frame)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97, 2.24])
@@ -184,9 +184,9 @@ def test_labels_of_twenty_points_do_not_overlap(count: int, spacing: float) -> N
     found = run([result(f"a_variant_with_a_name_{i}", 0.022 * spacing**i, **work) for i in range(count)])
     counters = {row.case: {"dram_bytes": 5e10 * (1 + i % 5)} for i, row in enumerate(found.results)}
     (section,) = sections(rows(found))
-    scene = ChartFrame(MEASURED, None, counters, look([row.variant for row in found.results]))
+    chart_frame = ChartFrame(MEASURED, None, counters, variant_looks([row.variant for row in found.results]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        chart = performance(section, "x", scene)
+        chart = performance(section, "x", chart_frame)
         assert chart is not None
         low, high = chart.figure.axes[0].get_xlim()
         unseen = [f"{tick:g}" for tick in chart.figure.axes[0].get_xticks() if not low <= tick <= high]

@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 from opbench.report import write_report
-from opbench.report.charts.chart import look
-from opbench.report.run.crossover import Zone, at_size, crossover, find_zones, size_axis, zone_sentences
+from opbench.report.charts.chart import variant_looks
+from opbench.report.run.crossover import (
+    SizeRange,
+    at_size,
+    crossover,
+    find_size_ranges,
+    size_axis,
+    size_range_sentences,
+)
 from opbench.report.run.sections import sections
-from opbench.report.run.winner_lead import first_and_next, ratio_over, ratio_text
+from opbench.report.run.winner_lead import ratio_over, ratio_text, winners_and_next
 from opbench.results.files import Run
 from opbench.results.rows import Row, Times, rows
 from opbench.timing.stats import median_ratio
@@ -53,7 +60,7 @@ def test_a_lead_is_a_ratio_with_its_interval() -> None:
 def test_a_lead_from_rows_is_that_from_samples() -> None:
     made = relu_run()
     (part,) = sections(rows(made))
-    first, runner_up = first_and_next(part.groups[0])
+    first, runner_up = winners_and_next(part.groups[0])
     assert [r.variant for r in first] == ["vec4"] and runner_up and runner_up.variant == "torch"
     samples = [1.0 + 0.001 * i for i in range(20)]
     whole = median_ratio([2 * s for s in samples], samples)
@@ -62,7 +69,7 @@ def test_a_lead_from_rows_is_that_from_samples() -> None:
 
 def test_who_ties_has_no_lead() -> None:
     found = run([result("a", 1e-3), result("b", 1.005e-3), result("c", 2e-3)])
-    first, runner_up = first_and_next(sections(rows(found))[0].groups[0])
+    first, runner_up = winners_and_next(sections(rows(found))[0].groups[0])
     assert [r.variant for r in first] == ["a", "b"] and runner_up and runner_up.variant == "c"
 
 
@@ -84,13 +91,13 @@ def test_zones_are_where_one_wins_and_where_nobody_does() -> None:
     for part, n in zip(parts, SIZES, strict=True):
         for r, _ in part.groups[0].rows:
             lines.setdefault(r.variant, []).append((n, r))
-    first, undecided, last = find_zones(lines)
+    first, undecided, last = find_size_ranges(lines)
     assert (first.variants, last.variants) == (("small",), ("large",)) and set(undecided.variants) == {"small", "large"}
     assert undecided.begin < 724 < undecided.end, "where the lines cross"
     # Both intervals are ±1 %, and the times part as the root of the size: they overlap up to 4 % of size either way.
     assert undecided.end / undecided.begin == pytest.approx(1.08, abs=0.02)
     assert (first.begin, last.end) == (256, 2048) and first.end == undecided.begin and undecided.end == last.begin
-    told = zone_sentences([first, undecided, last], "n")
+    told = size_range_sentences([first, undecided, last], "n")
     assert told[0].startswith("small wins from 256 to 69") and told[1].startswith("Undecided from 69")
 
 
@@ -115,8 +122,8 @@ def test_the_chart_is_drawn_and_described(tmp_path: Path) -> None:
 
 
 def test_what_no_size_orders_has_no_chart() -> None:
-    looks = look(["a", "b"])
+    looks = variant_looks(["a", "b"])
     assert crossover("relu", sections(rows(run([result("a", 1e-3), result("b", 2e-3)]))), "x", looks) is None
     alone = matmuls(a=lambda n: 1e-8 * n)
     assert crossover("matmul", sections(rows(alone)), "x", looks) is None, "one variant has nobody to win against"
-    assert Zone(1, 2, ("a",)).decided and not Zone(1, 2, ("a", "b")).decided
+    assert SizeRange(1, 2, ("a",)).decided and not SizeRange(1, 2, ("a", "b")).decided

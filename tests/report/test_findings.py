@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opbench.backend.excerpt import expression_at, is_update
-from opbench.backend.findings import Finding, Related, headline
+from opbench.backend.findings import Finding, RelatedLocation, headline
 from opbench.paths import short_path
 from opbench.report.findings import finding_lines
 
@@ -74,7 +74,7 @@ def race() -> Finding:
         column=READ.index("] *") + 1,
         source=READ,
         details=("No __syncthreads() orders it with the write by thread (33,0,0). " * 3,),
-        related=(Related("write by thread (33,0,0)", "my.cu", 12, 9, source="        tile[y][x] = v;"),),
+        related=(RelatedLocation("write by thread (33,0,0)", "my.cu", 12, 9, source="        tile[y][x] = v;"),),
     )
 
 

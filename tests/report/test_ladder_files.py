@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from opbench import paths
 from opbench.cli import cli
-from opbench.report.ladder_files import cells_of
+from opbench.report.ladder_files import measured_cells
 from support.builders.runs import cpu_run, result, run, written
 from support.checks.errors import refuses
 from support.common import ROOT
@@ -95,14 +95,14 @@ def test_a_file_that_would_lose_rows_is_left_with_the_runs_to_name(
     """All variants of one problem are there, but not those of the other problems."""
     before = texts(tree)
     told = ladder("--write", of_relu(tmp_path / "run", *variants))
-    assert changed(tree, before) == set() and len(cells_of(before["variants/relu/README.md"])) > len(ALL_VARIANTS)
+    assert changed(tree, before) == set() and len(measured_cells(before["variants/relu/README.md"])) > len(ALL_VARIANTS)
     assert re.search(
         r"left variants/relu/README.md: it shows `\w+` at `\(n=\d+(,dtype=bf16)?\)` and \d+ more rows", told
     )
     assert "name the runs that have them first (reports/h100/full" in told
     # Named first, they keep their rows.
     ladder("--write", ROOT / "reports" / "h100" / "full", tmp_path / "run")
-    assert cells_of(texts(tree)["variants/relu/README.md"]) >= cells_of(before["variants/relu/README.md"])
+    assert measured_cells(texts(tree)["variants/relu/README.md"]) >= measured_cells(before["variants/relu/README.md"])
 
 
 def test_a_run_without_times_changes_nothing_and_says_why(tree: Path, tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
-from opbench.report.charts.chart import look, shorten
-from opbench.report.charts.histogram import BARS, beyond, histogram
+from opbench.report.charts.chart import shorten, variant_looks
+from opbench.report.charts.histogram import BARS, histogram, samples_beyond_axis
 from opbench.report.charts.svg import spread
 from opbench.report.ladder import in_order
 from opbench.report.run.sections import sections
-from opbench.report.run.sentences import against_libraries
+from opbench.report.run.sentences import library_comparison
 from opbench.results.files import Run
 from opbench.results.rows import rows
 from support.builders.runs import CEILINGS, cpu_run, matmul_run, relu_run, remeasured, result, run
@@ -113,7 +113,7 @@ def test_a_page_says_how_often_the_library_is_beaten(tmp_path: Path) -> None:
     page = write_report(found, tmp_path, "h200")[0].read_text()
     said = "Of 3 problems with a library’s time, the best own variant is faster on 0, the library on 3."
     assert said.replace("’", "&#39;") in page.partition("<nav")[0]
-    assert against_libraries(sections(rows(relu_run()))) == "", "one problem says so itself"
+    assert library_comparison(sections(rows(relu_run()))) == "", "one problem says so itself"
 
 
 def test_a_share_names_its_peak_where_a_table_has_several(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_histogram_never_fails(samples: list[float]) -> None:
 
 
 def test_looks_are_distinct() -> None:
-    assert len(set(look([str(i) for i in range(40)]).values())) == 40
+    assert len(set(variant_looks([str(i) for i in range(40)]).values())) == 40
 
 
 def test_long_names_lose_their_middle() -> None:
@@ -247,5 +247,5 @@ def test_a_histogram_has_an_axis_with_its_unit() -> None:
 
 def test_an_odd_sample_does_not_press_the_others_into_one_bar() -> None:
     samples = [1 + i / 1e3 for i in range(100)] + [5.0]
-    assert len(bars(histogram(samples))) > BARS / 2 and beyond(samples) == 1
-    assert beyond(samples[:-1]) == 0
+    assert len(bars(histogram(samples))) > BARS / 2 and samples_beyond_axis(samples) == 1
+    assert samples_beyond_axis(samples[:-1]) == 0

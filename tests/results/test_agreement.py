@@ -22,8 +22,8 @@ from opbench.results.agreement import (
     compare_case,
     compare_runs,
     held_out,
+    inexact_comparisons,
     summarise,
-    worst,
 )
 from opbench.results.files import RunWriter, read_run
 from support.checks.errors import refuses
@@ -101,7 +101,7 @@ def test_summaries_count_cases_whole() -> None:
     found = summarise("all", [one("a", 100), one("a", 104), one("b", 100), one("c", 151)])
     assert (found.total, found.counted, found.equal, found.near, found.bounded) == (4, 1, 2, 1, 3)
     assert (found.cases, found.cases_equal) == (3, 1)
-    assert [c.measured for c in worst([one("a", 100), one("a", 104), one("c", 151)])] == [151, 104]
+    assert [c.measured for c in inexact_comparisons([one("a", 100), one("a", 104), one("c", 151)])] == [151, 104]
 
 
 def run_with(folder: Path, kind: str, lines: Mapping[str, Mapping[str, Any]]) -> Path:

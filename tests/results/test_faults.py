@@ -8,13 +8,13 @@ import pytest
 
 from opbench.errors import CompileError, Location, Reason
 from opbench.results.faults import faults_of
-from opbench.results.result import Result, place_of
+from opbench.results.result import Result, location_of_reason
 from support.builders.runs import result
 
 
 def failed(reason: Reason | str) -> Result:
     """Return a case of relu that failed for a reason."""
-    return result("vec4", 0.0, status="failed", reason=str(reason), **place_of(reason))
+    return result("vec4", 0.0, status="failed", reason=str(reason), **location_of_reason(reason))
 
 
 def test_a_fault_lies_where_its_error_does() -> None:

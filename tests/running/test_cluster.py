@@ -97,9 +97,9 @@ def test_a_case_travels_by_its_place_in_the_folders(tmp_path: Path) -> None:
     roots = (tmp_path / "mine",)
     for name in ("relu/scalar(n=7)", "relu/zz_last(n=7)"):
         case = case_named(name, roots)
-        sent = remote.to_send(case, Catalog(roots).roots)
+        sent = remote.pack_for_worker(case, Catalog(roots).roots)
         assert not Path(sent.path).is_absolute()
-        assert remote._received(sent, Catalog(roots)).name == case.name
+        assert remote._unpack_from_run(sent, Catalog(roots)).name == case.name
     digest = remote.variants_digest(roots)
     (tmp_path / "mine" / "relu" / "zz_last.cu").write_text(RELU + "\n")
     assert remote.variants_digest(roots) != digest
@@ -107,7 +107,7 @@ def test_a_case_travels_by_its_place_in_the_folders(tmp_path: Path) -> None:
     stray.write_text(RELU)
     variant = Catalog().own_variants(stray)[0]
     with refuses("not-in-variants", "stray.cu"):
-        remote.to_send(replace(case_named("relu/scalar(n=7)"), variant=variant), Catalog().roots)
+        remote.pack_for_worker(replace(case_named("relu/scalar(n=7)"), variant=variant), Catalog().roots)
 
 
 SLURM = """\

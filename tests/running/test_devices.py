@@ -26,8 +26,8 @@ from opbench.results.rows import rows
 from opbench.running import probes, runner
 from opbench.running.devices import ChosenGpu, choose_devices
 from opbench.running.dispatch import Dispatch
-from opbench.running.progress import Progress, Tell
-from opbench.running.protocol import Build, Measure, Started, unpack
+from opbench.running.progress import OnProgress, Progress
+from opbench.running.protocol import Build, CaseStarted, Measure, unpack
 from opbench.running.runner import RunEnded, RunSetup, run_suite, slowest_first
 from opbench.running.suite import read_suite
 from opbench.running.worker import WorkerLost
@@ -86,7 +86,7 @@ class OnDevice(FakeWorker):
             self.measured.append((self._variables["DEVICE"], size, len(request.cases)))
             if self.dies_at[str(size)]:
                 self.dies_at[str(size)] -= 1
-                listen(Started(unpack(CATALOG, request.cases[0]).name))
+                listen(CaseStarted(unpack(CATALOG, request.cases[0]).name))
                 raise WorkerLost("the process running it died (signal SIGKILL)")
         return super().ask(request, limit_s, listen)
 
@@ -123,7 +123,7 @@ def test_ceilings_of_all_devices_are_measured_beside_each_other(
 ) -> None:
     both = threading.Barrier(2, timeout=20)
 
-    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
+    def measured(out: Path, tell: OnProgress, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
         both.wait()
         return None, Peaks(device.uuid, origin=out.name)
 
@@ -138,7 +138,7 @@ def test_when_one_devices_ceilings_fail_the_others_are_not_waited_for(
 ) -> None:
     ended, begun = threading.Event(), threading.Event()
 
-    def measured(out: Path, tell: Tell, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
+    def measured(out: Path, tell: OnProgress, resume: bool, device: ChosenGpu) -> tuple[None, Peaks]:
         if device.index == 0:
             assert begun.wait(20)
             raise EnvironmentFault("a probe failed", kind="probe-failed")

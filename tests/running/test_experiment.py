@@ -34,8 +34,8 @@ from opbench.results.experiment import (
 )
 from opbench.results.files import RunWriter, content, read_lines, read_run, run_file
 from opbench.running import experiment as room
-from opbench.running.experiment import Assembled, Bench, run_experiments
-from opbench.running.protocol import Open, Started, TimeCubins
+from opbench.running.experiment import AssembledKnockOuts, KnockOutTimer, run_experiments
+from opbench.running.protocol import CaseStarted, Open, TimeCubins
 from opbench.running.worker import Worker, WorkerHung
 from opbench.timing.clock import Launch, Sample
 from opbench.timing.sampling import TimingOptions, measure
@@ -97,7 +97,7 @@ class FakeWorker(Worker):
 
         def on_start(key: str) -> None:
             clock.key = key
-            listen(Started(key))
+            listen(CaseStarted(key))
             if key == self.late:
                 raise LaunchError("an illegal address", kind="launch-failed")
 
@@ -108,18 +108,18 @@ class FakeWorker(Worker):
         )
 
 
-def assembled(monkeypatch: pytest.MonkeyPatch, *names: str) -> Assembled:
+def assembled(monkeypatch: pytest.MonkeyPatch, *names: str) -> AssembledKnockOuts:
     """A case with these knock-outs, whose cubins are only names."""
     costs = {name: ClassCost(name, 3, {"12": 2, "tile.cuh:7": 1}) for name in names}
     cubins = {name: Path(f"{name}.cubin") for name in (ORIGINAL, *names)}
     monkeypatch.setattr(room, "_assembled", lambda found, pair: Path("+".join(pair)))
     knockout = KnockOut(".version 8.0\n.target sm_80\n.address_size 64\n", [])
-    return Assembled(case_named("relu/scalar(n=2000)"), knockout, "sm_90", costs, cubins, "ptxas 13.0", True)
+    return AssembledKnockOuts(case_named("relu/scalar(n=2000)"), knockout, "sm_90", costs, cubins, "ptxas 13.0", True)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, worker: FakeWorker, *names: str, limit_s: float = 1.0) -> Experiment:
     """The experiment of a case with these knock-outs."""
-    bench = Bench(CATALOG, Path("unused"), TimingOptions(warmup_s=0, max_samples=20), limit_s, worker)
+    bench = KnockOutTimer(CATALOG, Path("unused"), TimingOptions(warmup_s=0, max_samples=20), limit_s, worker)
     return bench.run(assembled(monkeypatch, *names))
 
 
@@ -226,7 +226,7 @@ def test_other_cases_are_timed_after_one_that_fails(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(room, "conflict_lines", lambda *args: None)
     monkeypatch.setattr(room, "Worker", lambda *args: FakeWorker())
 
-    def assemble(case: Any, *rest: Any) -> Assembled:
+    def assemble(case: Any, *rest: Any) -> AssembledKnockOuts:
         if case.variant.name == "scalar":
             raise UsageError("no", kind="not-right")
         return replace(assembled(monkeypatch, "global-loads"), case=case)

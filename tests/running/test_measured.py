@@ -17,9 +17,9 @@ from opbench.results.result import RELAUNCH, Launched, Verdict, exit_code
 from opbench.results.rows import rows
 from opbench.running.protocol import (
     Build,
-    Built,
     Check,
     Measure,
+    ModuleBuilt,
     Probe,
     unpack,
 )
@@ -43,7 +43,7 @@ def test_other_text_of_the_same_machine_code_is_the_same_measurement(fake: Any, 
     def answer(self: Any, request: Any, limit_s: float, listen: Any = None) -> Any:
         if isinstance(request, Build):
             for index, packed in enumerate(request.cases):
-                listen(Built([index], machine_code_sha256=codes.get(packed.variant, "")))
+                listen(ModuleBuilt([index], machine_code_sha256=codes.get(packed.variant, "")))
         found = ask(self, request, limit_s, listen)
         if isinstance(request, Check):
             case = unpack(CATALOG, request.case)

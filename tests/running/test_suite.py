@@ -96,7 +96,7 @@ def test_a_variant_that_does_not_serve_a_problem_is_no_case_of_it(tmp_path: Path
     path = tmp_path / "s.toml"
     path.write_text('[[run]]\noperator = "maxpool2d"\nproblems = [{ n = 1, c = 2, h = 5, w = 5 }]\n')
     suite = read_suite(path, CATALOG, "cpu")
-    assert all(case.unmet() is None for case in suite.cases) and suite.cases
+    assert all(case.unmet_requirement() is None for case in suite.cases) and suite.cases
     assert suite.left_out == {
         "maxpool2d(n=1,c=2,h=5,w=5)": {
             "supports layout = nhwc (here layout=nchw)": ["nhwc_flat_divmod", "nhwc_window_constant", "nhwc_vector"]

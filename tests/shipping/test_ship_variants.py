@@ -30,7 +30,9 @@ def cases_of(operator: str) -> Iterator[Case]:
     examples = CATALOG.operator(operator).examples()
 
     def first(variant: Variant) -> Case:
-        return next(Case(variant, c, p) for p in examples for c in variant.configs if variant.unmet(p, c) is None)
+        return next(
+            Case(variant, c, p) for p in examples for c in variant.configs if variant.unmet_requirement(p, c) is None
+        )
 
     return (first(variant) for variant in CATALOG.variants(operator) if not variant.is_library)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from opbench.errors import CompileError
-from opbench.source.device_part import device_part, has_host_part, kernels_of, without_header, write_texts
+from opbench.source.device_part import device_part, has_host_part, kernels_of, missing_header_error, write_texts
 from opbench.source.scan import declarations
-from opbench.source.sources import Source, closure, plain_code
+from opbench.source.sources import Source, include_closure, plain_code
 
 TEXT = """\
 #include <iostream>
@@ -46,7 +46,7 @@ def left_of(tmp_path: Path, *wanted: str) -> str:
     """The code of the device's part."""
     path = tmp_path / "mine.cu"
     path.write_text(TEXT)
-    sources = closure(path)
+    sources = include_closure(path)
     assert has_host_part(sources)
     text = device_part(sources, wanted).texts[path]
     assert text.count("\n") == TEXT.count("\n"), "lines keep their numbers"
@@ -89,11 +89,11 @@ def test_words_in_comments_and_strings_decide_nothing() -> None:
 def test_a_header_of_cudas_own_is_to_be_installed_and_any_other_to_be_added() -> None:
     error = CompileError("it does not compile")
     for name in ("nv/target", "cub/block/block_exchange.cuh", "cuda/barrier"):
-        assert "install the wheel nvidia-cuda-cccl" in str(without_header(error, (name,), ()))
+        assert "install the wheel nvidia-cuda-cccl" in str(missing_header_error(error, (name,), ()))
     source = Source(Path("mine.cu"), b'#include <cstdio>\n#  include "clipping.cuh"\n', 0)
-    missing = without_header(error, ("clipping.cuh",), (source,))
+    missing = missing_header_error(error, ("clipping.cuh",), (source,))
     assert str(missing).startswith("mine.cu:2: header 'clipping.cuh' was not found; put it at ")
-    assert without_header(missing, ("clipping.cuh",), (source,)) is missing
+    assert missing_header_error(missing, ("clipping.cuh",), (source,)) is missing
 
 
 def test_a_product_in_a_bracket_declares_nothing(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ __launch_bounds__(WIDE * HIGH, 1) __global__ void fill(float* x, int n) { x[area
     (kernel,) = [found for found in declarations(text) if found.is_kernel]
     assert {"WIDE", "HIGH", "DEEP"} <= kernel.uses
     assert "x" not in kernel.uses
-    assert device_part(closure(path), ("fill",)).texts[path] == text
+    assert device_part(include_closure(path), ("fill",)).texts[path] == text
 
 
 def test_an_attribute_by_a_macro_belongs_to_what_comes_behind(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ __global__ void fill(float* x) { x[0] = 0; }
 """
     path = tmp_path / "fill.cu"
     path.write_text(text)
-    assert "FORMAT(1, 2)" not in device_part(closure(path), ("fill",)).texts[path]
+    assert "FORMAT(1, 2)" not in device_part(include_closure(path), ("fill",)).texts[path]
 
 
 def test_a_macro_that_registers_what_launches_declares_nothing(tmp_path: Path) -> None:
@@ -137,17 +137,17 @@ REGISTER(wmma, run_multiply)
 """
     path = tmp_path / "multiply.cu"
     path.write_text(text)
-    kept = device_part(closure(path), ("multiply",)).texts[path]
+    kept = device_part(include_closure(path), ("multiply",)).texts[path]
     assert "REGISTER(wmma" not in kept
     assert "std::string" not in kept
-    assert "FILL(fill)" in device_part(closure(path), ("fill",)).texts[path], "a macro may write a kernel"
+    assert "FILL(fill)" in device_part(include_closure(path), ("fill",)).texts[path], "a macro may write a kernel"
 
 
 def test_a_header_that_stays_as_it_is_includes_one_that_does_not(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text('#include "outer.cuh"\n__global__ void fill(float* x) { x[0] = VALUE; }\n')
     (tmp_path / "outer.cuh").write_text('#pragma once\n#include "inner.cuh"\n')
     (tmp_path / "inner.cuh").write_text("#pragma once\nusing stream = cudaStream_t;\n#define VALUE 1.0f\n")
-    read = closure(tmp_path / "mine.cu")
+    read = include_closure(tmp_path / "mine.cu")
     folder = tmp_path / "cut"
     folder.mkdir()
     written = write_texts(device_part(read, ("fill",)), read, folder)

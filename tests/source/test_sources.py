@@ -24,7 +24,7 @@ from opbench.source.sources import (
     MAX_BYTES,
     MAX_INCLUDE_DEPTH,
     checksum,
-    closure,
+    include_closure,
     tensor_core_operand_types,
     text_checksum,
 )
@@ -45,7 +45,7 @@ def lay(folder: Path, **files: str) -> Path:
 
 def names(path: Path, *folders: Path) -> list[str]:
     """Names of the files of a closure."""
-    return [source.path.name for source in closure(path, folders)]
+    return [source.path.name for source in include_closure(path, folders)]
 
 
 def relu(path: Path) -> Case:
@@ -96,14 +96,14 @@ def test_folders_are_searched_in_order_and_the_files_own_only_for_quotes(tmp_pat
     (second / "lib" / "b.cuh").write_text('#include "c.cuh"\n')
     (second / "lib" / "c.cuh").write_text("")
     kernel = lay(tmp_path, kernel="#include <lib/a.cuh>\n#include <lib/b.cuh>\n#include <near.cuh>\n", near="")
-    found = [source.path for source in closure(kernel, (first, second))]
+    found = [source.path for source in include_closure(kernel, (first, second))]
     assert found == [kernel, first / "lib/a.cuh", second / "lib/b.cuh", second / "lib/c.cuh"]
 
 
 def test_a_header_that_a_macro_names_is_refused(tmp_path: Path) -> None:
     kernel = lay(tmp_path, kernel='#define A "a.cuh"\n#include A\n', a="")
     with refuses("macro-include", "A", at=("kernel.cu", 2)):
-        closure(kernel)
+        include_closure(kernel)
 
 
 def test_the_text_checksum_of_a_file_without_headers_is_its_own() -> None:
@@ -125,10 +125,10 @@ def test_descriptions_change_the_text_and_not_what_results_stand_for(tmp_path: P
     for header in headers:
         begun, _, rest = text.partition("// mechanism")
         kernel.write_text(begun + header + rest.partition("]\n")[2])
-        checksums.add((checksum(closure(kernel)), text_checksum(closure(kernel))))
+        checksums.add((checksum(include_closure(kernel)), text_checksum(include_closure(kernel))))
     assert (len({source for source, _ in checksums}), len({whole for _, whole in checksums})) == (1, 4)
     kernel.write_text(kernel.read_text() + '// mechanism = ["tma"]\n')  # below the header it is text as any other
-    assert checksum(closure(kernel)) not in {source for source, _ in checksums}
+    assert checksum(include_closure(kernel)) not in {source for source, _ in checksums}
 
 
 # What it decides --------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_an_edited_header_is_another_source(tmp_path: Path) -> None:
     before = relu(kernel).variant.source_sha256
     lay(tmp_path, limit="#define LIMIT 1.0f\n")
     assert relu(kernel).variant.source_sha256 != before
-    assert checksum(closure(kernel)) == relu(kernel).variant.source_sha256
+    assert checksum(include_closure(kernel)) == relu(kernel).variant.source_sha256
 
 
 @needs_nvrtc
@@ -239,7 +239,7 @@ MMA = '    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.{0}.{0}.f32 "\n   
 )
 def test_matrix_instructions_are_seen_with_their_types(tmp_path: Path, text: str, classes: set[str]) -> None:
     kernel = lay(tmp_path, kernel='#include "a.cuh"\n', a=f"\n{text}\n")
-    found = tensor_core_operand_types(closure(kernel))
+    found = tensor_core_operand_types(include_closure(kernel))
     assert found.keys() == classes
     assert all(place == f"{tmp_path}/a.cuh:2" or classes == {"bf16", "tf32"} for place in found.values())
 
@@ -317,12 +317,12 @@ def test_includes_that_nest_too_deep_and_huge_files_are_refused(tmp_path: Path) 
     for number in range(MAX_INCLUDE_DEPTH + 1):
         (tmp_path / f"h{number}.cuh").write_text(f'#include "h{number + 1}.cuh"\n')
     (tmp_path / f"h{MAX_INCLUDE_DEPTH + 1}.cuh").write_text("")
-    assert len(closure(tmp_path / "h2.cuh")) == MAX_INCLUDE_DEPTH
+    assert len(include_closure(tmp_path / "h2.cuh")) == MAX_INCLUDE_DEPTH
     with pytest.raises(UsageError) as refused:
-        closure(tmp_path / "h1.cuh")
+        include_closure(tmp_path / "h1.cuh")
     assert refused.value.location is not None and refused.value.location.line == 1
     huge = tmp_path / "huge.cuh"
     with huge.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with refuses("file-too-large", "huge.cuh", allowed=MAX_BYTES):
-        closure(huge)
+        include_closure(huge)

@@ -20,6 +20,6 @@ def test_an_example_is_right_and_has_more_configs_than_anyone_tries_by_hand(name
     assert variant.searched
     assert sum(1 for _ in zip(range(5001), variant.space, strict=False)) == 5001
     session = Session(open_backend("cpu"))
-    for config in [c for c in variant.configs if variant.unmet(problem, c) is None][:2]:
+    for config in [c for c in variant.configs if variant.unmet_requirement(problem, c) is None][:2]:
         verdict = session.check(Case(variant, config, problem)).verdict
         assert verdict.right, verdict.reason

@@ -49,7 +49,7 @@ def assemblers() -> tuple[Assembler, ...]:
     if on_path := shutil.which("ptxas"):
         places.append(Path(on_path))
     places += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
-    return tuple(one for path in dict.fromkeys(places) if (one := _asked(path)))
+    return tuple(one for path in dict.fromkeys(places) if (one := _probe_assembler(path)))
 
 
 def not_installed() -> MissingExtra:
@@ -57,7 +57,7 @@ def not_installed() -> MissingExtra:
     return MissingExtra("ptxas is not installed", "ptxas")
 
 
-def _asked(path: Path) -> Assembler | None:
+def _probe_assembler(path: Path) -> Assembler | None:
     """Return a ptxas program with its release; None if it does not run."""
     if not path.is_file() or not os.access(path, os.X_OK):
         return None

@@ -61,7 +61,7 @@ def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
 def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
     try:
         launches = case.launches(target.sm_count)
-        if reason := too_large(launches, target.limits):
+        if reason := why_block_is_too_large(launches, target.limits):
             return CompiledCase(unfit=reason)
         request = case.request()
         compiled = nvrtc.compile_cubin(request, nvrtc.architecture(target.capability, request))
@@ -77,7 +77,7 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
         return CompiledCase(unfit=str(error))
     worst = min(taken.values(), key=lambda r: r.occupancy or 0.0, default=None)
     return CompiledCase(
-        unfit=next(filter(None, (does_not_fit(n, r, target.limits) for n, r in taken.items())), ""),
+        unfit=next(filter(None, (why_block_does_not_fit(n, r, target.limits) for n, r in taken.items())), ""),
         identity=f"{cubin.machine_code_sha256} {launches}",
         registers=worst.registers if worst else None,
         shared_bytes=worst.shared_bytes + (worst.dynamic_shared_bytes or 0) if worst else None,
@@ -85,7 +85,7 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
     )
 
 
-def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> str:
+def why_block_is_too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> str:
     """Return why a block exceeds the GPU's limits of threads or shared memory, before compiling; empty if it fits."""
     for step in launches:
         if not limits or not step.kernel:
@@ -98,7 +98,7 @@ def too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> 
     return ""
 
 
-def does_not_fit(kernel: str, taken: LaunchResources, limits: DeviceLimits | None) -> str:
+def why_block_does_not_fit(kernel: str, taken: LaunchResources, limits: DeviceLimits | None) -> str:
     """Return why a compiled kernel cannot run with this block, such as too many registers; empty if it can."""
     threads = math.prod(taken.block or (1,))
     if taken.max_threads and threads > taken.max_threads:

@@ -19,13 +19,13 @@ from opbench.gpu.compile.ptx_flow import (
     STORED_ADDRESS,
     Flow,
     addresses,
-    follow,
+    follow_values,
     is_store,
     operands,
     parameters,
     results,
 )
-from opbench.gpu.compile.ptx_statements import Function, Statement, registers_of, scan
+from opbench.gpu.compile.ptx_statements import Function, Statement, parse_functions, registers_of
 from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.scalar import Argument, Struct
 
@@ -53,7 +53,7 @@ _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
 @dataclass(frozen=True)
-class Removal:
+class ClassInstructions:
     """The instructions of one class in a module's PTX: those that can be removed and those that cannot."""
 
     name: str
@@ -101,7 +101,7 @@ class KnockOut:
         that each kernel declares, by its mangled name. `conflicts` are files and lines with bank conflicts; None if
         they are not known, so that every access may have some.
         """
-        self.module = scan(text)
+        self.module = parse_functions(text)
         self._conflicts = conflicts
         self._shared_bytes: dict[str, int] = {}
         self._buffers: dict[str, list[set[str]]] = {}
@@ -138,7 +138,7 @@ class KnockOut:
 
         stored: set[int] = set()
         while True:
-            flows = [follow(one, stored) for one in functions]
+            flows = [follow_values(one, stored) for one in functions]
             read = set()
             for flow in flows:
                 for one in flow.function.statements:
@@ -155,7 +155,7 @@ class KnockOut:
                 return flows
             stored |= found
 
-    def removal(self, name: str) -> Removal:
+    def removal(self, name: str) -> ClassInstructions:
         """Return the instructions of one class: those that can be removed and those that cannot."""
         taken, kept = [], []
         for flow in self.flows:
@@ -166,7 +166,7 @@ class KnockOut:
                     kept.append((one, reason))
                 else:
                     taken.append(one)
-        return Removal(name, tuple(taken), tuple(kept))
+        return ClassInstructions(name, tuple(taken), tuple(kept))
 
     def _reason(self, name: str, one: Statement, flow: Flow) -> str:
         """Return why an instruction of a class cannot be removed; empty if it can."""

@@ -21,7 +21,7 @@ from opbench.kernels.header_text import root_location
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import MissingExtra
 from opbench.source import device_part
-from opbench.source.sources import Source, closure
+from opbench.source.sources import Source, include_closure
 
 OPTIONS = ("--std=c++17", "-default-device", "--generate-line-info", "--ptxas-options=-v")
 """No fast-math: NVRTC's defaults (IEEE division and square root, denormals kept, multiply-add fused) are nvcc's."""
@@ -263,7 +263,7 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     A file that has host code, or that does not compile as a whole, is reduced to what its kernels need.
     """
     try:
-        sources = closure(request.source, request.include)
+        sources = include_closure(request.source, request.include)
     except OSError as error:
         raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
     if device_part.has_host_part(sources):
@@ -276,7 +276,7 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
             return _compile_unit(request, arch, sources, unit)
         except CompileError as second:
             if missing := re.search(r'open source file "([^"]+)"', str(first)):
-                raise device_part.without_header(second, (missing[1],), sources) from None
+                raise device_part.missing_header_error(second, (missing[1],), sources) from None
         raise  # the error of the whole file is easier to understand
 
 

@@ -93,7 +93,7 @@ def addresses(statement: Statement) -> tuple[str, ...]:
     return tuple(name for one in statement.operands if one.startswith("[") for name in registers_of(one))
 
 
-def follow(function: Function, stored: Collection[int] = ()) -> Flow:
+def follow_values(function: Function, stored: Collection[int] = ()) -> Flow:
     """Find the values that determine the addresses and branches of a function.
 
     `stored` are the places of stores to global memory that a kernel of the case reads as addresses.

@@ -86,7 +86,7 @@ def registers_of(operand: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(operand))
 
 
-def scan(text: str) -> Module:
+def parse_functions(text: str) -> Module:
     """Read the functions of a module and their statements."""
     files = {hit[1]: hit[2] for hit in _FILE.finditer(text)}
     plain = _COMMENT.sub(lambda hit: re.sub(r"[^\n]", " ", hit[0]), text)

@@ -20,7 +20,7 @@ from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest, KernelLaunch
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class CompiledKernels:
     machine_code_sha256: str
 
 
-def describe(gpu: str) -> str:
+def resources_origin(gpu: str) -> str:
     """Return a line for a run's environment that names the source of its resources, or why it has none."""
     known = product(gpu)
     if known is None:
@@ -83,7 +83,11 @@ def resources_of(
     each module; `blocks` adds the basic blocks.
     """
     known = product(gpu)
-    wanted = [(index, case) for index, case in enumerate(cases) if not case.variant.is_library and not case.unmet()]
+    wanted = [
+        (index, case)
+        for index, case in enumerate(cases)
+        if not case.variant.is_library and not case.unmet_requirement()
+    ]
     if known is None:
         yield from ((index, Resources(missing=_unknown_gpu_message(gpu))) for index, _ in wanted)
         return
@@ -138,7 +142,9 @@ def compile_for(request: BuildRequest, wanted: GpuProduct, machine_code: bool = 
     code: dict[str, sass.KernelCode] = {}
     if machine_code:
         with contextlib.suppress(EnvironmentFault):
-            shown = sass.disassemble(content, (source.path for source in closure(request.source, request.include)))
+            shown = sass.disassemble(
+                content, (source.path for source in include_closure(request.source, request.include))
+            )
             code = {asked.get(name, name): kernel for name, kernel in shown.items()}
     code_bytes = {asked.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
     spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}

@@ -131,7 +131,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Mix:
+class InstructionMix:
     """Numbers of instructions in the code of a kernel; a loop's body counts once."""
 
     total: int
@@ -160,10 +160,12 @@ class KernelCode:
     """The basic blocks in the order of the code."""
 
     @property
-    def mix(self) -> Mix:
+    def mix(self) -> InstructionMix:
         """Return the numbers of the kernel's instructions."""
         real = [one for one in self.instructions if not one.idle]
-        return Mix(len(real), _count_texts(one.kind for one in real), _count_texts(one.access for one in real))
+        return InstructionMix(
+            len(real), _count_texts(one.kind for one in real), _count_texts(one.access for one in real)
+        )
 
     def lines(self) -> dict[str, dict[str, int]]:
         """Return the memory instructions of each source line, such as {"14": {"LDG.128": 1}}."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from opbench.source.device_part import is_host_header, stand_in
+from opbench.source.device_part import is_host_header, substitute_header
 from opbench.source.standard_names import STANDARD_NAMES
 from opbench.source.tokens import words
 
@@ -95,7 +95,7 @@ def headers(names: Iterable[str]) -> dict[str, str]:
             texts[name] = (
                 f'#pragma once\n#include "{COMMON}"\n#include <cuda/std/{name}>\nnamespace std {{ {inner} }}\n'
             )
-        elif name in _C or (is_host_header(name) and not stand_in(name)):
+        elif name in _C or (is_host_header(name) and not substitute_header(name)):
             texts[name] = f'#pragma once\n#include "{COMMON}"\n'
         elif name == "cub/cub.cuh":
             texts[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB))

@@ -41,7 +41,7 @@ def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequ
     names = {name[1:-1] for source in sources for _, name in includes(part.texts[source.path])}
     missing = [name for name in part.empty if not any((folder / name).is_file() for folder in folders)]
     headers = {
-        **{name: device_part.stand_in(name) for name in missing},
+        **{name: device_part.substitute_header(name) for name in missing},
         **standard.headers({*names, *part.implied, "cstdint"}),
     }
     led = {source.path: Path(f"opbench-{number}/{source.path.name}") for number, source in enumerate(sources)}

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_uint, c_uint64, c_void_p
 
-from opbench.backend.base import Rotated
+from opbench.backend.base import RotatingLaunch
 from opbench.gpu.driver.device import Device, MappedWords
 from opbench.gpu.driver.driver import CAPTURE_RELAXED
 from opbench.gpu.driver.nvml import Nvml
@@ -118,7 +118,7 @@ class CudaClock:
         Launches that rotate over several sets of buffers use each set equally often.
         """
         driver, stream = self._driver, self._device.stream
-        sets = len(launch.launches) if isinstance(launch, Rotated) else 1
+        sets = len(launch.launches) if isinstance(launch, RotatingLaunch) else 1
         alone = min(self._timed_launch(launch, hold_stream=False).seconds for _ in range(max(2, sets)))
         count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(MIN_GRAPH_S / max(alone, 1e-9))))
         count = -(-count // sets) * sets

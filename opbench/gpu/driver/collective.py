@@ -23,7 +23,7 @@ MAX_BLOCKS = 12
 leaves these multiprocessors free: 2.52 ms with 12, 2.59 with 16, 2.60 with 8 and 3.68 with 4 (two H200s)."""
 
 
-class _Joined(Protocol):
+class _NcclCommunicator(Protocol):
     """The methods of CuPy's communicator that opbench uses."""
 
     def allReduce(self, source: int, target: int, count: int, kind: int, operation: int, stream: int) -> None:
@@ -42,7 +42,7 @@ class Nccl(Protocol):
     def get_unique_id(self) -> bytes:
         """Return a new identifier, which the first rank sends to the others."""
 
-    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> _Joined:
+    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> _NcclCommunicator:
         """Open a rank of the communicator."""
 
 
@@ -70,7 +70,7 @@ class NcclGroup:
     def __init__(self, ranks: int, identity: bytes, rank: int, stream: int, nccl: Nccl | None = None) -> None:
         self._nccl, self._stream = nccl or find_nccl(), stream
         try:
-            self._joined: _Joined | None = self._nccl.NcclCommunicator(ranks, identity, rank)
+            self._joined: _NcclCommunicator | None = self._nccl.NcclCommunicator(ranks, identity, rank)
         except RuntimeError as error:
             raise EnvironmentFault(
                 f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more",

@@ -34,7 +34,7 @@ def instantiate(device: Device, graph: c_void_p) -> c_void_p:
     return ready
 
 
-def straight_runs(waits: Sequence[Sequence[int]]) -> list[list[int]]:
+def step_chains(waits: Sequence[Sequence[int]]) -> list[list[int]]:
     """Group steps into chains: each step waits only for the one before it, and no other step waits for that one."""
     waiting = [0] * len(waits)
     for after in waits:
@@ -66,7 +66,7 @@ class CudaGraph:
     def __init__(self, device: Device, steps: Sequence[GraphStep]) -> None:
         self._device = device
         driver = device.driver
-        runs = straight_runs([after for _, after in steps])
+        runs = step_chains([after for _, after in steps])
         parts = [capture(device, partial(_enqueue, [steps[number][0] for number in run])) for run in runs]
         whole = parts.pop() if len(parts) == 1 else c_void_p(driver.get("cuGraphCreate", c_void_p, 0))
         nodes: dict[int, int | None] = {}

@@ -27,7 +27,7 @@ from opbench.gpu.driver.hopper import EncodedMap, config, is_extended
 from opbench.gpu.driver.memory import ModuleVariable, MovableArray
 from opbench.gpu.driver.texture import Copy, TextureObject, create
 from opbench.kernels.launch import KernelLaunch
-from opbench.kernels.scalar import Argument, Scalar, Struct, element
+from opbench.kernels.scalar import Argument, Scalar, Struct, element_bytes
 from opbench.kernels.tensor_map import TensorMap
 from opbench.kernels.texture import Texture
 
@@ -179,7 +179,7 @@ class CudaProgram:
             return BoundStep(
                 self._device.driver.raw("cuMemsetD8Async"), (place, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream)
             )
-        bits = element(buffer.dtype, launch.value)
+        bits = element_bytes(buffer.dtype, launch.value)
         if len(bits) == 8 and bits[:4] != bits[4:]:
             raise LaunchError(f"fill = '{launch.zero}': the driver fills no 8-byte elements with {launch.value}")
         call, kind = {1: ("cuMemsetD8Async", ctypes.c_ubyte), 2: ("cuMemsetD16Async", ctypes.c_ushort)}.get(

@@ -15,12 +15,12 @@ MAX_DEVIATION = 0.03
 TIMING = TimingOptions(max_samples=30, budget_s=0.2)
 
 
-def probes(ceilings: Peaks) -> dict[str, str]:
+def probe_cases(ceilings: Peaks) -> dict[str, str]:
     """Return the probe case of each checked limit; none unless the peaks were measured."""
     return {n: ceilings.cases[n] for n in CHECKED_LIMITS if getattr(ceilings, n) and n in ceilings.cases}
 
 
-def judge(ceilings: Peaks, seen: Mapping[str, float]) -> CeilingCheck:
+def check_ceilings(ceilings: Peaks, seen: Mapping[str, float]) -> CeilingCheck:
     """Compare rates that were measured now with the stored peaks."""
     checked = tuple(
         CheckedLimit(name, ceilings.cases[name], rate, rate / getattr(ceilings, name) - 1)

@@ -40,7 +40,7 @@ def from_torch(
             )
         torch = _torch()
         if isinstance(program, torch.jit.ScriptModule):
-            program = _of_script(program, arguments)
+            program = _from_torchscript(program, arguments)
         program = torch.export.export(program, arguments)
     return aten.read(program, name or "torch")
 
@@ -68,7 +68,7 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
     return onnx_model.read(model, name or model.graph.name or "onnx")
 
 
-def _of_script(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
+def _from_torchscript(module: torch.jit.ScriptModule, arguments: tuple[object, ...]) -> torch.nn.Module:
     """Convert a TorchScript module to one that `torch.export` accepts."""
     try:
         from torch._export.converter import TS2EPConverter

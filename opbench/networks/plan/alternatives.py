@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opbench.backend.base import Arena, Recorder
+from opbench.backend.base import ArenaBackend, GraphBackend
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import has_image_layouts, with_layouts
 from opbench.graph.passes import PASSES
@@ -16,7 +16,7 @@ from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.fusion import fused_nodes, split_fused, split_name
 from opbench.networks.plan.options import NetOptions
-from opbench.networks.plan.plan import Plan, PlanOptions, Results, choose, defaults, plainest
+from opbench.networks.plan.plan import Plan, PlanOptions, Results, choose, default_cases, plainest_case
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS, constants
 
 
@@ -39,7 +39,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Form:
+class NetworkVersion:
     """A version of a network that can run: its graph, the case of each node, and launch options."""
 
     graph: Graph
@@ -73,17 +73,17 @@ class Alternative:
 
     choice: str
     instead: str
-    form: Callable[[], Form]
+    form: Callable[[], NetworkVersion]
     additive: bool = True
     """As in `AlternativeRecord`."""
     changes_launches: bool = False
     """Whether only the launches differ, so that the host's time is of interest, too."""
 
 
-def full_form(planned: Planned, network: Network) -> Form:
+def full_form(planned: Planned, network: Network) -> NetworkVersion:
     """Return the version of the network that was planned."""
     options = planned.options
-    return Form(network.graph, network.cases, 0, network.prepare, options.graph, options.parallel)
+    return NetworkVersion(network.graph, network.cases, 0, network.prepare, options.graph, options.parallel)
 
 
 def alternatives(planned: Planned, network: Network, context: Context) -> Iterator[Alternative]:
@@ -103,7 +103,7 @@ def alternatives(planned: Planned, network: Network, context: Context) -> Iterat
     )
     if any(network.preparation(node).launches for node in nodes):
         yield Alternative(PREPARE_WEIGHTS, "setup launches in each run", lambda: replace(full, prepare=False))
-    if full.recorded and isinstance(network.backend, Recorder):
+    if full.recorded and isinstance(network.backend, GraphBackend):
         yield Alternative(
             "CUDA graph", "each kernel launched on its own", lambda: replace(full, recorded=False), True, True
         )
@@ -114,7 +114,7 @@ def alternatives(planned: Planned, network: Network, context: Context) -> Iterat
     if full.parallel:
         yield Alternative("parallel branches", "one node after another", lambda: replace(full, parallel=False))
     memory = context.memory
-    if isinstance(network.backend, Arena) and memory.naive_bytes > memory.peak_bytes:
+    if isinstance(network.backend, ArenaBackend) and memory.naive_bytes > memory.peak_bytes:
         yield Alternative("shared memory", "a buffer for each value", lambda: replace(full, share_memory=False))
 
 
@@ -141,7 +141,7 @@ def split_nodes(planned: Planned) -> list[str]:
     return [name for name in fused_nodes(graph) if split_name(graph.node(name)) in names]
 
 
-def _without_pass(planned: Planned, full: Form, name: str) -> Form:
+def _without_pass(planned: Planned, full: NetworkVersion, name: str) -> NetworkVersion:
     options = planned.options
     graph, _ = apply_enabled_passes(planned.original, replace(options, without=(*options.without, name)))
     laid = _in_planned_layouts(graph, full.graph)
@@ -150,12 +150,12 @@ def _without_pass(planned: Planned, full: Form, name: str) -> Form:
     return _with_cases(planned, full, split_fused(laid, split))
 
 
-def _refused(planned: Planned, full: Form) -> Form:
+def _refused(planned: Planned, full: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     return _with_cases(planned, full, _in_planned_layouts(graph, full.graph))
 
 
-def _in_nchw(planned: Planned, full: Form) -> Form:
+def _in_nchw(planned: Planned, full: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     names = {node.name for node in full.graph.nodes}
     split = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
@@ -177,7 +177,7 @@ def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
 # Cases ------------------------------------------------------------------------------------------------------------
 
 
-def _with_cases(planned: Planned, full: Form, graph: Graph) -> Form:
+def _with_cases(planned: Planned, full: NetworkVersion, graph: Graph) -> NetworkVersion:
     """Return a version for a graph with the planned case of each problem; unplanned problems get cases as in a plan."""
     by_problem = {(case.problem.name, str(case.problem)): case for case in full.cases.values()}
     options = planned.options
@@ -204,20 +204,20 @@ def _with_cases(planned: Planned, full: Form, graph: Graph) -> Form:
     return replace(full, graph=graph, cases=cases, unmeasured=unmeasured)
 
 
-def _unmeasured(planned: Planned, full: Form) -> Form:
+def _unmeasured(planned: Planned, full: NetworkVersion) -> NetworkVersion:
     options, catalog = planned.options, planned.catalog
     cases = {}
     for node in full.graph.nodes:
         constant = constants(full.graph, node) if full.prepare else ()
-        cases[node.name] = defaults(catalog, node, options.precision, planned.device, constant)[0]
+        cases[node.name] = default_cases(catalog, node, options.precision, planned.device, constant)[0]
     return replace(full, cases=cases, unmeasured=_changed(full, cases))
 
 
-def _plainest(planned: Planned, full: Form) -> Form:
+def _plainest(planned: Planned, full: NetworkVersion) -> NetworkVersion:
     precision, catalog, device = planned.options.precision, planned.catalog, planned.device
-    cases = {node.name: plainest(catalog, node, precision, device) for node in full.graph.nodes}
+    cases = {node.name: plainest_case(catalog, node, precision, device) for node in full.graph.nodes}
     return replace(full, cases=cases, unmeasured=_changed(full, cases))
 
 
-def _changed(full: Form, cases: Mapping[str, Case]) -> int:
+def _changed(full: NetworkVersion, cases: Mapping[str, Case]) -> int:
     return sum(cases[name].name != case.name for name, case in full.cases.items())

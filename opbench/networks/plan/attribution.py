@@ -14,14 +14,14 @@ from opbench.backend.base import DeviceClock
 from opbench.errors import LaunchError
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.kernels.tensors import Arrays
-from opbench.networks.plan.alternatives import Alternative, Form, Planned, alternatives, full_form
+from opbench.networks.plan.alternatives import Alternative, NetworkVersion, Planned, alternatives, full_form
 from opbench.networks.plan.executor import Context, Network
 from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
 from opbench.networks.plan.torch_comparison import AGREEMENT_FACTOR
 from opbench.networks.plan.torch_gpu import on_one_line
 from opbench.networks.records.attribution import AlternativeRecord, AttributionRecord, Counts
-from opbench.running.runner import Progress, Tell
+from opbench.running.runner import OnProgress, Progress
 from opbench.timing.host import host_times
 from opbench.timing.sampling import TimingOptions, measure
 
@@ -48,7 +48,7 @@ class Attribution:
     turns: NetworkLaunches | None = None
     """Renews the plan before each of its samples."""
 
-    def measure(self, tell: Tell) -> AttributionRecord:
+    def measure(self, tell: OnProgress) -> AttributionRecord:
         """Measure all alternatives and return their record; an alternative that fails has its reason."""
         found, nodes = [], len(self.network.graph.nodes)
         for alternative in alternatives(self.planned, self.network, self.context):
@@ -77,24 +77,24 @@ class Attribution:
         except Exception as error:  # of whatever kind, it concerns this alternative only
             return replace(record, error=on_one_line(error))
 
-    def _is_plan(self, form: Form) -> bool:
+    def _is_plan(self, form: NetworkVersion) -> bool:
         full = full_form(self.planned, self.network)
         names = [[node.name for node in graph.nodes] for graph in (form.graph, full.graph)]
         launched_alike = replace(form, graph=full.graph, cases=full.cases, unmeasured=0) == full
         return launched_alike and names[0] == names[1] and not self._changed_nodes(form)
 
-    def _network(self, form: Form) -> Network:
+    def _network(self, form: NetworkVersion) -> Network:
         """Return the network of a version: the planned one if only launches or memory differ."""
         own = self.network
         if form.graph is own.graph and form.cases is own.cases and form.prepare == own.prepare:
             return own
         return Network(form.graph, form.cases, own.backend, prepare=form.prepare)
 
-    def _changed_nodes(self, form: Form) -> tuple[str, ...]:
+    def _changed_nodes(self, form: NetworkVersion) -> tuple[str, ...]:
         planned = {name: case.name for name, case in self.network.cases.items()}
         return tuple(node.name for node in form.graph.nodes if planned.get(node.name) != form.cases[node.name].name)
 
-    def _counts(self, form: Form, network: Network, context: Context) -> Counts:
+    def _counts(self, form: NetworkVersion, network: Network, context: Context) -> Counts:
         return Counts(
             nodes=len(form.graph.nodes),
             launches=sum(max(1, len(bound.launches)) for bound in context.bindings.values()),

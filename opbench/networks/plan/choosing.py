@@ -25,19 +25,19 @@ from opbench.networks.plan.plan import (
     PlanOptions,
     Results,
     TimedCase,
-    best,
+    allowed_entries,
     candidates,
     choose,
-    current,
     load_plan,
     timed_cases,
+    usable_results,
 )
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 from opbench.paths import next_command
 from opbench.results.files import FILE, read_run
 from opbench.results.result import Result
 from opbench.running.options import RunSetup
-from opbench.running.runner import Tell, run_suite
+from opbench.running.runner import OnProgress, run_suite
 from opbench.running.suite import Suite
 from opbench.timing.sampling import TimingOptions
 
@@ -211,7 +211,7 @@ def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> t
 
 
 def _fastest_case(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
-    entries = best(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
+    entries = allowed_entries(results.get((problem.name, str(problem)), ()), options.precision, options.libraries)
     return entries[0] if entries else None
 
 
@@ -226,14 +226,14 @@ def _cost_function(results: Results, options: NetOptions) -> Callable[[Operator]
 # Results ----------------------------------------------------------------------------------------------------------
 
 
-def results_for(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
+def results_for(graph: Graph, options: NetOptions, backend: str, tell: OnProgress, catalog: Catalog) -> Results:
     """Return the results of the given runs, and of cases measured now; raise UsageError if they match no node."""
-    results = gather(options.results, catalog)
+    results = gather_timed_cases(options.results, catalog)
     _require_fitting_results(graph, options, results)
     return {**results, **_measure_candidates(graph, options, backend, tell, catalog)} if options.tune else results
 
 
-def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
+def gather_timed_cases(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     """Return the timed cases of some runs; of equal cases the last one; cases that no longer exist are skipped."""
     result_by_case: dict[str, tuple[Result, str]] = {}
     for folder in folders:
@@ -242,10 +242,10 @@ def gather(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     for result, source in result_by_case.values():
         for key, entries in timed_cases([result], source).items():
             merged.setdefault(key, []).extend(entries)
-    return current({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)
+    return usable_results({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)
 
 
-def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: Tell, catalog: Catalog) -> Results:
+def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: OnProgress, catalog: Catalog) -> Results:
     """Measure the cases that support the network's nodes, in every possible layout."""
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     graphs = []
@@ -256,7 +256,7 @@ def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: T
 
 
 def measured_here(
-    graphs: Sequence[Graph], options: ChoosingOptions, out: Path, tell: Tell, catalog: Catalog
+    graphs: Sequence[Graph], options: ChoosingOptions, out: Path, tell: OnProgress, catalog: Catalog
 ) -> Results:
     """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed."""
     cases: dict[str, Case] = {}
@@ -267,4 +267,4 @@ def measured_here(
     suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
     resume = (folder / FILE).exists()
     run_suite(suite, RunSetup("cuda", folder, resume, roots=options.variants, command=options.command), tell)
-    return gather((folder,), catalog)
+    return gather_timed_cases((folder,), catalog)

@@ -11,7 +11,7 @@ import numpy as np
 from opbench import units
 from opbench.errors import UsageError, unknown
 from opbench.networks.plan.inputs import TEST_EVERY, digits, enlarge_images
-from opbench.networks.plan.texts import LIBRARY_TEXT, held_out, read_text, sequences
+from opbench.networks.plan.texts import LIBRARY_TEXT, is_test_sequence, read_text, sequences
 from opbench.paths import MissingExtra
 
 TEXTURES = ("grass", "brick")
@@ -330,7 +330,7 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
 def text_data(name: str, tokens: int) -> DataSet:
     """Return sequences of tokens from `text` or from a .txt file; a few are the test set."""
     inputs, targets = sequences(read_text(name), tokens, name)
-    held = held_out(len(inputs))
+    held = is_test_sequence(len(inputs))
     return DataSet(name, inputs[~held], targets[~held], inputs[held], targets[held])
 
 

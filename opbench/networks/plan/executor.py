@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from opbench import nvtx
-from opbench.backend.base import Arena, Backend, Buffer, Recorder, Recording
+from opbench.backend.base import ArenaBackend, Backend, Buffer, GraphBackend, RecordedGraph
 from opbench.backend.findings import headline
 from opbench.checking.binding import Binding, allocate, bind
 from opbench.errors import LaunchError, UsageError
@@ -188,7 +188,7 @@ def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
                 subject=node.name,
                 value=case.name,
             )
-        if reason := case.unmet():
+        if reason := case.unmet_requirement():
             raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
 
 
@@ -219,7 +219,7 @@ class Context:
         nodes = [node for node in network.graph.nodes if node.name not in left_out]
         self.memory = network.memory(parallel, share_memory)
         self._allocated: dict[str, Buffer] = {}
-        self._graph: Recording | None = None
+        self._graph: RecordedGraph | None = None
         self.bindings: dict[str, Binding] = {}
         """The bound case of each node."""
         with _ONE_AT_A_TIME:
@@ -227,7 +227,7 @@ class Context:
                 self._placed = self._allocate_values()
                 self._parts: dict[tuple[str, int, str], Buffer] = {}
                 self.launches = {node.name: self.bound(node) for node in nodes}
-                if graph and not left_out and isinstance(network.backend, Recorder):
+                if graph and not left_out and isinstance(network.backend, GraphBackend):
                     self._graph = self._record_graph(network.backend, parallel)
             except BaseException:
                 self.close()
@@ -242,7 +242,7 @@ class Context:
         graph, backend = self.network.graph, self.network.backend
         weights_and_state = {**self.network.weights, **self.network.state}
         own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in weights_and_state]
-        if not isinstance(backend, Arena):
+        if not isinstance(backend, ArenaBackend):
             self._allocated = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
             return {**weights_and_state, **self._allocated}
         self._allocated = {"activations": backend.arena(self.memory.peak_bytes)}
@@ -271,7 +271,7 @@ class Context:
         backend, offset = self.network.backend, self.memory.workspaces.get(node.name, 0)
         placed: dict[str, Buffer] = {}
         for tensor in self.network.workspaces(node):
-            if isinstance(backend, Arena):
+            if isinstance(backend, ArenaBackend):
                 placed[tensor.name] = backend.view(self._allocated["activations"], tensor, offset)
                 offset += aligned(tensor.nbytes)
             else:
@@ -302,7 +302,7 @@ class Context:
         self.bindings[node.name] = binding
         return binding.launch
 
-    def _record_graph(self, backend: Recorder, parallel: bool) -> Recording:
+    def _record_graph(self, backend: GraphBackend, parallel: bool) -> RecordedGraph:
         """Run every node once to load its code, then record all of them as one graph."""
         graph = self.network.graph
         order = {node.name: index for index, node in enumerate(graph.nodes)}
@@ -356,7 +356,7 @@ class Context:
         """
         self.network.graph.check_inputs(inputs)
         with _ONE_AT_A_TIME:
-            if isinstance(self.network.backend, Recorder):
+            if isinstance(self.network.backend, GraphBackend):
                 self.network.backend.enter_thread()
             self.write(inputs)
             if self._graph is None:

@@ -10,12 +10,12 @@ from opbench.graph.layouts import (
     allowed_layouts,
     check_layouts,
     conversion_problem,
-    image_under,
     is_image,
     pixel_rows,
     problem_in,
     rows_follow,
     same_memory,
+    underlying_image,
     works_on_images,
 )
 from opbench.graph.values import CONVERSION, Node
@@ -103,7 +103,7 @@ def _readers(graph: Graph) -> dict[str, set[str]]:
     built = pixel_rows(graph)
 
     def reads(name: str, vertex: str) -> None:
-        if (image := image_under(graph, name)) and image not in built:
+        if (image := underlying_image(graph, name)) and image not in built:
             readers.setdefault(image, set()).add(vertex)
             if of := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
                 reads(of, "nchw")

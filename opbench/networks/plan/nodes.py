@@ -13,7 +13,7 @@ from opbench.graph.values import Node
 from opbench.kernels.case import Case
 from opbench.kernels.tensors import Arrays, to_storage
 from opbench.networks.records.network import NodeVerdict
-from opbench.running.protocol import BUILD_LIMIT_S, Build, Built, Check, Notification, Unsupported, pack
+from opbench.running.protocol import BUILD_LIMIT_S, Build, CaseUnsupported, Check, ModuleBuilt, Notification, pack
 from opbench.running.worker import Worker, WorkerLost
 
 
@@ -59,9 +59,9 @@ def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     broken: dict[str, str] = {}
 
     def listen(notification: Notification) -> None:
-        if isinstance(notification, Unsupported):
+        if isinstance(notification, CaseUnsupported):
             broken[different[notification.index].name] = f"unsupported: {notification.reason}"
-        elif isinstance(notification, Built) and notification.error:
+        elif isinstance(notification, ModuleBuilt) and notification.error:
             broken.update((different[index].name, str(notification.error)) for index in notification.indices)
 
     # If the compiler crashes, only its own case fails: each case is compiled again, alone, when it is checked.

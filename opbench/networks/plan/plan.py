@@ -44,7 +44,7 @@ class TimedCase:
 
 
 @dataclass(frozen=True)
-class Choice:
+class NodeChoice:
     """The variant that was chosen for a node, and the reason."""
 
     case: str
@@ -65,7 +65,7 @@ class Plan:
     network: str
     gpu: str
     precision: str
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, NodeChoice] = field(default_factory=dict)
     again: tuple[tuple[str, int], ...] = ()
     """For a training step, in order: a value that is computed again, and the number of the node after which."""
 
@@ -104,7 +104,7 @@ def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str],
     return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in cases_by_problem.items()}
 
 
-def best(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
+def allowed_entries(entries: Sequence[TimedCase], precision: str, libraries: bool) -> list[TimedCase]:
     """Return the entries that a precision allows, fastest first."""
     allowed = ALLOWED_PRECISIONS[precision]
     return [e for e in entries if e.precision in allowed and (libraries or not e.library)]
@@ -114,7 +114,7 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 """Cases by operator and printed problem, fastest first."""
 
 
-def current(results: Results, catalog: Catalog) -> Results:
+def usable_results(results: Results, catalog: Catalog) -> Results:
     """Return the results without cases that no longer exist or whose bits vary from run to run."""
     known = {
         operator: {f"{v.id}{print_config(c)}" for v in _reproducible_variants(catalog, operator) for c in v.configs}
@@ -150,7 +150,7 @@ def choose(
     """Choose the fastest case for every node; of cases that tie, the one with the smallest workspace.
 
     A node whose problem no result covers gets the winner that was committed for the GPU model, else the case
-    that `defaults` ranks first, whose source is "default". Where memory is limited, only cases count whose
+    that `default_cases` ranks first, whose source is "default". Where memory is limited, only cases count whose
     workspace has room besides the values that live while the node runs; raises UsageError, naming the node,
     where no case has. Results of setup launches are no workspace, and where nothing was measured these launches
     cost no time.
@@ -178,31 +178,31 @@ class _NodeCases:
     workspaces: Mapping[str, Mapping[str, int]]
     """The bytes of the workspace of each case of each node."""
 
-    def choices(self, allowed: Callable[[str, int], bool]) -> dict[str, Choice] | str:
+    def choices(self, allowed: Callable[[str, int], bool]) -> dict[str, NodeChoice] | str:
         """Return choices for all nodes, the fastest allowed by node and workspace.
 
         Else the name of a node without one.
         """
-        choices: dict[str, Choice] = {}
+        choices: dict[str, NodeChoice] = {}
         for name, entries in self.timed_cases.items():
             needs = self.workspaces[name]
             fitting = [case for case in needs if allowed(name, needs[case])]
             if not fitting:
                 return name
             measured = [entries[case] for case in fitting if case in entries]
-            choices[name] = _choose_fastest(measured, needs) if measured else Choice(fitting[0])
+            choices[name] = _choose_fastest(measured, needs) if measured else NodeChoice(fitting[0])
         return {node.name: choices[self.first[node.name]] for node in self.graph.nodes}
 
-    def plan(self, choices: Mapping[str, Choice]) -> Plan:
+    def plan(self, choices: Mapping[str, NodeChoice]) -> Plan:
         """Return the plan with these choices."""
         return Plan(self.graph.name, self.options.gpu, self.options.precision, dict(choices))
 
-    def peak_bytes(self, choices: Mapping[str, Choice]) -> int:
+    def peak_bytes(self, choices: Mapping[str, NodeChoice]) -> int:
         """Return the memory that values and workspaces take with these choices."""
         sizes = {name: self.workspaces[self.first[name]][choice.case] for name, choice in choices.items()}
         return plan_memory(self.graph, sizes, parallel=self.options.parallel).peak_bytes
 
-    def choices_within(self, memory_bytes: int) -> dict[str, Choice]:
+    def choices_within(self, memory_bytes: int) -> dict[str, NodeChoice]:
         """Return the fastest choices that take at most so much memory; raise UsageError, naming a node, without any."""
         allowed = memory_bytes
         why, where = "", self.graph.name
@@ -248,12 +248,14 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
     for node in graph.nodes:
         if first[node.name] != node.name:
             continue
-        entries = best(results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries)
+        entries = allowed_entries(
+            results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries
+        )
         cases = [_planned_case(catalog, node, e.case) for e in entries]
         if not cases:
             entries = committed_times(node.problem, options.precision, options.device, catalog)
             constant = constants(graph, node) if options.prepare else ()
-            others = defaults(catalog, node, options.precision, options.device, constant)
+            others = default_cases(catalog, node, options.precision, options.device, constant)
             cases = [*(catalog.case(e.case) for e in entries), *others]
         timed_cases[node.name] = {e.case: e for e in entries}
         workspaces[node.name] = {
@@ -263,12 +265,12 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
     return _NodeCases(graph, options, first, live, timed_cases, workspaces)
 
 
-def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> Choice:
+def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> NodeChoice:
     tied = [e for e in entries if e.low_s <= entries[0].high_s]
     others = [e for e in entries if e.low_s > entries[0].high_s]
     chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
     lead = others[0].kernel_s / chosen.kernel_s if others else None
-    return Choice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
+    return NodeChoice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
 
 
 def committed_times(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:
@@ -291,7 +293,7 @@ def committed_times(problem: Operator, precision: str, device: ChosenFor | None,
     ]
 
 
-def defaults(
+def default_cases(
     catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None, constant: Collection[str] = ()
 ) -> list[Case]:
     """Return the cases that fit a node, ranked by `ranked` without measurements.
@@ -302,7 +304,7 @@ def defaults(
     return rank_cases(fitting, device, product=any(variant.unit for variant in ladder), constant=constant)
 
 
-def plainest(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> Case:
+def plainest_case(catalog: Catalog, node: Node, precision: str, device: ChosenFor | None = None) -> Case:
     """Return the case of the lowest variant on the ladder that fits a node; libraries do not count."""
     _, fitting = _ladder_of(catalog, node, precision)
     return next((case for case in fitting if device is None or device.runs(case)), fitting[0])
@@ -319,10 +321,13 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
         if not v.is_library and v.precision in ALLOWED_PRECISIONS[precision]
     ]
     fitting = [
-        Case(v, config, node.problem) for v in ladder for config in v.configs if v.unmet(node.problem, config) is None
+        Case(v, config, node.problem)
+        for v in ladder
+        for config in v.configs
+        if v.unmet_requirement(node.problem, config) is None
     ]
     if not fitting:
-        why = "; ".join(f"{v.name} {v.unmet(node.problem, v.configs[0])}" for v in ladder[-2:])
+        why = "; ".join(f"{v.name} {v.unmet_requirement(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
             f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}",
@@ -351,7 +356,7 @@ def candidates(
             if any(fnmatch.fnmatchcase(variant.id, pattern) for pattern in leave_out):
                 continue
             for config in variant.configs:
-                if variant.unmet(problem, config) is None:
+                if variant.unmet_requirement(problem, config) is None:
                     case = Case(variant, config, problem)
                     cases[case.name] = case
     return list(cases.values())

@@ -20,7 +20,7 @@ from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.plan import Plan
 from opbench.networks.plan.running import make_graph
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
-from opbench.running.runner import Tell
+from opbench.running.runner import OnProgress
 
 
 @dataclass(repr=False)
@@ -74,7 +74,7 @@ def network(name: str, *, weights: str = "", training: bool = False, **sizes: in
     return make_graph(NetOptions(name, sizes, weights=weights), training=training)
 
 
-def plan(graph: Graph, *, tell: Tell = lambda progress: None, **changes: Any) -> PlannedNetwork:
+def plan(graph: Graph, *, tell: OnProgress = lambda progress: None, **changes: Any) -> PlannedNetwork:
     """Choose a variant for each node of a network, place its memory, and return it ready to run.
 
     `changes` are options of `opbench net run` under their names in Python (`NetOptions`): `backend="cpu"`,

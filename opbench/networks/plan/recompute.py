@@ -29,7 +29,7 @@ CHEAP_FLOPS_PER_BYTE = 5
 
 
 @dataclass(frozen=True)
-class Again:
+class Recomputation:
     """A value that is computed a second time for readers after a moment, the number of a node."""
 
     value: str
@@ -112,7 +112,7 @@ def _peak_memory(graph: Graph, workspaces: Mapping[str, int]) -> tuple[int, int]
 
 def _best_recomputation(
     training: Training, moment: int, workspaces: Mapping[str, int]
-) -> tuple[Again, Training] | None:
+) -> tuple[Recomputation, Training] | None:
     """Return the cheapest recomputation that lowers the live bytes at a moment without a new peak elsewhere."""
     graph = training.graph
     name, before = graph.nodes[moment].name, _peak_memory(graph, workspaces)[0]
@@ -130,7 +130,7 @@ def _best_recomputation(
 # What could be computed again -------------------------------------------------------------------------------------
 
 
-def _recomputation_candidates(training: Training, moment: int) -> list[Again]:
+def _recomputation_candidates(training: Training, moment: int) -> list[Recomputation]:
     graph, groups = training.graph, training.groups
     readers = _reading_nodes(graph)
     runs = Counter(original(node.name) for node in graph.nodes)
@@ -147,7 +147,7 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Again]:
                 continue
             saved = aligned(graph.values[value].nbytes) - _extended_lifetimes(graph, node, readers, moment, late[0])
             if saved > 0 and _can_repeat(graph, node, late[0]):
-                candidates.append(Again(value, moment, saved, node.problem.bytes()))
+                candidates.append(Recomputation(value, moment, saved, node.problem.bytes()))
     return candidates
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from opbench import paths, units
 from opbench._version import __version__
-from opbench.backend.base import Backend, Libraries, Timed
+from opbench.backend.base import Backend, LibraryBackend, TimedBackend
 from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown
@@ -53,7 +53,7 @@ from opbench.networks.records.network import (
     OutputVerdict,
     PassRecord,
     PeerRecord,
-    Recognised,
+    RecognisedClasses,
     Record,
     ValueRecord,
     WorkspaceRecord,
@@ -64,12 +64,12 @@ from opbench.results.files import make_folder
 from opbench.running.header import now
 from opbench.running.protocol import Open
 from opbench.running.revision import revision
-from opbench.running.runner import Progress, Tell
+from opbench.running.runner import OnProgress, Progress
 from opbench.running.worker import Worker
 from opbench.timing.host import HostTime
 
 
-def run_network(options: NetOptions, tell: Tell = lambda progress: None) -> Record:
+def run_network(options: NetOptions, tell: OnProgress = lambda progress: None) -> Record:
     """Run a network, write `network.json` and `plan.json` into its folder, and return the record.
 
     Raises UsageError, before anything is launched, for options that exclude each other, and EnvironmentFault
@@ -176,7 +176,7 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
 
 
 def _check_all_nodes(
-    graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: Tell
+    graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: OnProgress
 ) -> dict[str, NodeVerdict]:
     number = {node.name: place for place, node in enumerate(graph.nodes)}
     tell(Progress("build", "the nodes' variants", 0, len(number)))
@@ -194,7 +194,7 @@ def _measure_network(
     inputs: Arrays,
     environment: Environment,
     checks: Mapping[str, NodeVerdict],
-    tell: Tell,
+    tell: OnProgress,
 ) -> Record:
     """Time a network and return the record with verdicts, times and memory.
 
@@ -223,7 +223,7 @@ def _measure_network(
         ceilings = _known_ceilings(environment, backend, options.gpu)
         attributed = options.attribution and not left_out and all(end.right for end in ends.values())
         parts = Attribution(planned, network, context, inputs, reference, ceilings)
-        if isinstance(backend, Timed):
+        if isinstance(backend, TimedBackend):
             if not left_out:
                 tell(Progress("measure", "the whole network", number, number))
             clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
@@ -315,7 +315,7 @@ def _prepared_peers(
     options: NetOptions, original: Graph, contents: Sequence[Arrays], backend: Backend
 ) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
     """Prepare PyTorch's ways of running the network; yield them with the versions of the libraries."""
-    if not options.compare or not isinstance(backend, Libraries):
+    if not options.compare or not isinstance(backend, LibraryBackend):
         yield {}, {}
         return
     gpu = TorchGpu(backend)
@@ -325,7 +325,7 @@ def _prepared_peers(
 
 def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Peaks | None:
     """Return the measured peaks of this GPU, or those committed for its model or for the named GPU."""
-    if not isinstance(backend, Timed):
+    if not isinstance(backend, TimedBackend):
         return committed_ceilings(gpu)
     from opbench.running.probes import stored_peaks
 
@@ -382,12 +382,12 @@ def _with_choice(node: NodeRecord, plan: Plan) -> NodeRecord:
     )
 
 
-def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> Recognised | None:
+def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> RecognisedClasses | None:
     """Return the class that the network gives each image, and the true class; None if unknown."""
     scores = next(iter(outputs.values()), None)
     if not labels or scores is None or scores.ndim != 2:
         return None
-    return Recognised(tuple(int(best) for best in scores.argmax(axis=1)), labels)
+    return RecognisedClasses(tuple(int(best) for best in scores.argmax(axis=1)), labels)
 
 
 def _network_verdict(

@@ -58,7 +58,7 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
     return numbers[:-1].reshape(count, tokens), numbers[1:].reshape(count, tokens)
 
 
-def held_out(count: int) -> np.ndarray:
+def is_test_sequence(count: int) -> np.ndarray:
     """Return which of `count` sequences are in the test set: every fifth, or HELD of them, evenly distributed."""
     held = np.zeros(count, bool)
     held[np.linspace(0, count - 1, min(MAX_TEST_SEQUENCES, max(1, count // 5))).astype(int)] = True

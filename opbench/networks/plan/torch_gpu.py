@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from opbench.backend.base import Libraries
+from opbench.backend.base import LibraryBackend
 from opbench.errors import EnvironmentFault
 from opbench.paths import pip_install
 from opbench.timing.clock import Launch
@@ -131,7 +131,7 @@ class TorchGpu:
 
     device = "cuda"
 
-    def __init__(self, backend: Libraries) -> None:
+    def __init__(self, backend: LibraryBackend) -> None:
         self.torch = find_torch()
         self.stream = self.torch.cuda.ExternalStream(backend.stream_handle)
         self._side = self.torch.cuda.Stream()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from opbench.networks.pytorch.call_guards import are_guards_reliable, guard
+from opbench.networks.pytorch.call_guards import are_guards_reliable, make_guard
 from opbench.networks.pytorch.devices import EMPTY, MISALIGNED, CudaRunner, current_device, current_stream
-from opbench.networks.pytorch.primitives import BackwardPass, eager, ready_problem
+from opbench.networks.pytorch.primitives import BackwardPass, is_plain_eager_call, ready_problem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,22 +78,31 @@ class CachedBackward:
         return tuple(gradients)
 
 
-KnownBack = tuple[Callable[..., bool], "CachedBackward | None"]
+CachedBackwards = tuple[Callable[..., bool], "CachedBackward | None"]
 """A guard of saved tensors and gradient, and the cached pass; None if the slow pass must convert something."""
 
 
 def cache_backward(
-    known: list[KnownBack], way: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
+    known: list[CachedBackwards],
+    way: BackwardPass,
+    saved: Sequence[Tensor],
+    gradient: Tensor,
+    found: Sequence[Tensor | None],
 ) -> None:
     """Use a cached backward pass for tensors of this form from now on.
 
     `found` are the gradients of the slow pass.
     """
     tensors = (*saved, gradient)
-    if len(known) == MAX_CACHED or torch.is_grad_enabled() or not are_guards_reliable() or not eager(tensors):
+    if (
+        len(known) == MAX_CACHED
+        or torch.is_grad_enabled()
+        or not are_guards_reliable()
+        or not is_plain_eager_call(tensors)
+    ):
         return
     if not any(fits(*tensors) for fits, _ in known):
-        known.append((guard(tensors), _make_cached(way, saved, gradient, found)))
+        known.append((make_guard(tensors), _make_cached(way, saved, gradient, found)))
 
 
 def _make_cached(

@@ -48,7 +48,7 @@ KNOWN_CALLS: dict[object, tuple[CallGuard, ...]] = {}
 CACHES.append(KNOWN_CALLS.clear)
 
 
-def remember(
+def cache_call(
     name: str,
     tensors: Sequence[Tensor | None],
     numbers: tuple[object, ...],
@@ -64,10 +64,10 @@ def remember(
         known = tuple(form for form in KNOWN_CALLS.get(key, ()) if not form.fits(*tensors))
         if len(known) < MAX_FORMS:
             wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-            KNOWN_CALLS[key] = (*known, CallGuard(guard(tensors), plan.__call__, wanted, differentiated))
+            KNOWN_CALLS[key] = (*known, CallGuard(make_guard(tensors), plan.__call__, wanted, differentiated))
 
 
-def guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
+def make_guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
     """Return a guard that tests whether tensors have the form of these, in the same global state.
 
     A tensor may be None.
@@ -106,7 +106,7 @@ def are_guards_reliable() -> bool:
 
 def _tells_apart() -> bool:
     x = torch.zeros(2, 3)
-    fits = guard([x])
+    fits = make_guard([x])
     others = [x.t(), x[:1], x.new_zeros(3, 2), x.new_zeros(2, 6)[:, ::2], x.double(), torch._neg_view(x), x.to("meta")]
     others += [torch.nn.Parameter(x), x.clone().requires_grad_(), None]
     with torch.inference_mode():

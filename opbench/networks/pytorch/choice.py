@@ -222,10 +222,10 @@ def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
         Case(variant, config, problem)
         for variant in ladder
         for config in variant.configs
-        if variant.unmet(problem, config) is None and variant.precision in classes
+        if variant.unmet_requirement(problem, config) is None and variant.precision in classes
     ]
     if not fitting:
-        why = "; ".join(f"{v.name} {v.unmet(problem, v.configs[0])}" for v in ladder[-2:])
+        why = "; ".join(f"{v.name} {v.unmet_requirement(problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(f"{problem.name}: no variant serves {problem}{f' ({why})' if why else ''}")
     return rank_cases(fitting, place.chosen_for, product=any(variant.unit for variant in ladder))
 

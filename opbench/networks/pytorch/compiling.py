@@ -24,7 +24,7 @@ from opbench.networks.pytorch.choice import choice_for, entry_for, prepare, prob
 from opbench.networks.pytorch.devices import CPU, DTYPE_NAMES, TORCH_DTYPES, place_of
 from opbench.networks.pytorch.layers import call
 from opbench.networks.pytorch.operator_calls import EPSILON
-from opbench.networks.pytorch.primitives import backward_steps, compute, eager, to_operator_order
+from opbench.networks.pytorch.primitives import backward_steps, compute, is_plain_eager_call, to_operator_order
 from opbench.networks.pytorch.replacing import LayerChoice, LayerChoices
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ WARM_UP_RUNS = 3
 
 
 @dataclass(frozen=True)
-class Form:
+class NodeValues:
     """The shapes and dtypes of a node's values."""
 
     inputs: tuple[tuple[str, tuple[int, ...]], ...]
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, node: Node, graph: Graph) -> Form:
+    def of(cls, node: Node, graph: Graph) -> NodeValues:
         """Return the values of a node in the operator's order."""
         outputs = (node.outputs[tensor.name] for tensor in node.problem.output_tensors())
         return cls(
@@ -64,7 +64,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         self.network, self.training_mode = graph, model.training
         self.index = example[0].get_device()
         self._texts = [str(node.problem) for node in graph.nodes]
-        self._forms = [Form.of(node, graph) for node in graph.nodes]
+        self._forms = [NodeValues.of(node, graph) for node in graph.nodes]
         self._own: dict[str, str] = {}
         self._sources: dict[str, OwnTensor] = {}
         if model.training:
@@ -143,7 +143,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
                     value=tuple(tensor.shape),
                     allowed=tuple(shape),
                 )
-        if not self._recorded or not eager(inputs) or any(t.requires_grad for t in inputs):
+        if not self._recorded or not is_plain_eager_call(inputs) or any(t.requires_grad for t in inputs):
             outputs = self._run(inputs)
         elif not self.training_mode:
             outputs = self._replayed(inputs)

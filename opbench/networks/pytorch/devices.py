@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from opbench.backend.base import Backend, HostMemory
+from opbench.backend.base import Backend, HostMemoryBackend
 from opbench.backend.findings import headline
 from opbench.checking import backends
 from opbench.errors import EnvironmentFault, LaunchError
@@ -161,7 +161,7 @@ class CpuRunner:
     """Run a case on the CPU, directly on the memory of PyTorch tensors."""
 
     def __init__(self, case: Case, place: DevicePlace) -> None:
-        assert isinstance(place.backend, HostMemory)
+        assert isinstance(place.backend, HostMemoryBackend)
         self.case = case
         self._backend = place.backend
         problem = case.problem

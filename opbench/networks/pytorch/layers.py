@@ -16,12 +16,12 @@ import torch
 
 from opbench.errors import UsageError
 from opbench.networks.pytorch import operator_calls
-from opbench.networks.pytorch.cached_backward import KnownBack, cache_backward
-from opbench.networks.pytorch.call_guards import KNOWN_CALLS, remember
+from opbench.networks.pytorch.cached_backward import CachedBackwards, cache_backward
+from opbench.networks.pytorch.call_guards import KNOWN_CALLS, cache_call
 from opbench.networks.pytorch.choice import CACHES
 from opbench.networks.pytorch.operator_calls import OperatorCall
-from opbench.networks.pytorch.plans import Backward, CallPlan, fillings
-from opbench.networks.pytorch.primitives import NAMESPACE, apply_function, eager, library
+from opbench.networks.pytorch.plans import Backward, CallPlan, missing_tensor_constants
+from opbench.networks.pytorch.primitives import NAMESPACE, apply_function, is_plain_eager_call, library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -151,7 +151,7 @@ class LayerOperator:
                             break
                 return operator.gradients_and_cache(backward, saved, gradient, known)
 
-        known: list[KnownBack] = []
+        known: list[CachedBackwards] = []
         run, select_saved = plan.__call__, _select_positions(self.saved_positions(backward))
         found = plan.differentiated[needs] = apply_function(DifferentiableFunction)
         return found
@@ -173,7 +173,7 @@ class LayerOperator:
             ctx.mark_non_differentiable(*outputs[self.differentiable :])
         known = [*tensors, *outputs]
         if described and any(t is None for t in tensors):
-            for place, tensor in fillings(described, tensors):
+            for place, tensor in missing_tensor_constants(described, tensors):
                 known[place] = tensor
         ctx.save_for_backward(*[known[place] for place in self.saved_positions(backward)])
 
@@ -191,7 +191,7 @@ class LayerOperator:
         backward: Backward,
         saved: Sequence[Tensor],
         gradient: Tensor | None,
-        known: list[KnownBack],
+        known: list[CachedBackwards],
     ) -> tuple[Tensor | None, ...]:
         """Compute the gradients of the tensors.
 
@@ -317,7 +317,7 @@ def call(
                     return differentiated(*tensors)
     layer = LAYERS[name]
     tensors = prepare(*tensors) if prepare else tensors
-    plan = layer.plan((*tensors, *numbers)) if eager(tensors) else None
+    plan = layer.plan((*tensors, *numbers)) if is_plain_eager_call(tensors) else None
     return _run_plan(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
 
 
@@ -328,5 +328,5 @@ def _run_plan(
     plan = plan.updating(layer.updated)
     needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
     function = layer.differentiated(plan, needs) if _differentiating() and any(needs) else None
-    remember(layer.name, tensors, numbers, plan, function)
+    cache_call(layer.name, tensors, numbers, plan, function)
     return function(*tensors) if function else plan(tensors)[0]

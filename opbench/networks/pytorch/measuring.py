@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from opbench._version import __version__
-from opbench.backend.base import Timed
+from opbench.backend.base import TimedBackend
 from opbench.errors import OpbenchError
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
@@ -35,7 +35,7 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
     operator allows gets no time, and a message.
     """
     able = compile_candidates(fitting, place)
-    if not isinstance(place.backend, Timed) or not able:
+    if not isinstance(place.backend, TimedBackend) or not able:
         return None
     with torch.no_grad(), on_backend_stream(place) as stream:
         inputs = _inputs(problem, place)

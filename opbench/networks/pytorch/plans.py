@@ -71,7 +71,7 @@ class CallPlan:
             )
         self.runner = choice_for(call.operator, self.text, self.index).runner
         self.count = len(call.names)
-        self.filled = fillings(call, tensors)
+        self.filled = missing_tensor_constants(call, tensors)
         self.copies = [
             (place, form)
             for place, (tensor, form) in enumerate(zip(tensors[: self.count], call.formats, strict=False))
@@ -176,17 +176,22 @@ class CallPlan:
 
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         problem = self.signature.problem
-        seen = [in_order(problem, t, shape) for t, (_, shape, _) in zip(tensors, self.signature.inputs, strict=True)]
+        seen = [
+            to_operator_axes(problem, t, shape) for t, (_, shape, _) in zip(tensors, self.signature.inputs, strict=True)
+        ]
         computed = torch_operators.compute(problem, seen)
-        return [from_order(problem, array, shape) for array, (shape, _, _) in zip(computed, self.outputs, strict=True)]
+        return [
+            from_operator_axes(problem, array, shape)
+            for array, (shape, _, _) in zip(computed, self.outputs, strict=True)
+        ]
 
 
-def in_order(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+def to_operator_axes(problem: object, tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return a PyTorch tensor with the axes and shape that the operator declares."""
     return torch_operators.physical(problem, tensor).reshape(shape)  # type: ignore[arg-type]
 
 
-def from_order(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
+def from_operator_axes(problem: object, array: Tensor, shape: Sequence[int]) -> Tensor:
     """Return an operator's array as a PyTorch tensor of a given shape."""
     return torch_operators.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
 
@@ -195,7 +200,7 @@ def _strides(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]
     return tuple(torch.empty(tuple(shape), device="meta", memory_format=form).stride())
 
 
-def fillings(call: OperatorCall, tensors: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+def missing_tensor_constants(call: OperatorCall, tensors: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
     """Return constants, by position, for missing tensors that the operator needs."""
     first = tensors[0]
     assert first is not None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from opbench.errors import UsageError
-from opbench.kernels.backward import bound, like_tensor, rule
+from opbench.kernels.backward import forward_tensor_of, gradient_entries, problem_of_entry
 from opbench.kernels.gradient import GRADIENT_PREFIX, Gradient
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch import torch_operators
@@ -165,18 +165,19 @@ def backward_steps(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardS
     """Return the problems that compute the gradients of these inputs; raise UsageError without a gradient rule."""
     names = [name for name in problem.inputs if name in wanted]
     return tuple(
-        _backward_step(problem, entry) for entry in rule(problem, names, "gradients of gradients, or of this operator")
+        _backward_step(problem, entry)
+        for entry in gradient_entries(problem, names, "gradients of gradients, or of this operator")
     )
 
 
 def _backward_step(problem: Operator, entry: Gradient) -> BackwardStep:
     if not entry.operator:
         (source,), (to,) = entry.inputs.values(), entry.outputs.values()
-        return BackwardStep("", "", ((source, ()),), ((to, like_tensor(problem, to).shape),))
-    own = bound(entry, settings().catalog.operator, problem.name)
+        return BackwardStep("", "", ((source, ()),), ((to, forward_tensor_of(problem, to).shape),))
+    own = problem_of_entry(entry, settings().catalog.operator, problem.name)
     inputs = tuple((entry.inputs[t.name], t.shape) for t in own.input_tensors())
     outputs = tuple(
-        (tied, like_tensor(problem, tied).shape) if (tied := entry.outputs.get(t.name, "")) else ("", ())
+        (tied, forward_tensor_of(problem, tied).shape) if (tied := entry.outputs.get(t.name, "")) else ("", ())
         for t in own.output_tensors()
     )
     return BackwardStep(entry.operator, str(own), inputs, outputs)
@@ -242,7 +243,11 @@ class BackwardPass:
             else:
                 known[name] = to_operator_order(given, shape, turned)
         # A backward pass that is itself differentiated must be seen; every other one need not be.
-        call = torch.ops.opbench.compute.default if torch.is_grad_enabled() or not eager(known.values()) else execute
+        call = (
+            torch.ops.opbench.compute.default
+            if torch.is_grad_enabled() or not is_plain_eager_call(known.values())
+            else execute
+        )
         for step in self.steps:
             given_now = [to_operator_order(known[name], shape or known[name].shape) for name, shape in step.inputs]
             computed = call(step.operator, step.text, given_now) if step.operator else given_now
@@ -334,7 +339,7 @@ _applied = apply_function(Computed)
 def compute(operator: str, text: str, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Run a problem on tensors in the operator's order and return differentiable outputs, by the fastest path."""
     outputs: Sequence[Tensor]
-    if not eager(inputs):
+    if not is_plain_eager_call(inputs):
         outputs = torch.ops.opbench.compute.default(operator, text, list(inputs))
     elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         outputs = _applied(operator, text, *inputs)
@@ -361,7 +366,7 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 _profiling = torch.autograd._profiler_enabled
 
 
-def eager(tensors: Collection[Tensor | None]) -> bool:
+def is_plain_eager_call(tensors: Collection[Tensor | None]) -> bool:
     """Return whether a kernel may run directly: no trace, transform or mode intercepts calls on these tensors.
 
     A tensor with the negative bit set must be resolved by PyTorch.

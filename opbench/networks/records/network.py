@@ -171,7 +171,7 @@ class NetworkVerdict:
 
 
 @dataclass(frozen=True)
-class Recognised:
+class RecognisedClasses:
     """The class that the network gives each image, and the true class."""
 
     found: tuple[int, ...]
@@ -228,7 +228,7 @@ class Record:
     gap_s: float | None = None
     """Time of the whole minus the sum of its nodes, in seconds."""
     between_s: float | None = None
-    classes: Recognised | None = None
+    classes: RecognisedClasses | None = None
     check: NetworkVerdict | None = None
     peers: dict[str, PeerRecord] = field(default_factory=dict)
     peer_versions: dict[str, str] = field(default_factory=dict)
@@ -301,7 +301,7 @@ class ValueLifetime:
     is_workspace: bool = False
 
 
-class Placed(Protocol):
+class MemoryLayout(Protocol):
     """A memory plan: the offsets of values and workspaces."""
 
     @property
@@ -322,7 +322,7 @@ def value_lifetimes(record: Record) -> list[ValueLifetime]:
 def lifetimes_of(
     nodes: Sequence[tuple[str, Iterable[str], Iterable[str]]],
     values: Mapping[str, ValueRecord],
-    memory: Placed,
+    memory: MemoryLayout,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> list[ValueLifetime]:

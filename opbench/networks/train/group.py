@@ -24,8 +24,8 @@ import numpy as np
 from opbench.backend.base import Buffer
 from opbench.errors import CompileError, EnvironmentFault, LaunchError, Location, NotFinite, OpbenchError, UsageError
 from opbench.networks.plan.data import DataSet
-from opbench.networks.train.train_options import Standing, TrainingSettings
-from opbench.running.runner import Progress, Tell
+from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
+from opbench.running.runner import OnProgress, Progress
 from opbench.timing.clock import Launch
 
 T = TypeVar("T")
@@ -59,19 +59,19 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Sum:
+class SumRequest:
     """Request the sum of an array over all ranks; the float32 array follows this message."""
 
 
 @dataclass(frozen=True)
-class Gather:
+class GatherRequest:
     """Request the values that all ranks send, as a list in rank order."""
 
     value: object
 
 
 @dataclass(frozen=True)
-class Failed:
+class RankFailed:
     """Report the exception that ended a rank."""
 
     kinds: tuple[str, ...]
@@ -83,7 +83,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Done:
+class RankDone:
     """Report that a rank has ended normally."""
 
 
@@ -97,7 +97,7 @@ class Heartbeat:
     """Seconds that this wait may take."""
 
 
-Together = Sum | Gather
+GroupRequest = SumRequest | GatherRequest
 """A request that all ranks make together."""
 
 
@@ -146,7 +146,7 @@ class RankGroup:
 
     def sum(self, array: np.ndarray) -> np.ndarray:
         """Return the sum of an array over all ranks, in rank order, rounded once per rank."""
-        self._send(Sum(), array)
+        self._send(SumRequest(), array)
         return np.frombuffer(self._pipe.recv_bytes(), np.float32).reshape(array.shape)
 
     def all_reduce(self, buffer: Buffer) -> Launch:
@@ -155,7 +155,7 @@ class RankGroup:
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all ranks, in rank order."""
-        self._send(Gather(value))
+        self._send(GatherRequest(value))
         return cast(list[T], self._pipe.recv())
 
     def share(self, value: T) -> T:
@@ -170,32 +170,32 @@ class RankGroup:
                 f"the ranks have not the same {what}: run them with one opbench, one plan and one data set"
             )
 
-    def tell(self, standing: Standing | Progress) -> None:
+    def tell(self, standing: TrainingProgress | Progress) -> None:
         """Report the progress of the training, or of --tune, to the main process."""
         self._send(standing)
 
     def done(self) -> None:
         """Report the normal end; no message follows."""
-        self._send(Done())
+        self._send(RankDone())
 
     def failed(self, error: BaseException) -> None:
         """Report an exception that ends this rank; no message follows."""
         kinds = tuple(kind.__name__ for kind in type(error).__mro__)
         if isinstance(error, OpbenchError):
-            self._send(Failed(kinds, error.message, error.location, error.kind))
+            self._send(RankFailed(kinds, error.message, error.location, error.kind))
         else:
-            self._send(Failed(kinds, f"{type(error).__name__}: {error}"))
+            self._send(RankFailed(kinds, f"{type(error).__name__}: {error}"))
 
 
-Obituary = Callable[[int, str], str]
+DescribeDeath = Callable[[int, str], str]
 """Returns the message for a lost rank, from its number and how it hangs; the second is empty for a crash."""
 
 
 def serve(
     pipes: Sequence[Connection],
-    tell: Callable[[Standing], None],
-    obituary: Obituary,
-    progress: Tell = lambda progress: None,
+    tell: Callable[[TrainingProgress], None],
+    obituary: DescribeDeath,
+    progress: OnProgress = lambda progress: None,
 ) -> None:
     """Answer the ranks until all have ended.
 
@@ -203,13 +203,13 @@ def serve(
     """
     server = _Server(pipes, obituary)
     for rank, message in server.messages():
-        if isinstance(message, Standing):
+        if isinstance(message, TrainingProgress):
             tell(message)
         elif isinstance(message, Progress):
             progress(message)
-        elif isinstance(message, Failed):
+        elif isinstance(message, RankFailed):
             raise _rebuild_error(message)
-        elif isinstance(message, Done):
+        elif isinstance(message, RankDone):
             server.done.add(rank)
         elif len(server.asked) == len(pipes):
             server.answer()
@@ -220,8 +220,8 @@ class _Server:
     """The main process's connections to all ranks."""
 
     pipes: Sequence[Connection]
-    obituary: Obituary
-    asked: dict[int, tuple[Together, np.ndarray | None]] = field(default_factory=dict)
+    obituary: DescribeDeath
+    asked: dict[int, tuple[GroupRequest, np.ndarray | None]] = field(default_factory=dict)
     """The requests that wait for other ranks, by rank."""
     done: set[int] = field(default_factory=set)
     beats: dict[int, Heartbeat] = field(default_factory=dict)
@@ -252,8 +252,8 @@ class _Server:
             self.heard[rank] = time.monotonic()
             if isinstance(message, Heartbeat):
                 self.beats[rank] = message
-            elif isinstance(message, Together):
-                self.asked[rank] = message, self._receive_array(pipe) if isinstance(message, Sum) else None
+            elif isinstance(message, GroupRequest):
+                self.asked[rank] = message, self._receive_array(pipe) if isinstance(message, SumRequest) else None
         except BlockingIOError:
             raise self._lost(rank, f"it did not end within {SILENCE_LIMIT_S:g} s the message that it began") from None
         except (EOFError, OSError):
@@ -286,8 +286,8 @@ class _Server:
         messages, arrays = [message for message, _ in asked], [array for _, array in asked if array is not None]
         first = messages[0]
         assert all(type(message) is type(first) for message in messages), messages
-        total = in_order(arrays) if isinstance(first, Sum) else None
-        values = [message.value for message in messages if isinstance(message, Gather)]
+        total = in_order(arrays) if isinstance(first, SumRequest) else None
+        values = [message.value for message in messages if isinstance(message, GatherRequest)]
         for rank, pipe in enumerate(self.pipes):
             try:
                 if total is not None:
@@ -319,6 +319,6 @@ def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:
 KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, CompileError, LaunchError)}
 
 
-def _rebuild_error(failed: Failed) -> OpbenchError:
+def _rebuild_error(failed: RankFailed) -> OpbenchError:
     kind = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
     return kind(failed.message, failed.location, kind=failed.code)

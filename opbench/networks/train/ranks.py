@@ -18,9 +18,9 @@ from opbench.graph.saving import save
 from opbench.networks.plan.data import DataSet
 from opbench.networks.records.training import TrainingRecord, read_training
 from opbench.networks.train.group import START_LIMIT_S, Job, limit, serve
-from opbench.networks.train.train_options import Standing, TrainingSettings
+from opbench.networks.train.train_options import TrainingProgress, TrainingSettings
 from opbench.networks.train.training import Trainer
-from opbench.running.runner import Tell
+from opbench.running.runner import OnProgress
 
 EXIT_LIMIT_S = 5.0
 """Seconds in which a finished rank may end on its own."""
@@ -32,8 +32,8 @@ def train_network(
     network: Graph,
     data: DataSet,
     options: TrainingSettings,
-    tell: Callable[[Standing], None] = lambda standing: None,
-    progress: Tell = lambda progress: None,
+    tell: Callable[[TrainingProgress], None] = lambda standing: None,
+    progress: OnProgress = lambda progress: None,
 ) -> TrainingRecord:
     """Train a network on one or several devices; return the record.
 
@@ -61,7 +61,7 @@ class _Processes:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
 
-    def run(self, tell: Callable[[Standing], None], progress: Tell) -> None:
+    def run(self, tell: Callable[[TrainingProgress], None], progress: OnProgress) -> None:
         """Start the processes, and answer them until they end."""
         try:
             for job, environment in zip(self._jobs, self._environments, strict=True):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from opbench import nvtx
-from opbench.backend.base import Buffer, Recorder, Recording
+from opbench.backend.base import Buffer, GraphBackend, RecordedGraph
 from opbench.graph.training_step import Training
 from opbench.kernels.tensors import DTYPES, Tensor
 from opbench.networks.plan.executor import Context, Network
@@ -26,7 +26,7 @@ _Launched = tuple[str, Launch, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Piece:
+class StepLaunch:
     """One launch of a step, and the numbers of the launches that must end before it."""
 
     launch: Launch
@@ -66,8 +66,8 @@ class Step:
         self.training, self._parallel, self._backend = training, parallel, network.backend
         whole = training.exchange is None
         self.context = Context(network, graph=graph and whole, parallel=parallel)
-        self._graph: Recording | None = None
-        self.pieces: list[Piece] = []
+        self._graph: RecordedGraph | None = None
+        self.pieces: list[StepLaunch] = []
         self._sinks: list[int] = []
         """Launches that no other launch waits for yet."""
         self._last_exchange = -1
@@ -77,7 +77,7 @@ class Step:
                 return
             self._exchange = training.exchange
             self._build_launches(all_reduce, bucket_bytes)
-            if graph and isinstance(self._backend, Recorder):
+            if graph and isinstance(self._backend, GraphBackend):
                 self._graph = self._record_graph(self._backend)
         except BaseException:
             self.close()
@@ -129,7 +129,7 @@ class Step:
         for index, (name, launch, instead) in enumerate(launches):
             if self._parallel:
                 before = [numbers[n] for n in self.training.graph.waits_for(name) if n in numbers]
-            number = numbers[name] = self._add_piece(Piece(launch, tuple(sorted(before)) or behind, name, instead))
+            number = numbers[name] = self._add_piece(StepLaunch(launch, tuple(sorted(before)) or behind, name, instead))
             before = [number]
             if index in due and all_reduce is not None:
                 self._add_all_reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
@@ -145,10 +145,10 @@ class Step:
         last = (self._last_exchange,) if self._last_exchange >= 0 else ()
         waits = tuple(sorted({*after, *last}))
         self._last_exchange = self._add_piece(
-            Piece(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes)
+            StepLaunch(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes)
         )
 
-    def _add_piece(self, piece: Piece) -> int:
+    def _add_piece(self, piece: StepLaunch) -> int:
         number = len(self.pieces)
         self.pieces.append(piece)
         self._sinks = [sink for sink in self._sinks if sink not in piece.after] + [number]
@@ -160,7 +160,7 @@ class Step:
 
     # Running it ---------------------------------------------------------------------------------------------------
 
-    def _record_graph(self, backend: Recorder) -> Recording:
+    def _record_graph(self, backend: GraphBackend) -> RecordedGraph:
         """Run everything once to load code and connect the ranks, then record everything as one graph."""
         network = self.context.network
         for piece in self.pieces:
@@ -181,7 +181,7 @@ class Step:
             for _ in self.launched():
                 pass
 
-    def launched(self) -> Iterator[Piece]:
+    def launched(self) -> Iterator[StepLaunch]:
         """Launch the pieces one after the other; yield each after its launch."""
         for piece in self.pieces:
             with nvtx.case_range(piece.name, "exchange" if piece.exchanged else "step"):
@@ -207,7 +207,7 @@ class Step:
             for launch, _ in steps:
                 launch()
 
-        if self._graph is None or not isinstance(self._backend, Recorder):
+        if self._graph is None or not isinstance(self._backend, GraphBackend):
             yield one_by_one
             return
         recording = self._backend.graph(steps)

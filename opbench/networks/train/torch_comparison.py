@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opbench.backend.base import Backend, Libraries, Timed
+from opbench.backend.base import Backend, LibraryBackend, TimedBackend
 from opbench.graph.layouts import permuted_from
 from opbench.graph.training_step import Training
 from opbench.kernels.tensors import Arrays
@@ -77,7 +77,7 @@ class TorchComparison:
         need first.
         """
         comparison = self._compare_step(network, step, backend) if self.names else None
-        if not isinstance(backend, Timed):
+        if not isinstance(backend, TimedBackend):
             return StepTimes(), comparison
         with self._timed_modes(backend) as found:
             ready = {name: way.launch for name, way in found.items() if way.launch}
@@ -96,7 +96,7 @@ class TorchComparison:
 
     @contextlib.contextmanager
     def _timed_modes(self, backend: Backend) -> Iterator[Mapping[str, TimedStep]]:
-        if not self.names or not isinstance(backend, Libraries):
+        if not self.names or not isinstance(backend, LibraryBackend):
             yield {}
             return
         with timed_steps(self.problem, TorchGpu(backend), self.limit_s) as found:
@@ -104,7 +104,7 @@ class TorchComparison:
 
     def _compare_step(self, network: Network, step: Step, backend: Backend) -> Comparison:
         try:
-            device = "cuda" if isinstance(backend, Libraries) else "cpu"
+            device = "cuda" if isinstance(backend, LibraryBackend) else "cpu"
             precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
             theirs = first_step(self.problem, device)
             own, before = self._opbench_first_step(network, step), self.problem.network.weights
@@ -140,7 +140,7 @@ class TorchComparison:
 
 
 def _time_those_that_run(
-    backend: Timed, own: Launch, ways: Mapping[str, Launch], called: Collection[str]
+    backend: TimedBackend, own: Launch, ways: Mapping[str, Launch], called: Collection[str]
 ) -> tuple[dict[str, Measurement], dict[str, Measurement], dict[str, str]]:
     """Return the times of opbench's and PyTorch's steps, with cold L2 and back to back, and the errors.
 
@@ -158,7 +158,7 @@ def _time_those_that_run(
 
 
 def _time_launches(
-    backend: Timed, launches: Mapping[str, Launch], called: Collection[str] = ()
+    backend: TimedBackend, launches: Mapping[str, Launch], called: Collection[str] = ()
 ) -> tuple[dict[str, Measurement], dict[str, Measurement]]:
     """Time launches in turn, with a cold L2 and back to back, in seconds.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opbench.graph.graph import Graph
-from opbench.graph.layouts import image_under
+from opbench.graph.layouts import underlying_image
 from opbench.graph.recipe import Recipe
 from opbench.graph.training_step import Training
 from opbench.kernels.tensors import Arrays
@@ -226,7 +226,7 @@ def dropout_masks(training: Training, number: int) -> Arrays:
         (name,) = node.outputs.values()
         value, n = graph.values[name], int(node.problem.axes["n"])
         (mask,) = node.problem.computed(x=np.ones(n), step=np.array([number], np.int32)).values()
-        image = image_under(graph, node.inputs["x"])
+        image = underlying_image(graph, node.inputs["x"])
         if image is not None and graph.values[image].layout == "nhwc":
             batch, c, h, w = graph.values[image].image
             mask = mask.reshape(batch, h, w, c).transpose(0, 3, 1, 2)

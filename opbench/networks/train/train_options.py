@@ -133,11 +133,11 @@ class TrainingSettings(CourseOptions):
 
 
 RECENT_STEPS = 50
-"""Most steps over which `Standing` takes the mean loss."""
+"""Most steps over which `TrainingProgress` takes the mean loss."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrainingProgress:
     """A report on the progress of a training."""
 
     step: int

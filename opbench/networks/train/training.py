@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from opbench.backend.base import Collective, Communicator, Timed
+from opbench.backend.base import CollectiveBackend, Communicator, TimedBackend
 from opbench.checking import backends
 from opbench.errors import LaunchError, UsageError
 from opbench.graph.graph import Graph
@@ -23,7 +23,7 @@ from opbench.graph.training_passes import RECOMPUTE
 from opbench.graph.values import Node
 from opbench.insight.defaults import ChosenFor, expected_s, target
 from opbench.kernels.folders import Catalog
-from opbench.networks.plan.choosing import gather, measured_here
+from opbench.networks.plan.choosing import gather_timed_cases, measured_here
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.memory import aligned
 from opbench.networks.plan.node_times import node_samples, node_times
@@ -46,12 +46,12 @@ from opbench.networks.train.state import TrainingState
 from opbench.networks.train.steps import AllReduce, Step, exchange_times
 from opbench.networks.train.torch_comparison import TorchComparison
 from opbench.networks.train.torch_training import StepProblem, dropout_masks
-from opbench.networks.train.train_options import RECENT_STEPS, Standing
+from opbench.networks.train.train_options import RECENT_STEPS, TrainingProgress
 from opbench.networks.train.training_record import first_not_finite, training_record
 from opbench.results.files import make_folder
-from opbench.running.header import beginning
+from opbench.running.header import run_start
 from opbench.running.protocol import Open
-from opbench.running.runner import Tell
+from opbench.running.runner import OnProgress
 from opbench.running.worker import Worker
 
 PLAN_FILE = "plan.json"
@@ -65,7 +65,7 @@ PROGRESS_S = 0.5
 class Trainer(TrainingState):
     """The training of a network on one device."""
 
-    progress: Tell = lambda progress: None
+    progress: OnProgress = lambda progress: None
     """Receives the progress of --tune."""
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Trainer(TrainingState):
         self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
         self.device, self.gpu = target(environment), environment.gpu
-        self.known = gather(options.results, self.catalog)
+        self.known = gather_timed_cases(options.results, self.catalog)
         if options.tune and self.rank == 0:
             self._require_free()
             self.known = {
@@ -115,7 +115,7 @@ class Trainer(TrainingState):
         plan = self._make_plan() if self.rank == 0 else None
         self.plan = cast(Plan, self.group.share(plan) if self.group else plan)
         self.training = replay_plan(self.training, self.plan.again)
-        self.begun = beginning()
+        self.begun = run_start()
         self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
         self.joined: Communicator | None = None
@@ -181,7 +181,7 @@ class Trainer(TrainingState):
 
     # The whole ----------------------------------------------------------------------------------------------------
 
-    def run(self, tell: Callable[[Standing], None] = lambda standing: None) -> TrainingRecord:
+    def run(self, tell: Callable[[TrainingProgress], None] = lambda standing: None) -> TrainingRecord:
         """Train to the end and return the record; checkpoints are written into the options' folder.
 
         Raises UsageError for a checkpoint of another training, NotFinite for a loss that is NaN or infinite.
@@ -209,7 +209,7 @@ class Trainer(TrainingState):
                 if self.step % STEPS_AHEAD == 0:
                     self._wait_for_launches(step)
             self._wait_for_launches(step)
-            if self.group is not None and isinstance(self.backend, Timed):
+            if self.group is not None and isinstance(self.backend, TimedBackend):
                 exchange_times(step, self.group.gather)
 
     def _wait_for_launches(self, step: Step) -> None:
@@ -245,7 +245,7 @@ class Trainer(TrainingState):
 
     def _all_reduce(self) -> AllReduce | None:
         """Return the exchange over the ranks: by the device's library, or else through the main process."""
-        if self.group is None or not isinstance(self.backend, Collective):
+        if self.group is None or not isinstance(self.backend, CollectiveBackend):
             return self.group.all_reduce if self.group else None
         identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
         joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
@@ -292,7 +292,7 @@ class Trainer(TrainingState):
             )
         self.notes.append(f"all {len(verdicts)} nodes of the first step are right on its own data")
 
-    def _run_steps(self, network: Network, step: Step, tell: Callable[[Standing], None]) -> TrainingRecord:
+    def _run_steps(self, network: Network, step: Step, tell: Callable[[TrainingProgress], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = told_s = time.perf_counter()
         began = reported = self.step
@@ -329,7 +329,7 @@ class Trainer(TrainingState):
             timed, comparison = self.beside.measured(network, step, self.backend)
             record = training_record(self, step, timed, rate)
             record = replace(record, comparison=comparison)
-        elif isinstance(self.backend, Timed):
+        elif isinstance(self.backend, TimedBackend):
             exchanged = exchange_times(step, self.group.gather)
             timed = StepTimes(nodes_s=node_times(node_samples(step.context, self.backend.clock("cold"))))
             record = replace(training_record(self, step, timed, rate), exchange=exchanged)
@@ -361,10 +361,10 @@ class Trainer(TrainingState):
         state = network.read_state(*(name for name in network.state if name not in UNSAVED_ARRAYS))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))
 
-    def _progress(self, began: int, seconds: float) -> Standing:
+    def _progress(self, began: int, seconds: float) -> TrainingProgress:
         done = self.step - began
         rate = done * self.pictures / max(seconds, 1e-9)
-        return Standing(
+        return TrainingProgress(
             self.step,
             self.recipe.steps,
             self.step / self.steps_per_epoch,

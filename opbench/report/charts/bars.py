@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from opbench import units
 from opbench.gpu.limits.ceilings import LEVELS, Peaks
 from opbench.report.charts.chart import COLOURS, Chart, ChartFrame, distance_to_peak, row_sentence, shorten
-from opbench.report.charts.roofline_axes import OFFSET, line_style, points_wide
+from opbench.report.charts.roofline_axes import OFFSET, line_style, text_width_points
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section
 from opbench.results.rows import Row
@@ -28,7 +28,7 @@ ROLES = {OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
 """What the colours of the bars mean."""
 
 
-def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
+def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) -> Chart:
     """Draw a problem's variants as bars, fastest first, at most `MAX_BARS`.
 
     Bars show bandwidth if bytes limit the fastest row, else FLOP/s.
@@ -48,7 +48,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
     by_bytes = section.moves_data_only or rows[0].bound == "memory"
     peaks = [peak for row in shown if (peak := _peak_in_units(row, by_bytes)) is not None]
     fastest = max(_rate_in_units(row, by_bytes) for row in shown)
-    limits = [*peaks, (_rate_of(scene.sheet, shown[0], by_bytes) or 0.0) if scene.sheet else 0.0]
+    limits = [*peaks, (_rate_of(chart_frame.sheet, shown[0], by_bytes) or 0.0) if chart_frame.sheet else 0.0]
     right = 1.03 * max([fastest, *(limit for limit in limits if limit <= MAX_AXIS_FACTOR * fastest)]) or 1.0
     points = {}
     for i, row in enumerate(shown):
@@ -67,7 +67,7 @@ def bars(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Cha
         )  # fmt: skip
     same = bool(peaks) and len(peaks) == len(shown) and max(peaks) < 1.001 * min(peaks)
     if same:
-        _shared_peak(axes, section, shown, by_bytes, scene, right)
+        _shared_peak(axes, section, shown, by_bytes, chart_frame, right)
     else:
         _own_peaks(axes, shown, by_bytes, right)
     kind = "Bandwidth" if by_bytes else "Rate"
@@ -160,7 +160,7 @@ def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
         if peak > right or peak < 1.001 * named:
             continue
         level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
-        half = 0.5 * points_wide(level) * per_point
+        half = 0.5 * text_width_points(level) * per_point
         free = [line for line, end in enumerate(ends) if peak - half > end]
         if not free:
             continue
@@ -172,12 +172,12 @@ def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -
 
 
 def _shared_peak(
-    axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, scene: ChartFrame, right: float
+    axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, chart_frame: ChartFrame, right: float
 ) -> None:
     """Draw the peak that all bars share, the datasheet's peak, and the distance of the best variant from the peak."""
     row = shown[0]
     level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
-    for number, ceilings in enumerate(c for c in (scene.sheet, scene.measured) if c):
+    for number, ceilings in enumerate(c for c in (chart_frame.sheet, chart_frame.measured) if c):
         rate = _rate_of(ceilings, row, by_bytes)
         if rate is None:
             continue

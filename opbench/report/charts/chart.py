@@ -38,7 +38,7 @@ class Chart:
         return {"svg": Markup(svg), "title": self.title, "note": self.note}
 
 
-def look(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
+def variant_looks(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and a shape for each variant, the same in all charts of an operator."""
     return {
         name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)])

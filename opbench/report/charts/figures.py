@@ -11,7 +11,7 @@ from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
 
 
-def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
+def performance(section: Section, name: str, chart_frame: ChartFrame) -> Chart | None:
     """Return the chart of a problem's rates; None without times.
 
     Computed from compulsory bytes, all variants of a problem have the same intensity: a roofline would stack
@@ -21,9 +21,9 @@ def performance(section: Section, name: str, scene: ChartFrame) -> Chart | None:
     if not rows:
         return None
     best = best_configs(rows)
-    if any(counted_intensity(row, scene.counters.get(row.case)) is not None for row in best):
-        return roofline(section, name, rows, scene)
-    return bars(section, name, best, scene)
+    if any(counted_intensity(row, chart_frame.counters.get(row.case)) is not None for row in best):
+        return roofline(section, name, rows, chart_frame)
+    return bars(section, name, best, chart_frame)
 
 
 def _time_or_infinity(row: Row) -> float:

@@ -46,7 +46,7 @@ def histogram(samples_s: Sequence[float]) -> str:
     )
 
 
-def beyond(samples_s: Sequence[float]) -> int:
+def samples_beyond_axis(samples_s: Sequence[float]) -> int:
     """Return the number of samples outside the histogram's axis."""
     if len(samples_s) < 2:
         return 0

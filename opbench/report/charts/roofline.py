@@ -20,7 +20,7 @@ from opbench.report.charts.roofline_axes import (
     new_axes,
     on_paper,
     peak_rate,
-    ridge,
+    ridge_point,
 )
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row
@@ -28,26 +28,30 @@ from opbench.results.rows import Row
 MAX_LABELS = 24
 
 
-def roofline(section: Section, name: str, rows: list[Row], scene: ChartFrame) -> Chart:
+def roofline(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) -> Chart:
     """Draw the rows of a problem under the measured and the datasheet's roofline; label each variant's best config."""
     best = best_configs(rows)
-    counted = {row.case: x for row in best if (x := counted_intensity(row, scene.counters.get(row.case))) is not None}
-    peaks = [c for c in (scene.measured, scene.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
+    counted = {
+        row.case: x for row in best if (x := counted_intensity(row, chart_frame.counters.get(row.case))) is not None
+    }
+    peaks = [c for c in (chart_frame.measured, chart_frame.sheet) if c and c.dram_bytes_per_s and c.fp32_flops_per_s]
     furthest = max(counted.values(), default=0.0)
     labels = [_label(row, row is section.winner, furthest) for row in best[:MAX_LABELS]]
     rates = [row.times.flops_per_s for row in rows if row.times and row.times.flops_per_s]
     figure, axes = new_axes(labels, [_intensity(rows[0]), *counted.values()], rates, peaks)
     draw_matrix_peaks(axes, peaks, {row.unit for row in best}, max(map(_intensity, best)))
     intensity = _intensity(best[0])
-    busy = any(_rate(row) > peak_rate(c, intensity) for c in peaks for row in best) and intensity > ridge(peaks[0])
+    busy = any(_rate(row) > peak_rate(c, intensity) for c in peaks for row in best) and intensity > ridge_point(
+        peaks[0]
+    )
     draw_rooflines(axes, peaks, best[0].memory_level, slope_from=intensity, busy_above=bool(busy))
     chosen = {row.case for row in best}
     others = [row for row in rows if row.case not in chosen]
     for row in others:
-        axes.plot(_intensity(row), _rate(row), ".", color=scene.looks[row.variant][0], markersize=3.5, alpha=0.55)
-    points = _draw_points(axes, best, counted, scene)
+        axes.plot(_intensity(row), _rate(row), ".", color=chart_frame.looks[row.variant][0], markersize=3.5, alpha=0.55)
+    points = _draw_points(axes, best, counted, chart_frame)
     if section.best_own is not None and peaks:
-        _draw_arrow(figure, axes, section.best_own, peaks, scene)
+        _draw_arrow(figure, axes, section.best_own, peaks, chart_frame)
     draw_labels(figure, axes, labels, peaks)
     return Chart(
         name,
@@ -90,11 +94,13 @@ def counted_intensity(row: Row, counters: Mapping[str, Any] | None) -> float | N
     return row.flops / float(dram) if dram and row.flops else None
 
 
-def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], scene: ChartFrame) -> dict[str, str]:
+def _draw_points(
+    axes: Axes, best: Sequence[Row], counted: Mapping[str, float], chart_frame: ChartFrame
+) -> dict[str, str]:
     """Draw each variant's best config with its interval; return the tooltips by the id of the point."""
     points = {}
     for i, row in enumerate(best):
-        colour, shape = scene.looks[row.variant]
+        colour, shape = chart_frame.looks[row.variant]
         x, rate = _intensity(row), _rate(row)
         if row.times and row.times.interval_s and row.flops:
             axes.plot(
@@ -111,7 +117,7 @@ def _draw_points(axes: Axes, best: Sequence[Row], counted: Mapping[str, float], 
     return points
 
 
-def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], scene: ChartFrame) -> None:
+def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], chart_frame: ChartFrame) -> None:
     """Draw an arrow from the best variant that is not a library to its peak, labelled with the ratio."""
     words = distance_to_peak(row)
     if not words or row.peak_share is None:
@@ -120,7 +126,7 @@ def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], sc
     x, y = axes.transData.inverted().transform((x_pixels - 9 / 72 * figure.dpi, y_pixels))
     top = _rate(row) / row.peak_share * (x / _intensity(row) if row.bound == "memory" else 1.0)
     arrow = {
-        "arrowstyle": "-|>", "color": scene.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
+        "arrowstyle": "-|>", "color": chart_frame.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
     }  # fmt: skip
     axes.annotate("", (x, top), xytext=(x, y), arrowprops=arrow)
     # The space above all peaks is free except for the names of the matrix units' peaks.

@@ -27,7 +27,7 @@ ROOMY = 16
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
 
 
-def points_wide(text: str, *, bold: bool = False) -> float:
+def text_width_points(text: str, *, bold: bool = False) -> float:
     """Estimate the width of a text in points; the estimate may be slightly low."""
     return (0.68 if bold else 0.62) * FONT_SIZE * len(text)
 
@@ -51,7 +51,7 @@ class Label:
     @property
     def width(self) -> float:
         """Return the width in points that the text and the line to its point need."""
-        return 28 + points_wide(self.text, bold=self.bold)
+        return 28 + text_width_points(self.text, bold=self.bold)
 
 
 def new_axes(
@@ -62,7 +62,7 @@ def new_axes(
     figure = Figure(figsize=(8.0, height))
     below = 0.55 / height
     axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(peaks)) / height))
-    ridges = [ridge(c) for c in peaks]
+    ridges = [ridge_point(c) for c in peaks]
     left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
     decades = [_decades(left, label.begins, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
     axes.set_xscale("log")
@@ -86,7 +86,7 @@ def _decades(left: float, x: float, width: float) -> float:
     return math.log10(x / left) / max(0.25, 1 - width / _WIDTH_POINTS)
 
 
-def ridge(ceilings: Peaks) -> float:
+def ridge_point(ceilings: Peaks) -> float:
     """Return the arithmetic intensity (FLOP per byte) at which the memory and fp32 limits meet."""
     return (ceilings.fp32_flops_per_s or 1.0) / (ceilings.dram_bytes_per_s or 1.0)
 
@@ -112,12 +112,12 @@ def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from
     left, right = axes.get_xlim()
     memory = LEVELS.get(level, level)
     for ceilings in reversed(peaks):
-        x = [left, ridge(ceilings), right]
+        x = [left, ridge_point(ceilings), right]
         axes.plot(x, [peak_rate(ceilings, v) for v in x], zorder=1.5, **line_style(ceilings))
     if not peaks:
         return
     main = peaks[0]
-    meets, top = ridge(main), max(c.fp32_flops_per_s or 0 for c in peaks)
+    meets, top = ridge_point(main), max(c.fp32_flops_per_s or 0 for c in peaks)
     axes.plot(meets, peak_rate(main, meets), "o", color=line_style(main)["color"], markersize=4, fillstyle="none")
     flat = f"fp32 {units.flop_rate(main.fp32_flops_per_s)}"
     if busy_above:
@@ -143,7 +143,7 @@ def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
     handles = [Line2D([], [], **line_style(c)) for c in peaks]
     words = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
-        f"ridge {per_byte(ridge(c))}"
+        f"ridge {per_byte(ridge_point(c))}"
         for c in peaks
     ]
     axes.legend(
@@ -206,7 +206,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequ
         return min([float(box.y1), *(pixels(peak_rate(c, x)) for c in peaks)]) - 0.65 * gap
 
     def on_flat(label: Label) -> bool:
-        return bool(peaks) and all(label.x >= ridge(c) for c in peaks)
+        return bool(peaks) and all(label.x >= ridge_point(c) for c in peaks)
 
     ordered = sorted(labels, key=lambda label: (label.y, label.x, label.text))
     above = [x for x in ordered if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from opbench import units
 from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.records import JSON
-from opbench.report.charts.histogram import beyond, histogram
+from opbench.report.charts.histogram import histogram, samples_beyond_axis
 from opbench.report.run import sentences
 from opbench.report.run.overview import bar_width
 from opbench.report.run.sections import Group
@@ -160,5 +160,5 @@ def _range(samples: Sequence[float], row: Row) -> str:
         return ""
     share = (max(samples) - min(samples)) / row.time_s
     text = f"range {100 * share:.2g} %" if share < 0.1 else f"range {100 * share:.0f} %"
-    outside = beyond(samples)
+    outside = samples_beyond_axis(samples)
     return f"{text}, {outside} beyond" if outside else text

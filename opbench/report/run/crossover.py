@@ -29,7 +29,7 @@ BEHIND = 3.0
 
 
 @dataclass(frozen=True)
-class Zone:
+class SizeRange:
     """A range of sizes at which one variant is fastest, or several tie."""
 
     begin: float
@@ -59,7 +59,7 @@ def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping
     lines = _lines(ordered, precision)
     if len(lines) < 2:
         return None
-    zones = find_zones(lines)
+    zones = find_size_ranges(lines)
     shown = _contenders(lines, zones)
     figure = Figure(figsize=(8.0, 4.4))
     axes = figure.add_axes((0.1, 0.13, 0.65, 0.64))
@@ -72,11 +72,11 @@ def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping
         name,
         figure,
         f"Which variant of {operator} wins at which size",
-        f"{' '.join(zone_sentences(zones, label))} The tables hold the times.",
+        f"{' '.join(size_range_sentences(zones, label))} The tables hold the times.",
         points,
         f"Best config of each {precision} variant, median over the fastest's with its 95 % interval; marks are "
         "measured, what lies between them is interpolated. Hatched: intervals overlap, so no winner is named. "
-        + " ".join(zone_sentences(zones, label)),
+        + " ".join(size_range_sentences(zones, label)),
     )
 
 
@@ -135,7 +135,7 @@ def _times(row: Row) -> tuple[float, float, float]:
     return time_s, *(row.times.interval_s or (time_s, time_s))
 
 
-def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
+def find_size_ranges(lines: Mapping[str, SweepLine]) -> list[SizeRange]:
     """Return the ranges of sizes at which the same variant is fastest or the same variants tie.
 
     Ties are decided as in the tables' ranks.
@@ -143,16 +143,16 @@ def find_zones(lines: Mapping[str, SweepLine]) -> list[Zone]:
     sizes = sorted({size for line in lines.values() for size, _ in line})
     low, high = math.log(sizes[0]), math.log(sizes[-1])
     grid = sorted({*sizes, *(math.exp(low + i * (high - low) / STEPS) for i in range(1, STEPS))})
-    zones: list[Zone] = []
+    zones: list[SizeRange] = []
     for size in grid:
         first = _first(lines, size)
         if zones and set(zones[-1].variants) == set(first):
-            zones[-1] = Zone(zones[-1].begin, size, zones[-1].variants)
+            zones[-1] = SizeRange(zones[-1].begin, size, zones[-1].variants)
         else:
             begin = math.sqrt(zones[-1].end * size) if zones else size
             if zones:
-                zones[-1] = Zone(zones[-1].begin, begin, zones[-1].variants)
-            zones.append(Zone(begin, size, first))
+                zones[-1] = SizeRange(zones[-1].begin, begin, zones[-1].variants)
+            zones.append(SizeRange(begin, size, first))
     return zones
 
 
@@ -167,7 +167,7 @@ def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
     return tuple(row.variant for row, rank in ranked if rank == ranked[0][1])
 
 
-def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
+def size_range_sentences(zones: Sequence[SizeRange], label: str) -> list[str]:
     """Return a sentence for each range, such as "`tiled` wins from 512 to 1 900."."""
 
     def shown(size: float) -> str:
@@ -184,7 +184,7 @@ def zone_sentences(zones: Sequence[Zone], label: str) -> list[str]:
 # Drawing ----------------------------------------------------------------------------------------------------------
 
 
-def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[Zone]) -> list[str]:
+def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[SizeRange]) -> list[str]:
     """Return the variants to draw, at most `MAX_LINES`: those that win or tie anywhere, then the closest others."""
     winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
     ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
@@ -221,7 +221,7 @@ def _draw_lines(
     return points
 
 
-def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[Zone], looks: Mapping[str, tuple[str, str]]) -> None:
+def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[SizeRange], looks: Mapping[str, tuple[str, str]]) -> None:
     """Draw a strip above the chart in the colour of the fastest variant; hatch ranges with ties."""
     strip.set_axis_off()
     strip.set_ylim(0, 1)

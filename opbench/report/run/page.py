@@ -109,12 +109,12 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         title=run.header.title or run.header.suite or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),
-        against_libraries=sentences.against_libraries(parts),
-        outlook=sentences.outlook(context.predicting) if context.predicting else "",
-        incomplete=sentences.incomplete(run),
+        against_libraries=sentences.library_comparison(parts),
+        outlook=sentences.lower_bound_explanation(context.predicting) if context.predicting else "",
+        incomplete=sentences.missing_cases_text(run),
         timed=context.timed,
         mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
-        failing=sentences.failing(run),
+        failing=sentences.failure_summary(run),
         faults=_faults(parts, anchors),
         against=context.against.drawn("against") if context.against else None,
         overview=lines,
@@ -126,7 +126,7 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         environment=flat_rows(run.header.environment.to_json()),
         timing=flat_rows(to_json(run.header.timing, sparse=True)),
         commands=_commands(run, parts),
-        warnings=[(text, _some(cases)) for text, cases in sentences.warnings(rows)],
+        warnings=[(text, _first_names(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,
         predicting=context.predicting,
         gpu=sentences.gpu_name(context.predicting) if context.predicting else "",
@@ -157,7 +157,7 @@ def _facts(run: Run) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _some(names: Sequence[str]) -> list[str]:
+def _first_names(names: Sequence[str]) -> list[str]:
     return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
 
 
@@ -206,7 +206,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
             *sentences.verdict(part, context.measured, context.predicting),
             *_traffic(part),
         ],
-        "next": _next(context, part),
+        "next": _best_advice(context, part),
         "next_of": part.best_own.variant if part.best_own else "",
         "gain": distance_to_peak(part.best_own) if part.best_own else "",
         "marks": marks,
@@ -219,7 +219,7 @@ def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
         ],
         "counted": _counted(context, part.unmeasured),
         "listings": context.listings.get(key, []),
-        "left_out": sentences.left_out(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
+        "left_out": sentences.left_out_sentence(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
         "fault": sentences.fault(part),
         "failures": _failure_rows(part.failures, context.results),
         "unsupported": _failure_rows(part.unsupported, {}),
@@ -237,15 +237,15 @@ def _failure_rows(rows: Sequence[Row], results: Mapping[str, Result]) -> list[di
     return [
         {
             "status": same[0].status,
-            "names": _some([r.name for r in same]),
+            "names": _first_names([r.name for r in same]),
             "title": same[0].title,
-            "reason": _told(results.get(same[0].case), reason),
+            "reason": _first_finding_text(results.get(same[0].case), reason),
         }
         for same, reason in same_reason(rows)
     ]
 
 
-def _told(result: Result | None, reason: str) -> str:
+def _first_finding_text(result: Result | None, reason: str) -> str:
     """Return the first finding with its source line and remedy; the reason if there is no finding."""
     found = result.verdict.findings if result and result.verdict else ()
     return "\n".join(finding_lines(found[0], width=PAGE_COLUMNS)) if found else reason
@@ -337,7 +337,7 @@ def _findings(context: PageContext, part: Section) -> list[str]:
     return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in cases_by_finding.items()]
 
 
-def _next(context: PageContext, part: Section) -> list[str]:
+def _best_advice(context: PageContext, part: Section) -> list[str]:
     """Return the advice on the best own variant of a problem.
 
     Without times: the first advice on the user's own variants, or else on those farthest from the lower bound.

@@ -8,7 +8,7 @@ from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.report.run.predicted_bound import predicted_text, with_article
 from opbench.report.run.sections import STATUSES, Group, Section, best_configs, own_and_library
-from opbench.report.run.winner_lead import first_and_next, ratio_text
+from opbench.report.run.winner_lead import ratio_text, winners_and_next
 from opbench.results.files import Run
 from opbench.results.rows import Row, first_variant, tied
 from opbench.timing.measurement import Warn
@@ -46,7 +46,7 @@ def summary(run: Run, predicting: Peaks | None = None) -> str:
     return f"{start} ({count_noun(len(run.results), 'case')}: {', '.join(parts)})."
 
 
-def against_libraries(parts: Iterable[Section]) -> str:
+def library_comparison(parts: Iterable[Section]) -> str:
     """Return on how many problems the best own variant beats the fastest library; "" for fewer than two problems."""
     counts = {"own": 0, "library": 0, "tie": 0}
     for part in parts:
@@ -61,7 +61,7 @@ def against_libraries(parts: Iterable[Section]) -> str:
     return f"Of {sum(counts.values())} problems with a library's time, {text}{apart}."
 
 
-def failing(run: Run) -> str:
+def failure_summary(run: Run) -> str:
     """Return the number of failing cases, such as "3 of 9 cases are not right: 1 wrong, …"; "" without any."""
     tried = [r.status for r in run.results if r.status != "unsupported"]
     counts = {status: tried.count(status) for status in ("wrong", "failed", "invalid")}
@@ -71,7 +71,7 @@ def failing(run: Run) -> str:
     return f"{bad:,} of {count_noun(len(tried), 'case')} {'is' if bad == 1 else 'are'} not right: {parts}."
 
 
-def outlook(predicting: Peaks) -> str:
+def lower_bound_explanation(predicting: Peaks) -> str:
     """Return an explanation of the lower bounds on a page without times."""
     kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
     floor = predicting.launch_floor_s
@@ -86,7 +86,7 @@ MAX_LEFT_OUT = 3
 """Most variants named for a reason; for more, only their number is shown."""
 
 
-def left_out(reasons: Mapping[str, Sequence[str]]) -> str:
+def left_out_sentence(reasons: Mapping[str, Sequence[str]]) -> str:
     """Return the variants that do not support a problem, and the requirement of each; "" without any."""
     parts = []
     for reason, names in reasons.items():
@@ -102,7 +102,7 @@ def _requirement(reason: str) -> str:
     return f"requires {rest}" if verb in ("needs", "supports") else wanted
 
 
-def incomplete(run: Run) -> str:
+def missing_cases_text(run: Run) -> str:
     """Return how many cases of an unfinished run are missing; "" for a finished run."""
     if run.finished:
         return ""
@@ -171,7 +171,7 @@ def gpu_phrase(ceilings: Peaks) -> str:
 
 def _fastest(section: Section, group: Group) -> str:
     """Return a sentence such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of …"."""
-    winner, runner_up = group.rows[0][0], first_and_next(group)[1]
+    winner, runner_up = group.rows[0][0], winners_and_next(group)[1]
     peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     peers = [row for row in peers if row.variant != winner.variant]
     alone = len({row.variant for row, _ in group.rows}) == 1

@@ -35,7 +35,7 @@ class CountedFigure:
         return "" if self.value is None else f"{self.value:.6g}"
 
 
-def excess(row: Row, kind: str) -> float | None:
+def sectors_over_ideal(row: Row, kind: str) -> float | None:
     """Return the number of sectors of global loads or stores over the ideal number; None without counts.
 
     1 is ideal; below 1, lanes share addresses.
@@ -54,7 +54,7 @@ def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
     return traffic.sectors_per_store, traffic.ideal_sectors_per_store
 
 
-def wasteful(row: Row, kind: str) -> bool:
+def has_excess_sectors(row: Row, kind: str) -> bool:
     """Return whether loads or stores need many more sectors than ideal.
 
     One more sector per request may come from misalignment and does not count.
@@ -63,12 +63,12 @@ def wasteful(row: Row, kind: str) -> bool:
     return found is not None and ideal is not None and found > UNCOALESCED * ideal and found > ideal + 1
 
 
-def conflicting(row: Row) -> bool:
+def has_bank_conflicts(row: Row) -> bool:
     """Return whether bank conflicts are frequent enough to report."""
     return (conflict_share(row) or 0.0) >= CONFLICTS
 
 
-def colliding(row: Row) -> bool:
+def has_atomic_collisions(row: Row) -> bool:
     """Return whether lanes of one atomic instruction often update the same address."""
     return (collision_share(row) or 0.0) >= MAX_COLLISION_SHARE
 
@@ -95,8 +95,10 @@ def figures(row: Row) -> dict[str, CountedFigure]:
         "load": _sectors(row, "load"),
         "store": _sectors(row, "store"),
         "moved": _moved(row),
-        "conflicts": _share(conflict_share(row), conflicting(row), "bank conflicts", "of wavefronts"),
-        "atomics": _share(collision_share(row), colliding(row), "lanes of a warp update one address", "of lanes"),
+        "conflicts": _share(conflict_share(row), has_bank_conflicts(row), "bank conflicts", "of wavefronts"),
+        "atomics": _share(
+            collision_share(row), has_atomic_collisions(row), "lanes of a warp update one address", "of lanes"
+        ),
         "l2": _level(predicted.l2_bytes, row) if predicted else CountedFigure(),
         "dram": _level(predicted.dram_bytes, row) if predicted else CountedFigure(),
         "least": _least(predicted) if predicted else CountedFigure(),
@@ -183,7 +185,11 @@ def _sectors(row: Row, kind: str) -> CountedFigure:
     found, ideal = sectors(row, kind)
     if found is None or ideal is None:
         return CountedFigure()
-    bad = f"{kind}s touch {units.ratio(excess(row, kind))} the ideal sectors" if wasteful(row, kind) else ""
+    bad = (
+        f"{kind}s touch {units.ratio(sectors_over_ideal(row, kind))} the ideal sectors"
+        if has_excess_sectors(row, kind)
+        else ""
+    )
     return CountedFigure(f"{found:.1f}", f"of {ideal:.1f}", bad, found)
 
 
@@ -252,12 +258,12 @@ def join_distinct(words: Iterable[str | None]) -> str:
 
 def worst_sectors(rows: Sequence[Row]) -> CountedFigure:
     """Return the variant with the largest number of sectors over ideal, and that ratio."""
-    return _worst((excess(row, kind) or 0.0, row, kind) for row in rows for kind in _strays(row))
+    return _worst((sectors_over_ideal(row, kind) or 0.0, row, kind) for row in rows for kind in _strays(row))
 
 
 def worst_conflicts(rows: Sequence[Row]) -> CountedFigure:
     """Return the variant with the largest share of bank conflicts, and that share."""
-    return _worst((conflict_share(row) or 0.0, row, "") for row in rows if conflicting(row))
+    return _worst((conflict_share(row) or 0.0, row, "") for row in rows if has_bank_conflicts(row))
 
 
 def _worst(found: Iterable[tuple[float, Row, str]]) -> CountedFigure:
@@ -275,7 +281,7 @@ def traffic_sentence(rows: Sequence[Row]) -> str:
     if not counted:
         return ""
     faults = [*_uncoalesced(counted), *_conflicts(counted), *_collisions(counted)]
-    bad = {row.variant for row in counted if any((*_strays(row), conflicting(row), colliding(row)))}
+    bad = {row.variant for row in counted if any((*_strays(row), has_bank_conflicts(row), has_atomic_collisions(row)))}
     clean = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in bad]
     label = join_distinct(row.traffic.source for row in counted if row.traffic).capitalize()
     if not faults:
@@ -291,7 +297,7 @@ def _plain(text: str) -> str:
 
 
 def _strays(row: Row) -> list[str]:
-    return [kind for kind in ("load", "store") if wasteful(row, kind)]
+    return [kind for kind in ("load", "store") if has_excess_sectors(row, kind)]
 
 
 def _some(phrases: Sequence[str]) -> str:
@@ -306,7 +312,7 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
     worst: dict[str, tuple[float, str]] = {}
     for row in rows:
         for kind in _strays(row):
-            found = (excess(row, kind) or 0.0, kind)
+            found = (sectors_over_ideal(row, kind) or 0.0, kind)
             worst[row.variant] = max(worst.get(row.variant, found), found)
     if not worst:
         return []
@@ -316,12 +322,12 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
-    found = sorted((r for r in rows if conflicting(r)), key=lambda r: -(conflict_share(r) or 0.0))
+    found = sorted((r for r in rows if has_bank_conflicts(r)), key=lambda r: -(conflict_share(r) or 0.0))
     phrases = [f"`{_plain(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)" for row in found]
     return [f"bank conflicts in {_some(phrases)}"] if phrases else []
 
 
 def _collisions(rows: Sequence[Row]) -> list[str]:
-    found = sorted((r for r in rows if colliding(r)), key=lambda r: -(collision_share(r) or 0.0))
+    found = sorted((r for r in rows if has_atomic_collisions(r)), key=lambda r: -(collision_share(r) or 0.0))
     phrases = [f"`{_plain(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in found]
     return [f"atomics collide in {_some(phrases)}"] if phrases else []

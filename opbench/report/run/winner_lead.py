@@ -8,7 +8,7 @@ from opbench.results.rows import Row, tied
 from opbench.timing import stats
 
 
-def first_and_next(group: Group) -> tuple[list[Row], Row | None]:
+def winners_and_next(group: Group) -> tuple[list[Row], Row | None]:
     """Return the best configs of the variants that share the first rank, and of the next variant, or None."""
     rows = best_configs(row for row, _ in group.rows)
     first = [row for row in rows if row is rows[0] or tied(rows[0], row)]

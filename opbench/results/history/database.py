@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opbench.errors import OtherVersion, UsageError
 from opbench.kernels.variant import print_config
-from opbench.results.environments import alike
+from opbench.results.environments import comparable_conditions
 from opbench.results.files import FILE, Run, content, read_run, run_files
 from opbench.results.result import Result
 
@@ -177,7 +177,7 @@ def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp:
         "folder": str(run.folder),
         "finished": int(run.finished),
         "environment": json.dumps(environment.to_json()),
-        "alike": alike(run),
+        "alike": comparable_conditions(run),
         "header_sha256": header_sha256,
         "size_bytes": stamp[0],
         "modified_ns": stamp[1],

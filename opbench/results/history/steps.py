@@ -44,7 +44,7 @@ def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
     values = [math.log(median) for median in medians_s]
     if len(values) < 2 * MIN_SEGMENT or max(values) - min(values) <= math.log1p(threshold):
         return []
-    cuts = _partition(values, noise(values, threshold))
+    cuts = _partition(values, noise_scale(values, threshold))
     # Segments that differ by less than the threshold are merged; the next split is judged against the merged one.
     kept: list[int] = []
     for number, cut in enumerate(cuts):
@@ -62,7 +62,7 @@ def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
     ]
 
 
-def noise(values: Sequence[float], threshold: float) -> float:
+def noise_scale(values: Sequence[float], threshold: float) -> float:
     """Return the scale of differences between runs without a step: the median difference of neighbours.
 
     A few steps do not change this median. The scale is at least the threshold.

@@ -10,7 +10,7 @@ from opbench.errors import CompileError
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.unit import name_expressions, whole_unit
 from opbench.kernels.launch import BuildRequest
-from opbench.source.sources import closure
+from opbench.source.sources import include_closure
 
 SYNTAX_ONLY = "-fdevice-syntax-only"
 """NVRTC's option to end behind the front end."""
@@ -45,7 +45,7 @@ def compile_errors(requests: Iterable[BuildRequest], arch: str, option: str) -> 
     compiler, errors = nvrtc.library(arch), []
     added = [option] if compiler.version >= OPTIONS_SINCE else []
     for request in dict.fromkeys(requests):
-        sources = closure(request.source, request.include)
+        sources = include_closure(request.source, request.include)
         unit, expressions = whole_unit(sources), name_expressions(request, sources)
         options = [*nvrtc.options_of(request, arch), *added]
         code, log, _ = compiler.compile(unit.text, str(request.source), options, unit.headers, expressions)

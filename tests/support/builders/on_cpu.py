@@ -189,7 +189,7 @@ def smallest(variant: Variant, backend: CpuBackend, count: int) -> list[Case]:
     examples = sorted(CATALOG.operator(variant.operator).examples(), key=lambda p: (p.bytes(), p.flops()))
     for config in variant.configs:
         cases = [Case(variant, config, problem) for problem in examples]
-        runs = [c for c in cases if c.unmet() is None and backend.unsupported(c.request()) is None]
+        runs = [c for c in cases if c.unmet_requirement() is None and backend.unsupported(c.request()) is None]
         if runs:
             return runs[:count]
     return []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opbench.errors import UsageError
-from opbench.kernels.backward import pulled_back, rule
+from opbench.kernels.backward import compute_gradients, gradient_entries
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Arrays
 from support.common import CATALOG
@@ -24,7 +24,7 @@ def wanted_of(problem: Operator) -> list[str]:
     found = []
     for name in names:
         try:
-            rule(problem, [name], problem.name)
+            gradient_entries(problem, [name], problem.name)
         except UsageError:
             continue
         found.append(name)
@@ -41,7 +41,9 @@ def forward(problem: Operator, inputs: Arrays) -> Arrays:
 
 def differentiable(problem: Operator, outputs: Arrays) -> list[str]:
     """The outputs whose gradients the rule of all its inputs asks for."""
-    used = {tied for entry in rule(problem, wanted_of(problem), problem.name) for tied in entry.inputs.values()}
+    used = {
+        tied for entry in gradient_entries(problem, wanted_of(problem), problem.name) for tied in entry.inputs.values()
+    }
     return [name for name in outputs if f"d.{name}" in used]
 
 
@@ -55,7 +57,7 @@ def check_differences(problem: Operator) -> None:
     rng, wanted = drawn(problem, "differences"), wanted_of(problem)
     cotangents = {name: rng.standard_normal(outputs[name].shape) for name in differentiable(problem, outputs)}
     assert cotangents, "its rule asks for no output's gradient"
-    found = pulled_back(problem, CATALOG.operator, {**inputs, **outputs}, cotangents, wanted)
+    found = compute_gradients(problem, CATALOG.operator, {**inputs, **outputs}, cotangents, wanted)
 
     def loss(given: Arrays) -> float:
         values = forward(problem, given)
@@ -90,7 +92,7 @@ def check_adjoint(problem: Operator) -> None:
     outputs = forward(problem, inputs)
     cotangents = {name: rng.standard_normal(array.shape) for name, array in outputs.items()}
     for name in problem.linear_in:
-        found = pulled_back(problem, CATALOG.operator, {**inputs, **outputs}, cotangents, [name])[name]
+        found = compute_gradients(problem, CATALOG.operator, {**inputs, **outputs}, cotangents, [name])[name]
         nothing = forward(problem, {**inputs, name: np.zeros_like(inputs[name])})  # a bias is affine: its part goes
         left = sum(float(np.vdot(outputs[o] - nothing[o], cotangents[o])) for o in outputs)
         right = float(np.vdot(inputs[name], found))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opbench.networks.train import ranks
-from opbench.networks.train.train_options import Standing
+from opbench.networks.train.train_options import TrainingProgress
 
 
 class RankSignal:
@@ -22,7 +22,7 @@ class RankSignal:
         start = ranks._Processes.run
         monkeypatch.setattr(ranks._Processes, "run", lambda own, *to: (self.processes.append(own), start(own, *to)))
 
-    def tell(self, standing: Standing) -> None:
+    def tell(self, standing: TrainingProgress) -> None:
         if not self._sent_s and standing.step >= self._step:
             self._sent_s = time.monotonic()
             self.processes[0]._processes[1].send_signal(self._which)

@@ -24,7 +24,7 @@ from opbench.results.files import Run
 from opbench.results.result import Verdict
 from opbench.results.tuning import Tuning
 from opbench.running import runner
-from opbench.running.protocol import Built, Check, Measure, PackedCase, Race, Started, unpack
+from opbench.running.protocol import CaseStarted, Check, Measure, ModuleBuilt, PackedCase, Race, unpack
 from opbench.running.targets import own_variants
 from opbench.timing.racing import race
 from opbench.timing.sampling import measure
@@ -80,7 +80,7 @@ class TuningWorker(FakeWorker):
         if isinstance(request, Race):
             cases += [unpack(catalog, request.leader)] if request.leader else []
             for case in cases:
-                listen(Started(case.name))
+                listen(CaseStarted(case.name))
                 if case.config["ITEMS"] == 13:
                     raise LaunchError("an illegal address")
             wrong = {c.name: "wrong at out[0]" for c in cases if c.config["ITEMS"] == 5}
@@ -107,7 +107,7 @@ class TuningWorker(FakeWorker):
             )
             return MeasureResult(found, {})
         for index in range(len(cases)):
-            listen(Built([index]))
+            listen(ModuleBuilt([index]))
         return None
 
 

@@ -18,12 +18,12 @@ from opbench.results.files import read_run
 from opbench.results.result import Result, Verdict
 from opbench.running.protocol import (
     Build,
-    Built,
+    CaseStarted,
+    CaseUnsupported,
     Check,
     Measure,
-    Sampled,
-    Started,
-    Unsupported,
+    ModuleBuilt,
+    SampleTaken,
     unpack,
 )
 from opbench.running.runner import RunSetup, run_suite
@@ -79,16 +79,16 @@ class FakeWorker(Worker):
         if isinstance(request, Build):
             for index, case in enumerate(cases):
                 if case.variant.name in self.broken:
-                    listen(Built([index], Reason("no", Location(Path("broken.cu"), 1))))
+                    listen(ModuleBuilt([index], Reason("no", Location(Path("broken.cu"), 1))))
                 if case.variant.is_library:
-                    listen(Unsupported(index, "no such library here"))
+                    listen(CaseUnsupported(index, "no such library here"))
             return None
         assert isinstance(request, Measure)
         clock = FakeClock({c.name: self.times[c.variant.name] for c in cases})
 
         def on_start(key: str) -> None:
             clock.key = key
-            listen(Started(key))
+            listen(CaseStarted(key))
             if re.split(r"[/\[(]", key)[1] in self.deadly:
                 raise LaunchError("an illegal address")
 
@@ -99,7 +99,7 @@ class FakeWorker(Worker):
             launches,
             request.timing,
             on_start=on_start,
-            on_sample=lambda key, s: listen(Sampled(key, s)),
+            on_sample=lambda key, s: listen(SampleTaken(key, s)),
             now=lambda: next(ticks) * 1e-3,
         )
         late = {
