@@ -19,6 +19,7 @@ from opbench.backend.findings import place_text
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, waits
 from opbench.insight.gains import DISTANCES, GAINS, Gain, KernelKind
+from opbench.insight.instructions import executed_instructions
 from opbench.insight.stalls import find_stall
 from opbench.kernels.mechanism import (
     BANK_CONFLICT_FREE,
@@ -55,6 +56,13 @@ FEW_WAVES = 0.2
 WARP = 32
 ACCESSES = ("LDG", "STG", "LDS", "STS", "LDGSTS", "ATOM", "RED", "LD", "ST")
 """Classes of instructions that access global or shared memory."""
+INTEGER_CLASSES = ("IMAD", "IADD", "other integer")
+KNOWN = 0.5
+"""With a smaller share of the requests in blocks of code whose executions are known, integers count by the code."""
+INTEGERS_PER_CYCLE = 2.0
+"""Integer instructions of warps that a multiprocessor executes in the cycle of one request of 128 bytes."""
+REUSED = 4.0
+"""From this many reads of each byte on, reuse can be the limit of a kernel with few FLOPs per byte."""
 BUSY = 10.0
 """With as many instructions between two barriers, these take longer than the barriers."""
 REPEATED = 1.8
@@ -121,6 +129,8 @@ class Facts:
     async_copies: int = 0
     bulk_copies: int = 0
     integers: int = 0
+    integer_ratio: float = math.inf
+    """Cycles of the executed integer instructions, divided by those of global accesses; inf if not known."""
     conversions: int = 0
     """Between integers and floats, of which each division of integers has two."""
     doubles: int = 0
@@ -224,7 +234,8 @@ def facts_of(
         shuffles=classes["SHFL"],
         async_copies=classes["LDGSTS"],
         bulk_copies=classes["TMA"],
-        integers=classes["IMAD"] + classes["IADD"] + classes["other integer"],
+        integers=sum(classes[name] for name in INTEGER_CLASSES),
+        integer_ratio=_integer_ratio(traffic, compiled),
         conversions=classes["convert"],
         doubles=0 if double_operands else classes["fp64"],
         doubles_share=0.0 if double_operands else _share(classes["fp64"], sum(classes.values())),
@@ -268,6 +279,25 @@ def _instructions_per_barrier(traffic: Traffic, compiled: Mapping[str, LaunchRes
         executed += traffic.total("requests", kernel=kernel.kernel) * _share(sum(code.classes.values()), accesses)
         waited += waits(kernel)
     return executed / waited if waited and executed else math.inf
+
+
+def _integer_ratio(traffic: Traffic, compiled: Mapping[str, LaunchResources]) -> float:
+    """Return the cycles of integer instructions divided by those of global accesses; inf without basic blocks.
+
+    Executed instructions are known where accesses are, so each warp is taken to execute all others in the code once.
+    """
+    executed = executed_instructions(traffic, compiled)
+    whole = traffic.estimated()
+    accesses = whole.select(space="global")
+    requests = sum(one.requests for one in accesses)
+    if executed is None or not requests or executed.of(*ACCESSES) < KNOWN * requests:
+        return math.inf
+    integers = executed.of(*INTEGER_CLASSES)
+    for kernel in whole.kernels:
+        code = used.sass if (used := compiled.get(kernel.kernel)) else None
+        warps = kernel.blocks * -(-kernel.threads // WARP)
+        integers += warps * sum(code.classes.get(name, 0) for name in INTEGER_CLASSES) if code else 0
+    return integers / INTEGERS_PER_CYCLE / sum(max(one.requests, one.sectors / 4) for one in accesses)
 
 
 def _idle_lanes(used: LaunchResources) -> float:
@@ -678,7 +708,11 @@ def _stream(facts: Facts) -> Iterator[Found]:
         yield "fused" if facts.kernels > 1 else FEWER_BARRIERS, 0.5, "passes over the data", "counted", passes
     yield from _barriers(facts)
     integers = f"{facts.integers} integer instructions"
-    if facts.integers >= INTEGERS:
+    if facts.integer_ratio < 1 and facts.reads >= REUSED and not facts.shares:
+        # Requests take longer than the integers between them.
+        yield SHARED_MEMORY_TILE, 0.86, "reuse", "counted", passes
+        yield "compile_time_sizes", 0.55, "instruction issue", "compiled", integers
+    elif facts.integers >= INTEGERS:
         yield "compile_time_sizes", 0.55 if facts.barriers else 0.85, "instruction issue", "compiled", integers
     elif facts.conversions >= 2 and facts.integers >= 20 and not facts.barriers:
         yield "no_division", 0.8, "instruction issue", "compiled", f"{integers}, divisions among them"

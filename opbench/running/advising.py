@@ -132,7 +132,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
         traffic, _ = trace_case(small, modelled_gpu=device.limits if device else None)
     except OpbenchError as error:
         return _without(found, str(error))
-    _, compiled = next(resources_of([small], gpu), (0, Resources()))
+    _, compiled = next(resources_of([small], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
         return _without(found, f"its machine code is not known: {compiled.missing or 'nothing was compiled'}")
     if not result.resources:  # such as a node of a network, whose record has no launches

@@ -161,6 +161,7 @@ counts = st.integers(0, 600)
         async_copies=counts,
         bulk_copies=counts,
         integers=counts,
+        integer_ratio=st.floats(0, 100),
         conversions=counts,
         doubles=counts,
         doubles_share=st.floats(0, 1),

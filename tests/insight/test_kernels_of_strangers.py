@@ -203,3 +203,21 @@ __global__ void tree(const float* x, float* out, int n) {{
 """
     found = advised("sum", header, kernel, {"n": 1 << 26}, 4.0)
     assert (found.advice[0].mechanism == "fewer_barriers") == first
+
+
+def test_reads_of_the_whole_row_for_each_element_bind_before_integers(advised: Advisor) -> None:
+    header = """
+launch = [{ kernel = "softmax", grid = ["cdiv(cols, 32)", "cdiv(rows, 8)"], block = ["32", "8"] }]
+"""
+    kernel = """
+__global__ void softmax(const float* x, float* y, int rows, int cols) {
+    int col = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
+    if (row >= rows || col >= cols) return;
+    float largest = x[row * cols], sum = 0.0f;
+    for (int i = 1; i < cols; i++) largest = fmaxf(largest, x[row * cols + i]);
+    for (int i = 0; i < cols; i++) sum += expf(x[row * cols + i] - largest);
+    y[row * cols + col] = expf(x[row * cols + col] - largest) / sum;
+}
+"""
+    found = advised("softmax", header, kernel, {"rows": 8192, "cols": 256}, 50.0)
+    assert (found.advice[0].mechanism, found.advice[0].binds) == ("shared_memory_tile", "reuse")

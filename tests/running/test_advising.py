@@ -100,7 +100,7 @@ def test_without_a_gpu_counts_and_a_model_say_what_they_can() -> None:
 
 def test_without_machine_code_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = iter([(0, Resources(missing="NVRTC is not installed"))])
-    monkeypatch.setattr(advising, "resources_of", lambda cases, gpu: missing)
+    monkeypatch.setattr(advising, "resources_of", lambda cases, gpu, blocks: missing)
     (found,) = advise_run(QUICK, ["transpose/shared"], Catalog())
     assert not found.advice
     assert "NVRTC is not installed" in found.reason
