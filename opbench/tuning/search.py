@@ -64,13 +64,17 @@ class Search:
     """Seconds that earlier processes spent on this search."""
     batch: int = BATCH
     ahead: int = 2 * BATCH
-    """Configs that compile or wait while one batch races."""
+    """Configs that compile or wait: no more, because a later proposal knows more results."""
+    first: list[int] = field(default_factory=list)
+    """Configs to try before the strategy is asked, such as the best ones of another problem."""
     trials: dict[int, Trial] = field(default_factory=dict)
     leader: int | None = None
     waiting: list[CompiledConfig] = field(default_factory=list)
     """Configs that are compiled and not yet raced."""
     pending: int = 0
     """Number of configs being compiled."""
+    started: set[int] = field(default_factory=set)
+    """Configs that were compiled or are being compiled."""
     began: float = field(init=False)
     """The search's start on the bench's clock, moved back by `spent_s`."""
 
@@ -91,11 +95,11 @@ class Search:
             self._start_compiling()
             if not self.pending and not self.waiting:
                 return "every config tried"
-            idle = len(self.waiting) < self.batch and self.pending > 0
+            idle = not self.waiting and self.pending > 0
             prepared_configs = self.bench.compiled(until_s - self.bench.now() if idle else 0.0)
             self.pending -= len(prepared_configs)
             self.waiting += [prepared for prepared in prepared_configs if not self._ended_at_compiling(prepared)]
-            if len(self.waiting) >= self.batch or (self.waiting and not self.pending):
+            if self.waiting:
                 self._race(self.waiting[: self.batch], until_s)
                 del self.waiting[: self.batch]
         return "budget"
@@ -103,11 +107,12 @@ class Search:
     def _start_compiling(self) -> None:
         """Start compiling enough configs that the GPU never waits for one."""
         wanted: list[int] = []
-        while self.pending + len(self.waiting) + len(wanted) < self.ahead + self.batch:
-            number = self.strategy.ask()
+        while self.pending + len(self.waiting) + len(wanted) < self.ahead:
+            number = self.first.pop(0) if self.first else self.strategy.ask()
             if number is None:
                 break
-            if number not in self.trials:
+            if number not in self.trials and number not in self.started:
+                self.started.add(number)
                 wanted.append(number)
         self.bench.compile(wanted)
         self.pending += len(wanted)

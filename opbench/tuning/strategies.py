@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from opbench.paths import MissingExtra
 from opbench.tuning.candidates import Candidates
+from opbench.tuning.model import Prediction, coordinates, fitted_weights
 
 if TYPE_CHECKING:
     import optuna
 
-SCOUTS = 24
-"""Random configs at the start of a local search."""
-SCOUT_EVERY = 6
-"""One of this many proposals of a local search is random, so that the search can leave a local minimum."""
+SCOUTS = 10
+"""Random configs at the start of a search with a model."""
+LEAST = 5
+"""Fewest measured configs from which a model is made."""
+MOST = 200
+"""Most measured configs of a model: half of them the best, the others random. More would take longer than they help."""
+POOL = 300
+"""Random configs among which the model chooses, in addition to the neighbours of the best."""
+FRESH = 4
+"""New results after which the model is made again."""
+TOP = 5
+"""Number of best configs whose neighbours the model may choose."""
 
 
 class Strategy(Protocol):
@@ -52,50 +62,88 @@ class Random:
 
 
 class Local:
-    """Proposes neighbours of the best configs, the nearest of the best one first; sometimes a random config.
+    """Proposes the config that a model expects to improve most, among neighbours of the best and random configs.
 
-    This is a best-first search: when all neighbours of a config are known, the next best config follows, so the search
-    does not get stuck.
+    Configs that are being measured count as known, so that a batch is spread. The chance that a config can run is
+    learned from the configs that could not.
     """
 
     def __init__(self, space: Candidates, seed: int = 0) -> None:
-        self._space, self._random = space, Random(space, seed)
-        self._asked: set[int] = set()
-        self._best: list[tuple[float, int]] = []
-        self._near: dict[int, Iterator[int]] = {}
-        self._proposals = 0
+        self._space, self._unknown, self._random = space, Random(space, seed), random.Random(seed)
+        self._points = coordinates(space)
+        self._weights = np.ones(self._points.shape[1])
+        self._fitted = self._proposals = 0
+        self._pending: dict[int, None] = {}
+        self._scores: dict[int, float] = {}
+        self._refused: dict[int, None] = {}
+        self._prediction: Prediction | None = None
+        self._pool: list[int] = []
+        """The configs of the prediction."""
+        self._open = np.zeros(0, dtype=np.bool_)
+        """Configs of the pool that may be proposed."""
+        self._chance = np.zeros(0)
+        """For each config of the pool the chance that it can run."""
+        self._news = 0
+        """Results since the prediction."""
 
     def ask(self) -> int | None:
-        self._proposals += 1
         number = None
-        if self._proposals > SCOUTS and self._proposals % SCOUT_EVERY:
-            number = self._neighbour()
+        self._proposals += 1
+        if self._proposals > SCOUTS and len(self._scores) >= LEAST:
+            number = self._promising()
         if number is None:
-            number = self._unknown()
+            number = self._unknown.ask()
         if number is not None:
-            self._asked.add(number)
+            self._unknown.tell(number, None)
+            self._pending[number] = None
         return number
 
     def tell(self, number: int, score: float | None) -> None:
-        self._asked.add(number)
-        if score is not None:
-            heapq.heappush(self._best, (score, number))
+        self._unknown.tell(number, score)
+        self._news += 1 if number in self._pending else FRESH  # a config that others proposed may be in the pool
+        self._pending.pop(number, None)
+        self._scores.pop(number, None)
+        if score is None:
+            self._refused[number] = None
+        else:
+            self._scores[number] = math.log(score)
 
-    def _unknown(self) -> int | None:
-        number = self._random.ask()
-        while number is not None and number in self._asked:
-            number = self._random.ask()
-        return number
+    def _promising(self) -> int | None:
+        if self._news >= FRESH or not self._open.any():
+            self._predict()
+        if self._prediction is None or not self._open.any():
+            return None
+        gains = self._prediction.improvement(min(self._scores.values())) * self._chance
+        index = int(np.where(self._open, gains, -1.0).argmax())
+        self._open[index] = False
+        self._prediction.assume(index)
+        return self._pool[index]
 
-    def _neighbour(self) -> int | None:
-        while self._best:
-            at = self._best[0][1]
-            near = self._near.setdefault(at, self._space.neighbours(at))
-            for number in near:
-                if number not in self._asked:
-                    return number
-            heapq.heappop(self._best)
-        return None
+    def _predict(self) -> None:
+        """Predict the scores of the configs being measured and of a new pool."""
+        ranked = sorted(self._scores, key=self._scores.__getitem__)
+        known = ranked
+        if len(ranked) > MOST:
+            known = ranked[: MOST // 2] + self._random.sample(ranked[MOST // 2 :], MOST // 2)
+        near = (number for best in ranked[:TOP] for number in self._space.neighbours(best))
+        every = range(len(self._space))
+        pool = dict.fromkeys([*near, *self._random.sample(every, min(POOL, len(every)))])
+        fresh = [n for n in pool if not (n in self._scores or n in self._refused or n in self._pending)]
+        self._news = 0
+        self._pool = [*self._pending, *fresh]
+        points, values = self._points[known], np.array([self._scores[number] for number in known])
+        if len(ranked) >= 1.25 * self._fitted:
+            self._weights = fitted_weights(points, values, self._weights)
+            self._fitted = len(ranked)
+        targets = self._points[self._pool]
+        self._prediction = Prediction(points, values, self._weights, targets, len(self._pending))
+        self._open = np.arange(len(self._pool)) >= len(self._pending)
+        self._chance = np.ones(len(self._pool))
+        if self._refused:
+            refused = self._random.sample(list(self._refused), min(MOST, len(self._refused)))
+            can_run = np.repeat([1.0, 0.0], [len(known), len(refused)])
+            mean = Prediction(np.vstack([points, self._points[refused]]), can_run, self._weights, targets).mean
+            self._chance = np.clip(mean, 0.0, 1.0)
 
 
 class Bayesian:

@@ -1,0 +1,104 @@
+"""A model of a space: expected logarithms of scores, with their uncertainty, from the configs measured so far.
+
+The model is a Gaussian process whose covariance falls exponentially with the weighted distance between two configs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opbench.tuning.candidates import Candidates
+
+Array = NDArray[np.float64]
+
+NOISE = 1e-3
+"""Variance of a measurement, relative to the variance of the space."""
+
+
+def coordinates(space: Candidates) -> Array:
+    """Return one row per config: for each tunable the position of its value, from 0 to 1.
+
+    A tunable such as 32, 48, 64 has a second coordinate: the power of two that divides the value. Whole warps, vectors
+    and aligned rows depend on it.
+    """
+    points = np.array(space.points, dtype=np.intp)
+    columns = []
+    for axis, values in enumerate(space.values):
+        if len(values) < 2:
+            continue
+        columns.append(points[:, axis] / (len(values) - 1))
+        powers = np.array([(value & -value).bit_length() for value in values])
+        if np.any(np.diff(powers) < 0) and np.any(np.diff(powers) > 0):
+            columns.append((powers / powers.max())[points[:, axis]])
+    return np.array(columns).reshape(len(columns), len(points)).T
+
+
+def _covariance(one: Array, other: Array, weights: Array) -> Array:
+    distance = np.zeros((len(one), len(other)))
+    for axis, weight in enumerate(weights):
+        distance += weight * np.abs(one[:, axis, None] - other[None, :, axis])
+    return np.exp(-distance)
+
+
+def fitted_weights(points: Array, values: Array, weights: Array) -> Array:
+    """Return the weight of each coordinate under which the values are likely; the search begins at `weights`."""
+    least = _misfit(points, values, weights)
+    for axis in [*range(len(weights))] * 2:
+        for factor in (2.0, 0.5):
+            trial = weights.copy()
+            trial[axis] *= factor
+            if (misfit := _misfit(points, values, trial)) < least:
+                least, weights = misfit, trial
+                break
+    return weights
+
+
+def _misfit(points: Array, values: Array, weights: Array) -> float:
+    """Return the negative logarithm of the likelihood, with a prior that keeps the weights near 1."""
+    lower = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
+    whitened = np.linalg.solve(lower, values - values.mean())
+    variance = whitened @ whitened / len(values) + 1e-12
+    return float(
+        0.5 * len(values) * np.log(variance) + np.log(np.diag(lower)).sum() + 0.25 * (np.log(weights) ** 2).sum()
+    )
+
+
+class Prediction:
+    """The expected values of a pool of points, given measured ones."""
+
+    def __init__(self, points: Array, values: Array, weights: Array, pool: Array, assumed: int = 0) -> None:
+        """Predict; the first `assumed` points of the pool are being measured, so they count as known."""
+        lower = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
+        both = np.column_stack([values - values.mean(), _covariance(points, pool, weights)])
+        solved = np.linalg.solve(lower, both)
+        whitened, self._shares = solved[:, 0], solved[:, 1:]
+        self._pool, self._weights = pool, weights
+        self._variance = whitened @ whitened / len(values) + 1e-12
+        self.mean: Array = values.mean() + whitened @ self._shares
+        self._left = np.maximum(1 + NOISE - (self._shares**2).sum(axis=0), 1e-9)
+        for index in range(assumed):
+            self.assume(index)
+
+    def assume(self, index: int) -> None:
+        """Take a point of the pool as measured, with its expected value: its surroundings are less uncertain then."""
+        row = _covariance(self._pool[index : index + 1], self._pool, self._weights)[0]
+        row = (row - self._shares[:, index] @ self._shares) / math.sqrt(self._left[index])
+        self._shares = np.vstack([self._shares, row])
+        self._left = np.maximum(self._left - row**2, 1e-9)
+
+    def improvement(self, best: float) -> Array:
+        """Return by how much each point of the pool is expected to fall below `best`; 0 if it does not."""
+        deviation = np.sqrt(self._left * self._variance)
+        gap = (best - self.mean) / deviation
+        below = 0.5 * (1 + _errors(gap / math.sqrt(2)))
+        gain: Array = deviation * (gap * below + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
+        return gain
+
+
+def _errors(values: Sequence[float] | Array) -> Array:
+    """Return the error function of each value, which NumPy lacks."""
+    return np.fromiter(map(math.erf, values), np.float64, len(values))
