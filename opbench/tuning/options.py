@@ -31,7 +31,8 @@ class TuneOptions:
     )
     strategy: str = option(
         "local",
-        "local: try neighbours of the best config. random: try any config. bayesian: follow the model of Optuna.",
+        "local: try what a model of the space expects to improve most. random: try any config. bayesian: follow the"
+        " model of Optuna.",
         choices=("local", "random", "bayesian"),
     )
     seed: int = option(0, "Seed for the strategy.", least=0)
@@ -50,6 +51,13 @@ class TuneOptions:
         parse=read_seconds(1.0),
     )
     """Some configs that unroll by a tunable compile for minutes."""
+    start_from: tuple[Path, ...] = option(
+        (),
+        "Try the best configs of the search in this folder first, such as one of another problem or GPU; repeatable.",
+        "--start-from",
+        metavar="DIR",
+        folder=True,
+    )
     resume: bool = option(False, "Continue the search in --out without repeating its configs.")
     variants: tuple[Path, ...] = variant_folders()
     command: tuple[str, ...] = ()

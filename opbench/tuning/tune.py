@@ -7,6 +7,7 @@ import math
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from opbench._version import __version__
@@ -32,7 +33,7 @@ from opbench.tuning.bench import GpuBench
 from opbench.tuning.candidates import Candidates, candidates
 from opbench.tuning.compiling import Compilers
 from opbench.tuning.options import TuneOptions
-from opbench.tuning.search import Search
+from opbench.tuning.search import BATCH, Search
 from opbench.tuning.strategies import STRATEGIES
 
 FINALISTS = 8
@@ -165,7 +166,29 @@ def _search(
     search = Search(space, strategy, bench, keep, earlier.spent_s if earlier else 0.0)
     search.ahead = max(search.ahead, os.cpu_count() or 1)
     search.know(earlier.trials if earlier else ())
+    search.first = best_elsewhere(space, options.start_from)
     return search
+
+
+def best_elsewhere(space: Candidates, folders: Sequence[Path]) -> list[int]:
+    """Return the candidates that are among the best configs of earlier searches, the best first, each once.
+
+    The searches may be of another problem, GPU or version of the variant. Raises UsageError if a folder has no search,
+    or no search has a config of this space.
+    """
+    records = [read_tuning(folder) for folder in folders]
+    best = [[trial.config for trial in record.ranked[:BATCH]] for record in records]
+    configs = [config for turn in itertools.zip_longest(*best) for config in turn if config is not None]
+    numbers = [number for config in configs if (number := space.number_of(config)) is not None]
+    if folders and not numbers:
+        names = ", ".join(map(str, folders))
+        raise UsageError(
+            f"--start-from {names}: none of the best configs there is a config of this search; "
+            "leave --start-from out, or choose a search with the same tunables",
+            kind="nothing-to-start-from",
+            subject=names,
+        )
+    return list(dict.fromkeys(numbers))
 
 
 def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuning | None) -> Finals | None:

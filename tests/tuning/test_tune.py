@@ -70,6 +70,21 @@ def test_a_search_keeps_every_outcome_and_measures_the_best_as_an_ordinary_run(
     assert "BLOCK=256 ITEMS=8" in shown and "560 of 560 configs tried" in shown
 
 
+def test_a_search_starts_from_the_best_configs_of_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune_fake(tmp_path, monkeypatch.setattr)
+    before = read_tuning(tmp_path / "out").ranked[:8]
+    (tmp_path / "next").mkdir()
+    after, _ = tune_fake(tmp_path / "next", monkeypatch.setattr, start_from=(tmp_path / "out",))
+    first = [trial.config for trial in after.trials[:16]]
+    assert all(trial.config in first for trial in before)
+    lines = (tmp_path / "out" / FILE).read_text().replace('"ITEMS":', '"OTHER":')
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / FILE).write_text(lines)
+    (tmp_path / "third").mkdir()
+    with refuses(kind="nothing-to-start-from", subject=str(tmp_path / "other")):
+        tune_fake(tmp_path / "third", monkeypatch.setattr, start_from=(tmp_path / "other",))
+
+
 def test_a_search_by_joules_ranks_by_them_and_keeps_and_shows_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
