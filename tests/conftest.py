@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 
 from support.common import RELU, Cli
+from support.daily import VARIABLE, fix_day
 from support.fakes.driver import FAKE
 from support.prestarted import Prestarted, prestart
 from support.tiers import long_items, read_long_tests
@@ -26,6 +27,15 @@ pytest.register_assert_rewrite("support.checks.command_line")  # so that what it
 # Machines are shared and noisy: a slow example is no failure.
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
+
+
+fix_day()  # before any other process starts
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how to repeat the samples of this day if a test failed."""
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(f"To repeat the samples of this day: {VARIABLE}={fix_day()}")
 
 
 LONGEST = "test_the_readmes_commands_run_one_after_another"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from support.common import ROOT, kernel_variants
+from support.daily import VARIABLE, daily_sample, fix_day
 from support.tiers import LongTests, long_items, read_long_tests
 
 TESTS = ROOT / "tests"
@@ -82,3 +86,13 @@ def test_tests_of_a_fixture_are_sampled_by_room_unless_they_are_named() -> None:
         "tests/a/d.py::test_2": "starts a process",
         "tests/b/e.py::test_2": "starts a process",
     }
+
+
+def test_a_sample_of_the_day_lasts_a_session_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert os.environ[VARIABLE] == fix_day(), "processes that a session starts inherit its day"
+    samples = []
+    for day in ("2026-01-01", "2026-01-02", "2026-01-01"):
+        monkeypatch.setenv(VARIABLE, day)
+        samples.append(daily_sample(range(1000), 5))
+    assert samples[0] == samples[2] != samples[1] and len({*samples[0]}) == 5
+    assert daily_sample(range(1000), 5, "sm_80") != samples[2]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import os
-import random
 import zlib
 from collections.abc import Callable
 
@@ -21,6 +19,7 @@ from opbench.kernels.variant import Variant
 from opbench.running import targets
 from support.builders.compiled import LITTLE_OPTIMISED, SYNTAX_ONLY, compile_all, compile_errors
 from support.common import CATALOG, kernel_variants
+from support.daily import daily_sample
 from support.needs import needs_nvrtc
 
 CUDA = kernel_variants()
@@ -177,7 +176,7 @@ USERS_GPUS = ("sm_61", "sm_75", "sm_86", "sm_89", "sm_90", "sm_120")
 @needs_nvrtc
 @pytest.mark.parametrize("arch", USERS_GPUS)
 def test_variants_compile_for_the_gpus_that_users_have(arch: str) -> None:
-    """The first config of a sample of the variants, another one for each commit's date; with OPBENCH_LONG of all."""
+    """The first config of a sample of the variants, another one each day; with OPBENCH_LONG of all."""
     have = parse_capability(arch)
     assert have is not None
     requests = {}
@@ -188,7 +187,7 @@ def test_variants_compile_for_the_gpus_that_users_have(arch: str) -> None:
             requests[first.request()] = variant.id
     assert len(requests) > 150
     if not os.environ.get("OPBENCH_LONG"):
-        chosen = random.Random(f"{arch} {datetime.date.today()}").sample(sorted(requests, key=requests.__getitem__), 8)
+        chosen = daily_sample(sorted(requests, key=requests.__getitem__), 8, arch)
         requests = {request: requests[request] for request in chosen}
     named = {request: nvrtc.architecture(have, request) for request in requests}
     compiled = {}

@@ -76,7 +76,7 @@ def test_every_line_that_a_cheat_names_is_its_own() -> None:
 def test_a_crash_costs_only_its_own_cases(relu_file: Path) -> None:
     names = ("counts_without_end", "writes_far_away", "does_not_compile", "block_too_large")
     cheats = [CHEATS / f"{name}.cu" for name in names]
-    results = api.check([*cheats, relu_file], backend="cpu", random_shapes=0, time_limit_s=3.0)
+    results = api.check([*cheats, relu_file], backend="cpu", random_shapes=0, time_limit_s=10.0)
     assert {r.status for r in results if r.variant == "mine"} == {"right"}
     assert {r.variant for r in results if r.status == "failed"} >= {
         "counts_without_end",

@@ -100,7 +100,7 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Watch]]:
     yield start
     for each in started:
         each.process.send_signal(signal.SIGTERM)
-        each.process.wait(30)
+        each.process.wait(WAIT_S)
 
 
 def test_what_was_saved_and_what_includes_it_is_checked_anew(watch: Callable[..., Watch], tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_was_saved_and_what_includes_it_is_checked_anew(watch: Callable[...
     it.until("checking two.cu\n", "relu/two +1 right", "Ctrl-C ends")
 
     it.process.send_signal(signal.SIGINT)
-    assert it.process.wait(30) == 130
+    assert it.process.wait(WAIT_S) == 130
     assert "Traceback" not in it.log.read_text()
 
 
@@ -161,8 +161,8 @@ def test_a_save_ends_the_check_and_an_interrupt_all(
     second = _workers(it)
     began_s = time.monotonic()
     it.process.send_signal(number)
-    assert it.process.wait(30) == 130
-    assert time.monotonic() - began_s < 10
+    assert it.process.wait(WAIT_S) == 130
+    assert time.monotonic() - began_s < 50
     assert not [pid for pid in second if alive(pid)]
     assert "Traceback" not in it.log.read_text()
 
@@ -188,7 +188,7 @@ def test_a_terminal_is_cleared_before_each_check(tmp_path: Path) -> None:
     while b"Ctrl-C ends" not in text and time.monotonic() < end_s:
         text += os.read(ours, 4096)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 130
+    assert process.wait(WAIT_S) == 130
     assert text.startswith(b"\033[2J") and b"1 right" in text
 
 

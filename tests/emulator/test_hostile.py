@@ -259,7 +259,7 @@ def test_a_hostile_kernel_ends_at_its_limit(name: str, place: Place, tmp_path: P
     assert result.failure == "time limit" or name == "prints_without_end"
     assert sum(file.stat().st_size for file in out.iterdir()) < LOG_BYTES
     assert name == "never_ends" or (out / "worker.log").stat().st_size > 1 << 20
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while left := _children(os.getpid()) - before:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -34,6 +32,7 @@ from opbench.running.experiment import assemble_knockouts, without_times
 from opbench.running.targets import case_of
 from support.checks.errors import refuses
 from support.common import CATALOG, kernel_variants
+from support.daily import daily_sample
 from support.needs import needs_nvrtc
 
 
@@ -358,7 +357,7 @@ def sample() -> list[Variant]:
     chosen = sorted(files.values(), key=lambda variant: variant.id)
     if os.environ.get("OPBENCH_LONG"):
         return chosen
-    return random.Random(datetime.date.today().isoformat()).sample(chosen, 6)
+    return daily_sample(chosen, 6)
 
 
 @needs_nvrtc

@@ -94,7 +94,7 @@ def test_a_rank_that_dies_ends_the_others_and_says_how_to_go_on(
     kill = RankSignal(monkeypatch, signal.SIGKILL, step=2)
     with refuses("rank-died", 1, error=RankLost):
         train(tmp_path / "run", tell=kill.tell, ranks=2, steps=400, checkpoint_every_s=0.0, evaluate_every=1)
-    assert kill.seconds_since() < 10
+    assert kill.seconds_since() < 30
     assert None not in kill.return_codes() and kill.still_listed() == []
     assert issubclass(RankLost, LaunchError) and RankLost.exit_code == 1
     assert read_checkpoint(tmp_path / "run")
@@ -109,14 +109,14 @@ def test_a_rank_that_is_stopped_ends_the_training_and_says_how_to_go_on(
     stop = RankSignal(monkeypatch, signal.SIGSTOP, step=2)
     with refuses("rank-hangs", 1, error=RankLost):
         train(tmp_path / "run", tell=stop.tell, ranks=2, steps=4000, checkpoint_every_s=0.0, evaluate_every=1)
-    assert stop.seconds_since() < 6
+    assert stop.seconds_since() < 30
     assert None not in stop.return_codes() and stop.still_listed() == []
 
 
 @pytest.mark.parametrize("others_wait", [True, False])
 def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, or all but those that wait for them; not while another is busy, such as with what is held out."""
-    for name, seconds in (("BEAT_S", 0.02), ("SILENT_S", 0.5), ("STARTING_S", 0.5)):
+    for name, seconds in (("HEARTBEAT_S", 0.02), ("SILENCE_LIMIT_S", 1.0), ("START_LIMIT_S", 1.0)):
         monkeypatch.setattr(group, name, seconds)
     end = threading.Event()
     told: list[BaseException] = []
@@ -126,7 +126,7 @@ def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monk
         with own.waiting():
             pass
         with own.waiting() if own.rank == 0 or others_wait else contextlib.nullcontext():
-            end.wait(1.2 if own.rank == 0 else 2.4)  # a rank that ends first would leave only late ones
+            end.wait(2.4 if own.rank == 0 else 4.8)  # a rank that ends first would leave only late ones
 
     try:
         group_of(2, act)

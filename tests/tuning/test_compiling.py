@@ -123,7 +123,7 @@ def test_a_config_that_compiles_for_too_long_is_given_up_and_holds_up_no_other(t
         found = all_done(compilers, 2)
         assert found[0].overtime == "not compiled within 4 s" and found[0].compile_s == 4.0
         assert found[1].identity and not found[1].overtime
-        assert time.monotonic() - began < 40
+        assert time.monotonic() - began < 120
     finally:
         compilers.close()
 

@@ -39,7 +39,7 @@ SILENCE_LIMIT_S = 8.0
 START_LIMIT_S = 60.0
 """Seconds until the first heartbeat of a process, and until the first wait for its device ends."""
 WAIT_FACTOR = 4.0
-"""A wait for the device may last this many times the longest one so far, or SILENT_S, before the rank counts as
+"""A wait for the device may last this many times the longest one so far, or SILENCE_LIMIT_S, before the rank counts as
 hanging.
 """
 
