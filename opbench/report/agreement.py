@@ -91,7 +91,7 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
     listed = [*off, *(c for c in corrected_comparisons(agreement.comparisons) if c not in off)]
     page = render_template(
         "agreement.html.j2", title=title, source=source, verdict=verdict(agreement), svg=svg, agreement=agreement,
-        inexact_comparisons=listed[:MAX_SHOWN], rest=listed[MAX_SHOWN:], note=chart.note,
+        worst=listed[:MAX_SHOWN], rest=listed[MAX_SHOWN:], note=chart.note,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
