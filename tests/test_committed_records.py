@@ -14,7 +14,7 @@ from opbench.gpu.limits.ceilings import read_ceilings
 from opbench.networks.plan.plan import load_plan
 from opbench.networks.records.network import read_network
 from opbench.networks.records.training import read_training
-from opbench.records import read_json, to_json
+from opbench.records import read_json, to_json, unpacked
 from opbench.report.selftest import read_selftest
 from opbench.results.book import read_book
 from opbench.results.experiment import read_experiments
@@ -68,9 +68,9 @@ def test_a_run_keeps_its_header_and_its_ceilings(path: Path) -> None:
     assert len(run.results) == len({line["case"] for line in lines if line["type"] == "result"})
 
 
-@pytest.mark.parametrize("path", sorted(REPORTS.rglob("experiments.jsonl")), ids=named)
+@pytest.mark.parametrize("path", sorted(REPORTS.rglob("experiments.jsonl*")), ids=named)
 def test_experiments(path: Path) -> None:
-    written = [json.loads(line) for line in path.read_text().splitlines()]
+    written = [json.loads(line) for line in unpacked(path).decode().splitlines()]
     assert missing(written, json.loads(json.dumps([one.to_json() for one in read_experiments(path)]))) == []
 
 

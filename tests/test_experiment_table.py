@@ -12,7 +12,7 @@ from opbench.results.experiment import ClassCost, Experiment, read_experiments
 from opbench.results.files import read_run
 from support.common import CATALOG, ROOT
 
-COMMITTED = ROOT / "reports/h100/experiments/experiments.jsonl"
+COMMITTED = ROOT / "reports/h100/experiments/experiments.jsonl.xz"
 STALLS = COMMITTED.with_name("stalls.json")
 QUICK = ROOT / "reports/h100/quick"
 PAGE = ROOT / "docs/advice.md"

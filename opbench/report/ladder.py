@@ -36,7 +36,8 @@ def ladder_readme(
     measured = _problems(operator, runs, {variant.name for variant in variants})
     lines += _variants(variants, measured, layouts)
     for run, problem, measured_rows in measured:
-        lines += _table(variants, run, problem, measured_rows)
+        # The chart of the first problem, which has the most variants, is enough: every problem has a table.
+        lines += _table(variants, run, problem, measured_rows, charted=problem == measured[0][1])
     if not measured:
         lines += ["No committed run has measured it yet.", ""]
     lines += [
@@ -260,7 +261,9 @@ def _best_config(measured_rows: Sequence[Row], variant: str) -> Row | None:
     return min((r for r in measured_rows if r.variant == variant), key=lambda r: r.time_s or math.inf, default=None)
 
 
-def _table(variants: Sequence[Variant], run: Run, problem: str, measured_rows: Sequence[Row]) -> list[str]:
+def _table(
+    variants: Sequence[Variant], run: Run, problem: str, measured_rows: Sequence[Row], charted: bool
+) -> list[str]:
     gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
     first = measured_rows[0]
     flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
@@ -272,7 +275,7 @@ def _table(variants: Sequence[Variant], run: Run, problem: str, measured_rows: S
         f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory bytes. Measured on {_cell(gpu)}, run "
         f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {peaks}",
         "",
-        *_chart(run, first.operator, problem),
+        *(_chart(run, first.operator, problem) if charted else []),
         "| variant | GPU time | rate | of peak | vs previous | vs library | config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.records import JSON, from_json
+from opbench.records import JSON, from_json, stored, unpacked
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
@@ -169,7 +169,8 @@ def read_experiments(path: Path) -> list[Experiment]:
     Raises UsageError for a file without an experiment.
     """
     try:
-        values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+        lines = unpacked(stored(path)).decode().splitlines()
+        values = [json.loads(line) for line in lines if line.startswith("{")]
         return [from_json(Experiment, value) for value in values]
     except (OSError, ValueError) as error:
         raise UsageError(

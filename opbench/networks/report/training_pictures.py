@@ -72,7 +72,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
         "One step in time",
         f"{len(record.nodes)} nodes, {units.time(total)} together.",
         points,
-        "Each node where it runs, as wide as it takes among the others; a row a group."
+        "Each node at its place in the step: its width is its time; each group has a row."
         + (
             " The exchange is drawn from the moment when its gradients are ready, with the time that it takes alone."
             if parts

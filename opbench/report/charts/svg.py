@@ -32,6 +32,12 @@ ROLES = {INK: "currentColor", GRID: "var(--grid)", MUTED: "var(--muted)", PAPER:
 DIGITS = re.compile(r"(\d+\.\d{2})\d+")
 """A number with more than two decimals, which are not visible in a chart."""
 
+NO_ROTATION = re.compile(r"rotate\(-?0 [^)]*\)")
+"""The rotation by 0 degrees that matplotlib gives to text."""
+
+REFERENCE = re.compile(r"#([\w-]+)")
+"""A reference to an element of the same chart, such as url(#clip) or #marker."""
+
 
 def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Mapping[str, str]) -> str:
     """Return inline SVG whose ids start with `prefix`; each id in `points` is focusable and has its text as title."""
@@ -43,8 +49,14 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
         element.tag = element.tag.rpartition("}")[2]
         label = points.get(element.get("id", ""))
         element.attrib = {
-            name.replace(XLINK, "xlink:"): _page_attribute(name, value, prefix) for name, value in element.items()
+            name.replace(XLINK, "xlink:"): _page_attribute(name, value, prefix)
+            for name, value in element.items()
+            if not NO_ROTATION.fullmatch(value)
         }
+        if element.tail is not None and not element.tail.strip():
+            element.tail = None
+        if element.text is not None and not element.text.strip():
+            element.text = None
         if label is not None and element.tag == "g":
             element.attrib |= {"class": "point", "tabindex": "0", "role": "img", "aria-label": label}
             element.insert(0, _text_element("title", label))
@@ -55,10 +67,19 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Ma
         raise ValueError("matplotlib wrote an SVG without a viewBox")
     labels = f"{prefix}-title {prefix}-desc"
     root.attrib = {"viewBox": view, "class": "chart", "role": "group", "aria-labelledby": labels}
-    root.text = None  # otherwise the whitespace before the former first element remains
+    _remove_unused_ids(root, {f"{prefix}-{name}" for name in points})
     root.insert(0, _text_element("title", title, id=f"{prefix}-title"))
     root.insert(1, _text_element("desc", description, id=f"{prefix}-desc"))
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _remove_unused_ids(root: ElementTree.Element, used: set[str]) -> None:
+    """Remove the id of each element that neither the page nor the chart refers to: pages are shorter."""
+    values = [value for element in root.iter() for name, value in element.items() if name != "id"]
+    used = used.union(*(REFERENCE.findall(value) for value in values))
+    for element in root.iter():
+        if element.get("id", "") not in used:
+            element.attrib.pop("id", None)
 
 
 def _page_attribute(name: str, value: str, prefix: str) -> str:
@@ -69,7 +90,8 @@ def _page_attribute(name: str, value: str, prefix: str) -> str:
         return value.replace("#", f"#{prefix}-", 1)
     for colour, role in ROLES.items():
         value = value.replace(colour, role)
-    value = value.replace("url(#", f"url(#{prefix}-").replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    value = value.replace("url(#", f"url(#{prefix}-").replace("font-family: 'DejaVu Sans'; ", "")
+    value = value.replace("; ", ";") if name == "style" else " ".join(value.split())
     return DIGITS.sub(r"\1", value)
 
 
