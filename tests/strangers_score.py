@@ -59,8 +59,8 @@ class Score:
     """The mechanisms that were advised second and third."""
     others: Mapping[str, float] = field(default_factory=dict)
     """The gains of other changes that were measured, by mechanism."""
-    promised_at_run: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    """The promise of the same advice by the rules at the time of the run."""
+    promised_at_run: tuple[float, float, float] | None = None
+    """The promise of the same advice by the rules at the time of the run; None if these advised another mechanism."""
     note: str = ""
     """Why the gain is not the promised one, as read from both kernels."""
 
@@ -69,9 +69,9 @@ class Score:
         """Return "yes", "below" or "above" for the promised range; an empty string without a gain."""
         return self.compared(self.promised)
 
-    def compared(self, promised: tuple[float, float, float]) -> str:
+    def compared(self, promised: tuple[float, float, float] | None) -> str:
         """Return where the gain, to two decimals, is in a promised range, as in `verdict`."""
-        if self.gain is None:
+        if self.gain is None or promised is None:
             return ""
         low, _, high = (round(end, 2) for end in promised)
         gain = round(self.gain, 2)
@@ -137,11 +137,19 @@ def scores(advised: Sequence[Mapping[str, Any]], earlier: Mapping[str, Score]) -
                 (low, middle, high),
                 tuple(other["mechanism"] for other in others[:2]),
                 {other: round(ratio.value, 4) for other, ratio in gains.items()},
-                earlier[kernel].promised_at_run if kernel in earlier else (low, middle, high),
+                _promised_at_run(earlier.get(kernel), name, (low, middle, high)),
                 earlier[kernel].note if kernel in earlier else "",
             )
         )
     return rows
+
+
+def _promised_at_run(
+    earlier: Score | None, mechanism: str, promised: tuple[float, float, float]
+) -> tuple[float, float, float] | None:
+    if earlier is None:
+        return promised
+    return earlier.promised_at_run if earlier.mechanism == mechanism else None
 
 
 def _gain(before: Result, after: Result) -> Ratio:
@@ -171,8 +179,9 @@ def table(found: Sequence[Score]) -> str:
         f"The gain was in the promised range for {verdicts['yes']}, below it for {verdicts['below']} and above it for"
         f" {verdicts['above']}. The middle of the range was within ±25 % of the gain for"
         f" {sum(one.close for one in ordered)}.",
-        "By the ranges at the time of the run, fitted to the ladders again since, the gain was in the range for"
-        f" {first['yes']}, below it for {first['below']} and above it for {first['above']}.",
+        "The rules were corrected by these kernels after the run. By the ranges at the time of the run, the gain of"
+        f" those with the same first advice was in the range for {first['yes']}, below it for {first['below']} and"
+        f" above it for {first['above']}.",
         "",
         "| kernel | time | times the bound | first advice | promised | measured | in the range | other change |",
         "|---|--:|--:|---|--:|--:|---|---|",
