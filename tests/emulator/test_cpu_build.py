@@ -89,7 +89,7 @@ def test_a_module_is_looked_up_anew_only_after_a_change(bench: Bench, monkeypatc
     first = bench.backend.compile(request)
     assert bench.backend.compile(request) == first
     with monkeypatch.context() as patch:
-        patch.setattr(build, "closure", lambda *anything: pytest.fail("reads the files again"))
+        patch.setattr(build, "include_closure", lambda *anything: pytest.fail("reads the files again"))
         assert bench.backend.compile(request) == first
     (bench.folder / "far" / "least.cuh").write_text("#define LEAST 2.0f\n")
     second = bench.backend.compile(request)

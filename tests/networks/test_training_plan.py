@@ -65,7 +65,7 @@ def test_what_was_measured_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     problem = trainer(tmp_path / "any").training.graph.node("conv.conv2d_wgrad").problem
     case = f"conv2d_wgrad/block_tree[BLOCK=256]{problem}"
     found = {("conv2d_wgrad", str(problem)): [TimedCase(case, "f32", 1e-6, 9e-7, 1.1e-6, False, "run r")]}
-    monkeypatch.setattr(training, "gather", lambda folders, catalog: found)
+    monkeypatch.setattr(training, "gather_timed_cases", lambda folders, catalog: found)
     chosen = trainer(tmp_path / "run", results=(tmp_path,)).plan.choices
     assert chosen["conv.conv2d_wgrad"].case == case and chosen["conv.conv2d_wgrad"].source == "run r"
     assert chosen["conv"].source == "default"
