@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from opbench.emulator import elf, macros
 from opbench.emulator.abi import CANARY_BYTES, MAX_DYNAMIC_BYTES
@@ -62,7 +63,7 @@ from opbench.errors import CompileError, EnvironmentFault, Location
 from opbench.kernels.launch import BuildRequest
 from opbench.paths import publish, write_atomically
 from opbench.source import device_part, names, scan, sources, standard_names, tokens
-from opbench.source.sources import include_closure
+from opbench.source.sources import include_closure, includes
 
 UNINITIALISED_WARNING = re.compile(r"^(/[^:\n]+):(\d+):\d+: warning: (.*uninitialized) \[", re.MULTILINE)
 """A g++ warning about a local variable: file, line and message."""
@@ -83,8 +84,12 @@ NEWEST_CAPABILITY = (9, 0)
 ARCHITECTURE_MACRO = "__CUDA_ARCH__"
 CACHED_TEXTS = 64
 """The number of preprocessed texts that a builder caches; each has about 100 kB."""
-SETTLED_NS = 50_000_000
-"""The age from which a modification time tells a later edit apart; file systems count in steps of up to 10 ms."""
+SETTLED_NS = 2_100_000_000
+"""The age from which a modification time tells a later edit apart; file systems count in steps of up to 2 s."""
+
+
+State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
+"""Path, time of the last modification and of the last change of its entry in ns, and size of files and folders."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class KnownModule:
     """Hold a module that was looked up, and the state of the files and folders that decide what it is."""
 
     path: Path
-    state: tuple[tuple[str, int, int], ...]
+    state: State
     """Path, modification time in ns and size of each source file, each of their folders and each folder of headers."""
 
 
@@ -166,7 +171,7 @@ class KernelBuilder:
     def module(self, request: BuildRequest) -> Path:
         """Return the shared object of a request, compiled unless it is in the cache; raise CompileError."""
         known, began_ns = self._known.get(request), time.time_ns()
-        if known and known.path.exists() and _state(place for place, _, _ in known.state) == known.state:
+        if known and known.path.exists() and _state(place for place, *_ in known.state) == known.state:
             return known.path
         manifest = self._manifest(request)
         if (path := _read_manifest(manifest)) is not None:
@@ -199,13 +204,18 @@ class KernelBuilder:
         """
         try:
             files = {*json.loads(manifest.read_text())["files"]}
-            files |= {str(source.path.absolute()) for source in include_closure(request.source, request.include)}
+            sources = include_closure(request.source, request.include)
         except (OSError, ValueError):
             return  # a file was removed in the meantime
+        files |= {str(source.path.absolute()) for source in sources}
         folders = {*map(os.path.dirname, files), *(str(folder.absolute()) for folder in request.include)}
+        for source in sources:  # for "sub/a.cuh" also the folders `sub` that do not have it yet
+            searched = [folder.absolute() for folder in (source.path.parent, *request.include)]
+            names = [name[1:-1] for _, name in includes(source.text)]
+            folders |= {str((folder / name).parent) for folder in searched for name in names}
         state = _state(sorted(files | folders))
         # An edit within one step of the clock after the last one would leave the same time.
-        if all(modified_ns + SETTLED_NS < began_ns for _, modified_ns, _ in state):
+        if all(modified_ns + SETTLED_NS < began_ns for _, modified_ns, *_ in state):
             self._known[request] = KnownModule(path, state)
 
     def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
@@ -498,16 +508,16 @@ def _read_manifest(manifest: Path) -> Path | None:
     return final if unchanged and final.exists() else None
 
 
-def _state(places: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
-    """Return path, modification time in ns and size of files and folders; 0 and 0 for one that cannot be read."""
+def _state(places: Iterable[str]) -> State:
+    """Return the state of files and folders; zeros for one that cannot be read."""
     found = []
     for place in places:
         try:
             status = os.stat(place)  # noqa: PTH116 (a Path for each would take longer than the call)
         except OSError:
-            found.append((place, 0, 0))
+            found.append((place, 0, 0, 0))
             continue
-        found.append((place, status.st_mtime_ns, status.st_size))
+        found.append((place, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
     return tuple(found)
 
 

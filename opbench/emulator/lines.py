@@ -58,7 +58,7 @@ class _Inlined:
 class _Table:
     """A module's line table: sorted start addresses, and the position of each range of instructions.
 
-    Positions include lines of the shim. NOWHERE marks the end of a function's last range.
+    Positions include lines of the shim. UNKNOWN_POSITION marks the end of a function's last range.
     """
 
     starts: list[int]

@@ -59,7 +59,7 @@ class Event:
     spot: AccessTarget
     place: SourcePosition
     other: SourcePosition
-    """The position of the other access of a race; NOWHERE if there is none."""
+    """The position of the other access of a race; UNKNOWN_POSITION if there is none."""
 
     @property
     def text(self) -> str:

@@ -178,7 +178,7 @@ class TensorMapTemplate:
     box: tuple[str, ...] = ()
     element_strides: tuple[str, ...] = ()
     swizzle: str = "128B"
-    """A key of SPANS or an expression for one."""
+    """A key of SWIZZLE_BYTES or an expression for one."""
     l2: int = 256
     offset: str = "0"
     lower: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ class TextureTemplate:
     is_surface: bool = False
     normalized: bool = False
     words: tuple[tuple[str, str], ...] = ()
-    """The settings of CHOICES that the header states."""
+    """The settings of ALLOWED_MODES that the header states."""
 
     def evaluated(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
         """Return the texture with all numbers evaluated; raise UsageError for an unknown tensor or a wrong type."""

@@ -54,7 +54,7 @@ class ClassCost:
     """One class of instructions in a kernel, and the time that the kernel saves without it."""
 
     name: str
-    """One of `opbench.gpu.compile.knockout.CLASSES`."""
+    """One of `opbench.gpu.compile.knockout.INSTRUCTION_CLASSES`."""
     instructions: int
     """PTX instructions that can be removed."""
     lines: Mapping[str, int] = field(default_factory=dict)

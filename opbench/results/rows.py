@@ -59,7 +59,7 @@ class PeakShare:
     peak_share: float | None = None
     """Rate divided by the rate that the measured peaks allow at the problem's arithmetic intensity."""
     above_peak: str | None = None
-    """Why `peak_share` exceeds 100 %, one of `opbench.gpu.limits.lower_bound.Above`; None if it does not."""
+    """Why `peak_share` exceeds 100 %, one of `opbench.gpu.limits.lower_bound.AbovePeak`; None if it does not."""
 
 
 @dataclass(frozen=True)

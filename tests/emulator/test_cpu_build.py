@@ -100,16 +100,44 @@ def test_a_module_is_looked_up_anew_only_after_a_change(bench: Bench, monkeypatc
     assert bench.backend.compile(request) not in (first, second)
 
 
+def test_a_header_that_comes_into_a_folder_searched_before_is_seen(bench: Bench) -> None:
+    """Also where the folder existed before, and only another one had the header."""
+    for folder in ("far/sub", "sub"):
+        (bench.folder / folder).mkdir(parents=True)
+    (bench.folder / "far" / "sub" / "least.cuh").write_text("#define LEAST 0.0f\n")
+    request = replace(bench.request('#include "sub/least.cuh"\n' + RELU, "relu"), include=(bench.folder / "far",))
+    settled(bench.folder)
+    first = bench.backend.compile(request)
+    assert bench.backend.compile(request) == first
+    (bench.folder / "sub" / "least.cuh").write_text("#define LEAST 3.0f\n")
+    assert bench.backend.compile(request) != first
+
+
+def test_an_edit_that_keeps_time_and_size_is_seen(bench: Bench) -> None:
+    """As `cp --preserve` and `rsync --times` make it."""
+    request = bench.request(RELU, "relu", LEAST="0.0f")
+    settled(bench.folder)
+    first = bench.backend.compile(request)
+    assert bench.backend.compile(request) == first
+    before = request.source.stat()
+    request.source.write_text(RELU.replace("fmaxf", "fminf"))
+    os.utime(request.source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert bench.backend.compile(request) != first
+
+
 def test_a_file_that_was_just_written_is_read_at_each_lookup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second edit within one step of the file system's clock would leave the same time and size."""
     request = bench.request(RELU, "relu", LEAST="0.0f")
     first = bench.backend.compile(request)
     now_ns = request.source.stat().st_mtime_ns
     monkeypatch.setattr(build.time, "time_ns", lambda: now_ns + 5_000_000)
-    bench.backend.compile(request)
-    request.source.write_text(RELU.replace("fmaxf", "fminf"))
-    os.utime(request.source, ns=(now_ns, now_ns))
-    assert bench.backend.compile(request) != first
+    reads: list[object] = []
+    read = build.include_closure
+    monkeypatch.setattr(build, "include_closure", lambda *sought: (reads.append(sought), read(*sought))[1])
+    assert bench.backend.compile(request) == first
+    before = len(reads)
+    assert bench.backend.compile(request) == first
+    assert len(reads) > before
 
 
 def test_threads_may_compile_the_same_module(bench: Bench, tmp_path: Path) -> None:

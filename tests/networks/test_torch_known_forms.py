@@ -39,13 +39,13 @@ def ranked() -> Iterator[None]:
 def long_ways(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """One entry for each call that was not recognised: whether it went to the kernels nevertheless."""
     seen: list[bool] = []
-    eager = registered.eager
+    eager = registered.is_plain_eager_call
 
     def noted(tensors: Sequence[torch.Tensor | None]) -> bool:
         seen.append(eager(tensors))
         return seen[-1]
 
-    monkeypatch.setattr(registered, "eager", noted)
+    monkeypatch.setattr(registered, "is_plain_eager_call", noted)
     return seen
 
 

@@ -91,7 +91,7 @@ def test_opcheck(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     noting = {name: noted(operator) for name, operator in registered._overloads.items()}
     monkeypatch.setattr(registered, "_overloads", noting)
     monkeypatch.setattr(registered, "KNOWN_CALLS", {})
-    monkeypatch.setattr(registered, "eager", lambda tensors: False)
+    monkeypatch.setattr(registered, "is_plain_eager_call", lambda tensors: False)
     layer.mine(*layer.cast(torch.float32))
     ((operator, arguments),) = seen
     fresh = tuple(a.detach().requires_grad_() if isinstance(a, torch.Tensor) else a for a in arguments)

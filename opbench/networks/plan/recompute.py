@@ -246,5 +246,5 @@ def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
 
 
 def _name_before_update(graph: Graph, name: str, before: Collection[str]) -> str:
-    """Return the name of a placeholder for a state that has changed and that does not affect the value: see UNUSED."""
+    """Return the name of a placeholder for a changed state that does not affect the value: see UNUSED_INPUTS."""
     return next((v.name for v in graph.values.values() if v.updates == name and v.name in before), name)

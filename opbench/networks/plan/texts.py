@@ -59,7 +59,7 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
 
 
 def is_test_sequence(count: int) -> np.ndarray:
-    """Return which of `count` sequences are in the test set: every fifth, or HELD of them, evenly distributed."""
+    """Return which of `count` sequences are test data: a fifth, at most MAX_TEST_SEQUENCES, evenly distributed."""
     held = np.zeros(count, bool)
     held[np.linspace(0, count - 1, min(MAX_TEST_SEQUENCES, max(1, count // 5))).astype(int)] = True
     return held

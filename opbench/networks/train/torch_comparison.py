@@ -177,8 +177,8 @@ def differences(
     """Return the difference of opbench's first step from PyTorch's in float64, with a verdict.
 
     `before` are the weights before the step. If PyTorch's own step in the same precision, `rounded`, is far
-    from float64 too, opbench's may be TIMES as far. Weights that only PyTorch trains, such as a bias that the
-    next batch norm subtracts, are not compared.
+    from float64 too, opbench's may be ERROR_FACTOR times as far. Weights that only PyTorch trains, such as a bias
+    that the next batch norm subtracts, are not compared.
     """
     record, worst = _relative_distances(own, exact, before, own.gradients)
     theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
