@@ -14,7 +14,8 @@ import pytest
 from evidence import ROOT
 from opbench.networks.records.network import is_network, read_network
 from opbench.networks.records.training import is_training, read_training
-from opbench.results.files import read_run, run_file
+from opbench.records import plain_name, unpacked
+from opbench.results.files import FILE, read_run, run_file
 from opbench.results.rows import rows
 
 FIGURE = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)? (?:ns|µs|ms|[GT]B/s|[GT]FLOP/s)(?![\w/])|(?<![\w.])\d[\d.]*×")
@@ -100,16 +101,15 @@ def measured(source: Path) -> Measured:
         return _rates_of_run(source.parent) if run_file(source.parent).exists() else measured(source.parent)
     if is_training(source):
         return Measured(frozenset(_times_of_training(source)))
-    if source.suffix == ".jsonl":
-        return Measured(
-            frozenset(time for line in source.read_text().splitlines() for time in _times_in(json.loads(line)))
-        )
+    if plain_name(source).endswith(".jsonl") and plain_name(source) != FILE:
+        lines = unpacked(source).decode().splitlines()
+        return Measured(frozenset(time for line in lines for time in _times_in(json.loads(line))))
     if is_network(source):
         return Measured(frozenset(_times_of_network(source)))
     if source.is_file() or run_file(source).exists():
         return Measured()  # tables quote the README of a ladder, and `opbench ladder --check` compares that with runs
     return _union(
-        map(measured, (path for path in source.iterdir() if path.is_dir() or path.suffix in (".txt", ".jsonl")))
+        map(measured, (path for path in source.iterdir() if path.is_dir() or plain_name(path).endswith((".txt", ".jsonl"))))
     )
 
 
