@@ -109,7 +109,10 @@ def measured(source: Path) -> Measured:
     if source.is_file() or run_file(source).exists():
         return Measured()  # tables quote the README of a ladder, and `opbench ladder --check` compares that with runs
     return _union(
-        map(measured, (path for path in source.iterdir() if path.is_dir() or plain_name(path).endswith((".txt", ".jsonl"))))
+        map(
+            measured,
+            (path for path in source.iterdir() if path.is_dir() or plain_name(path).endswith((".txt", ".jsonl"))),
+        )
     )
 
 
