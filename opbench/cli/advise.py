@@ -58,7 +58,7 @@ def lines(found: Advised) -> list[str]:
         first += " (modelled)" if found.modelled else ""
     if found.reason:
         return [first, f"  {found.reason}"]
-    return [first, *advice_lines(found)]
+    return [first, *advice_lines(found), *([f"  {found.left_out}"] if found.left_out else [])]
 
 
 def advice_lines(found: Advised) -> list[str]:

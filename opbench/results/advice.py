@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,7 @@ from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.advice import NEAR, PRODUCT, UNKNOWN_GAIN, Advice, Facts, advise, advise_lines, facts_of
-from opbench.insight.diagnosis import diagnose
+from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.levels import Levels, bounds, l1_bytes, levels
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -35,6 +35,8 @@ class Advised:
     """The small case whose accesses were counted."""
     reason: str = ""
     """Why there is no advice."""
+    left_out: str = ""
+    """What the advice could not take into account, and why; empty if nothing."""
     modelled: bool = False
     """Whether `time_s` is the least time by the counted traffic, because no time was measured."""
 
@@ -99,13 +101,22 @@ def advise_counted(
         on_tensor_cores = best_time(limits, case.problem.flops(), case.problem.bytes(), unit)
         facts = replace(facts, over_tensor=modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0)
     if facts is None:
-        product = case.problem.flops() > PRODUCT * case.problem.bytes()
-        advice = advise_lines(problems, distance, used, "product" if product else "stream")
-        without_code = f"its machine code is not known: {missing or 'nothing was compiled'}"
-        return replace(found, advice=tuple(advice), reason="" if advice else without_code)
+        return advised_by_lines(found, case, problems, distance, missing)
     advice = advise(facts, problems, used, subject.remedies, least=0.0)
     advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
     return replace(found, advice=tuple(advice), reason="" if advice else NO_RULE)
+
+
+def advised_by_lines(
+    found: Advised, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
+) -> Advised:
+    """Add the advice that the counted lines of a case allow, where its machine code is not known for a reason."""
+    product = case.problem.flops() > PRODUCT * case.problem.bytes()
+    advice = advise_lines(problems, distance, case.variant.mechanism, "product" if product else "stream")
+    without_code = f"its machine code is not known: {missing or 'nothing was compiled'}"
+    if not advice:
+        return replace(found, reason=without_code)
+    return replace(found, advice=tuple(advice), counted_case=case.name, left_out=without_code)
 
 
 DOUBLE = "f64"

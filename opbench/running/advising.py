@@ -22,7 +22,15 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import Variant
 from opbench.paths import next_command
-from opbench.results.advice import NO_RULE, Advised, advise_counted, measured_facts, over_bound, shared_modes
+from opbench.results.advice import (
+    NO_RULE,
+    Advised,
+    advise_counted,
+    advised_by_lines,
+    measured_facts,
+    over_bound,
+    shared_modes,
+)
 from opbench.results.files import read_run
 from opbench.results.result import Result
 from opbench.results.run_data import RunData
@@ -134,7 +142,8 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
         return _without(found, str(error))
     _, compiled = next(resources_of([small], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
-        return _without(found, f"its machine code is not known: {compiled.missing or 'nothing was compiled'}")
+        problems = diagnose(Subject.of_case(small, variants), traffic.estimated(), sources_of(variant.path, traffic))
+        return advised_by_lines(found, small, problems, distance, compiled.missing)
     if not result.resources:  # such as a node of a network, whose record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)

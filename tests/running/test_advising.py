@@ -98,12 +98,16 @@ def test_without_a_gpu_counts_and_a_model_say_what_they_can() -> None:
     assert {one.advice[0].mechanism for one in found.values()} == {"bank_conflict_free"}
 
 
-def test_without_machine_code_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_machine_code_the_lines_give_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a laptop without NVRTC; what is not known is named."""
     missing = iter([(0, Resources(missing="NVRTC is not installed"))])
     monkeypatch.setattr(advising, "resources_of", lambda cases, gpu, blocks: missing)
     (found,) = advise_run(QUICK, ["transpose/shared"], Catalog())
-    assert not found.advice
-    assert "NVRTC is not installed" in found.reason
+    assert found.advice[0].mechanism == "bank_conflict_free"
+    assert {piece.source for piece in found.advice} == {"counted"}
+    assert not found.reason
+    assert "NVRTC is not installed" in found.left_out
+    assert found.left_out in lines(found)[-1]
 
 
 def test_a_run_without_times_and_counts_is_refused(tmp_path: Path) -> None:
