@@ -253,9 +253,9 @@ class Session:
             return outcome
         verdict, hint = outcome.verdict, hints[0]
         cause = f"{hint.rule} at {hint.place}" if hint.line else hint.rule
-        told = _add_detail(verdict, f"Possible cause: {headline(hint)}.")
+        with_cause = _add_detail(verdict, f"Possible cause: {headline(hint)}.")
         reason = f"{verdict.reason}; possible cause: {cause}"
-        return replace(outcome, verdict=replace(told, reason=reason, findings=told.findings + hints))
+        return replace(outcome, verdict=replace(with_cause, reason=reason, findings=with_cause.findings + hints))
 
     def is_sampled(self, case: Case) -> bool:
         """Return whether only some blocks of the case run, because its problem does not fit into memory."""

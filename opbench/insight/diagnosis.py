@@ -169,18 +169,18 @@ class LaunchView:
 
 def diagnose(subject: Subject, traffic: Traffic, sources: Mapping[str, str]) -> list[Diagnosis]:
     """Find all problems of the launches, the costliest first."""
-    scene = LaunchView(subject, traffic, sources)
+    view = LaunchView(subject, traffic, sources)
     alike: dict[tuple[str, str, int, int, str], list[Diagnosis]] = {}
     for entry in traffic.lines:
         place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
-        place += [problem for rule in RULES if entry.requests for problem in rule(scene, entry)]
+        place += [problem for rule in RULES if entry.requests for problem in rule(view, entry)]
     diagnoses = [problem for several in alike.values() for problem in _merge_by_line(several)]
-    diagnoses += [problem for kernel in traffic.kernels for problem in _find_barriers(scene, kernel)]
+    diagnoses += [problem for kernel in traffic.kernels for problem in _find_barriers(view, kernel)]
     known = {(problem.kernel, problem.file, problem.line) for problem in diagnoses if problem.kind == "divergence"}
     for branch in traffic.branches:
         if (branch.kernel, branch.file, branch.line) not in known:
-            diagnoses += _divergent_branch(scene, branch)
-    diagnoses = [problem for problem in diagnoses if problem.cost >= LEAST * scene.passes]
+            diagnoses += _divergent_branch(view, branch)
+    diagnoses = [problem for problem in diagnoses if problem.cost >= LEAST * view.passes]
     return sorted(diagnoses, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
@@ -233,7 +233,7 @@ def _are_sectors_distinct(entry: LineTraffic) -> bool:
     return _is_wasteful(entry) and entry.sectors >= 0.9 * entry.lanes
 
 
-def _find_uncoalesced(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if not _is_wasteful(entry):
         return
     evidence = (
@@ -243,76 +243,76 @@ def _find_uncoalesced(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnos
     cost = (entry.sectors - entry.ideal_sectors) / SECTORS_PER_PASS
     # A line may have a strided access and a broadcast, which halves its average, so all lines of the kernel count.
     wrong_index = any(
-        _are_sectors_distinct(other) for other in scene.traffic.select(kernel=entry.kernel, space="global")
+        _are_sectors_distinct(other) for other in view.traffic.select(kernel=entry.kernel, space="global")
     )
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
-        if scene.subject.uses(VECTORISED_ACCESS):
-            found = scene.problem("scalar path", "R7", entry, cost, evidence, VECTORISED_ACCESS)
+        if view.subject.uses(VECTORISED_ACCESS):
+            found = view.problem("scalar path", "R7", entry, cost, evidence, VECTORISED_ACCESS)
             yield replace(found, advice=SCALAR_PATH, remedies=())
             return
         choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
-        mechanism = next((choice for choice in choices if scene.subject.remedies(choice)), VECTORISED_ACCESS)
-        yield scene.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
+        mechanism = next((choice for choice in choices if view.subject.remedies(choice)), VECTORISED_ACCESS)
+        yield view.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
         return
-    partner = _transpose_counterpart(scene, entry)
+    partner = _transpose_counterpart(view, entry)
     if partner is not None:
         other = "store" if entry.kind == "load" else "load"
         there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
         evidence += f", while {there} is coalesced: another index order would only swap the two"
-        yield scene.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
+        yield view.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
         return
     words = ", one for each lane" if _are_sectors_distinct(entry) else ""
-    yield scene.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
+    yield view.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
 
 
-def _transpose_counterpart(scene: LaunchView, entry: LineTraffic) -> LineTraffic | None:
+def _transpose_counterpart(view: LaunchView, entry: LineTraffic) -> LineTraffic | None:
     """Return the coalesced access in the other direction if the two are all that the kernel does: a transposition."""
     other = "store" if entry.kind == "load" else "load"
-    everything = scene.traffic.total("bytes", kernel=entry.kernel, space="global")
-    for candidate in scene.traffic.select(kernel=entry.kernel, space="global", kind=other):
+    everything = view.traffic.total("bytes", kernel=entry.kernel, space="global")
+    for candidate in view.traffic.select(kernel=entry.kernel, space="global", kind=other):
         alike = entry.bytes <= 2 * candidate.bytes <= 4 * entry.bytes
         if _is_contiguous(candidate) and alike and entry.bytes + candidate.bytes >= 0.9 * everything:
             return candidate
     return None
 
 
-def _find_narrow_accesses(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_narrow_accesses(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more than width."""
     if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _is_contiguous(entry):
         return
-    asked = scene.traffic.total("bytes", space="global")
-    needed = scene.subject.compulsory_bytes
-    streaming = asked <= 1.3 * needed and scene.subject.flops <= STREAMING_FLOPS * needed
+    asked = view.traffic.total("bytes", space="global")
+    needed = view.subject.compulsory_bytes
+    streaming = asked <= 1.3 * needed and view.subject.flops <= STREAMING_FLOPS * needed
     other = "store" if entry.kind == "load" else "load"
-    here = scene.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
+    here = view.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
     staged = any(e.file == entry.file for e in here)
-    worth = entry.requests >= WORTH * scene.requests(entry.kernel, "global")
+    worth = entry.requests >= WORTH * view.requests(entry.kernel, "global")
     if not (streaming or staged) or entry.lanes_per_request < FEW_LANES or not worth:
         return
     evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    found = scene.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
-    yield replace(found, unit="requests", share=cost / scene.traffic.total("requests"))
+    found = view.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
+    yield replace(found, unit="requests", share=cost / view.traffic.total("requests"))
 
 
-def _find_rereads(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_rereads(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "global" or entry.kind != "load":
         return
-    fetched, once = min(entry.bytes, entry.moved_bytes), scene.subject.array_bytes
+    fetched, once = min(entry.bytes, entry.moved_bytes), view.subject.array_bytes
     if not once or fetched < REREAD * once:
         return
     evidence = (
         f"the line fetches {units.si(fetched, 'B')}, {units.ratio(fetched / once)} the bytes of all arrays; "
         "caches may catch the rest, at the price of requests"
     )
-    tiled = scene.requests(entry.kernel, "shared") > 0
+    tiled = view.requests(entry.kernel, "shared") > 0
     mechanism = REGISTER_TILE if tiled else SHARED_MEMORY_TILE
     cost = (fetched - once) / (WARP * 4)
-    yield scene.problem("re-read", "R6", entry, cost, evidence, mechanism)
+    yield view.problem("re-read", "R6", entry, cost, evidence, mechanism)
 
 
-def _find_bank_conflicts(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_bank_conflicts(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
         return
     each = entry.wavefronts / entry.requests
@@ -320,76 +320,76 @@ def _find_bank_conflicts(scene: LaunchView, entry: LineTraffic) -> Iterator[Diag
         f"each {access_text(entry)} request takes {each:.1f} wavefronts where "
         f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
     )
-    yield scene.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
+    yield view.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 
 
-def _shared_bound(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _shared_bound(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
         return
-    loads = scene.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
-    global_requests = scene.requests(entry.kernel, "global")
-    everything = scene.requests(entry.kernel)
+    loads = view.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
+    global_requests = view.requests(entry.kernel, "global")
+    everything = view.requests(entry.kernel)
     if not global_requests or loads < SHARED_BOUND * global_requests or entry.requests < WORTH * everything:
         return
-    mechanism = VECTORISED_ACCESS if scene.subject.uses(REGISTER_TILE) else REGISTER_TILE
+    mechanism = VECTORISED_ACCESS if view.subject.uses(REGISTER_TILE) else REGISTER_TILE
     evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    yield scene.problem("shared loads", "R12", entry, cost, evidence, mechanism)
+    yield view.problem("shared loads", "R12", entry, cost, evidence, mechanism)
 
 
-def _find_atomic_collisions(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_atomic_collisions(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
-    yield scene.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
+    yield view.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
 
 
-def _find_divergence(scene: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+def _find_divergence(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     """Report lines with few active lanes if other lines of the kernel have many in the same memory space."""
-    least = WORTH * scene.requests(entry.kernel)
+    least = WORTH * view.requests(entry.kernel)
     # One lane that writes the warp's result was elected; this is no divergence.
     if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < least:
         return
-    alike = scene.traffic.select(kernel=entry.kernel, space=entry.space)
+    alike = view.traffic.select(kernel=entry.kernel, space=entry.space)
     usual = max(e.lanes_per_request for e in alike if e.requests >= least / 5)
     if entry.lanes_per_request >= 0.75 * usual:
         return
     evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_text(entry)} of this line"
     passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
     cost = passes * (1 - entry.lanes_per_request / WARP)
-    yield scene.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
+    yield view.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
 
 
-def _divergent_branch(scene: LaunchView, branch: BranchTraffic) -> Iterator[Diagnosis]:
+def _divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[Diagnosis]:
     """Report a branch that often diverges; each divergence costs a pass through the path with fewer lanes."""
     # One lane that writes the warp's result was elected; the end of an array or a block's last step diverges only once.
-    rare = branch.share < DIVERGENT or branch.divergent < WORTH * scene.requests(branch.kernel)
+    rare = branch.share < DIVERGENT or branch.divergent < WORTH * view.requests(branch.kernel)
     if rare or branch.fewest_lanes < FEWEST * branch.divergent:
         return
     evidence = (
         f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
         f"lanes, {branch.fewest_lanes_each:.1f} on the way of the fewer"
     )
-    yield scene.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
+    yield view.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
-def _find_barriers(scene: LaunchView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
-    waited, requests = waits(kernel), scene.requests(kernel.kernel)
+def _find_barriers(view: LaunchView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
+    waited, requests = waits(kernel), view.requests(kernel.kernel)
     if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
         return
     evidence = (
         f"{kernel.barriers_per_block:.0f} block-wide barriers a block, {requests / waited:.1f} requests "
         "of a warp between two of them"
     )
-    yield scene.problem("barriers", "R14", _barrier_line(scene, kernel.kernel), waited, evidence, FEWER_BARRIERS)
+    yield view.problem("barriers", "R14", _barrier_line(view, kernel.kernel), waited, evidence, FEWER_BARRIERS)
 
 
-def _barrier_line(scene: LaunchView, kernel: str) -> LineTraffic:
+def _barrier_line(view: LaunchView, kernel: str) -> LineTraffic:
     """Return the line of the deepest `__syncthreads()` within a kernel's lines; line 0 if there is none."""
-    accesses = scene.traffic.select(kernel=kernel)
+    accesses = view.traffic.select(kernel=kernel)
     for path in dict.fromkeys(entry.file for entry in accesses):
         lines = [entry.line for entry in accesses if entry.file == path]
-        text = scene.sources.get(path) or scene.subject.text(path)
+        text = view.sources.get(path) or view.subject.text(path)
         found = [
             (len(text) - len(text.lstrip()), -number)
             for number, text in enumerate(text.splitlines(), start=1)

@@ -49,7 +49,7 @@ class _Windows2d(Operator):
 
     def window_shape(self) -> tuple[int, int]:
         """Return rows and columns of a window, not counting the pixels that dilation skips."""
-        raise NotImplementedError
+        raise NotImplementedError  # each operator defines it: filters and windows have different axes
 
     def _dilation(self) -> int:
         return int(self.axes.get("dilation", 1))
@@ -270,7 +270,7 @@ class Conv3dGeometry(Operator):
 
     def outputs_along(self, axis: str, size: int, taps: int) -> int:
         """Return the outputs along axis "d", "h" or "w" of `size` voxels, for a filter of `taps` elements."""
-        raise NotImplementedError
+        raise NotImplementedError  # each operator defines it: filters and windows have different axes
 
     @property
     def z(self) -> int:

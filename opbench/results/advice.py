@@ -36,7 +36,7 @@ class Advised:
     reason: str = ""
     """Why there is no advice."""
     left_out: str = ""
-    """What the advice could not take into account, and why; empty if nothing."""
+    """Which evidence is missing, and the reason, such as machine code without NVRTC; empty if none is."""
     modelled: bool = False
     """Whether `time_s` is the least time by the counted traffic, because no time was measured."""
 

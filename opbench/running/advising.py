@@ -16,7 +16,7 @@ from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
 from opbench.insight.advice import NEAR, Facts, advise
-from opbench.insight.diagnosis import diagnose
+from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
@@ -142,7 +142,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
         return _without(found, str(error))
     _, compiled = next(resources_of([small], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
-        problems = diagnose(Subject.of_case(small, variants), traffic.estimated(), sources_of(variant.path, traffic))
+        problems = _line_problems(Subject.of_case(small, variants), small, traffic)
         return advised_by_lines(found, small, problems, distance, compiled.missing)
     if not result.resources:  # such as a node of a network, whose record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
@@ -222,9 +222,14 @@ def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
 def _with_advice(found: Advised, facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic) -> Advised:
     """Add the advice of all rules that fit."""
     subject = Subject.of_case(counted, variants)
-    problems = diagnose(subject, traffic.estimated(), sources_of(counted.variant.path, traffic))
+    problems = _line_problems(subject, counted, traffic)
     advice = advise(facts, problems, counted.variant.mechanism, subject.remedies)
     return replace(found, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
+
+
+def _line_problems(subject: Subject, counted: Case, traffic: Traffic) -> list[Diagnosis]:
+    """Return the problems of the lines of a counted case, the costliest first."""
+    return diagnose(subject, traffic.estimated(), sources_of(counted.variant.path, traffic))
 
 
 def _without(found: Advised, reason: str) -> Advised:

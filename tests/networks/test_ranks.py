@@ -57,11 +57,11 @@ def test_ranks_give_the_bits_of_micro_batches_in_turn(tmp_path: Path, name: str,
 
     Clipped by the norm of the gradients' sum.
     """
-    told: list[TrainingProgress] = []
-    record = train(tmp_path / "ranks", name, told.append, ranks=count, clip=clip)
+    progress_seen: list[TrainingProgress] = []
+    record = train(tmp_path / "ranks", name, progress_seen.append, ranks=count, clip=clip)
     train(tmp_path / "turns", name, accumulate=count, clip=clip)
     assert files(tmp_path / "ranks") == files(tmp_path / "turns")
-    assert record.recipe["ranks"] == str(count) and told[-1].step == 4
+    assert record.recipe["ranks"] == str(count) and progress_seen[-1].step == 4
     names = {path.name for path in (tmp_path / "ranks").iterdir()}
     assert names == {path.name for path in (tmp_path / "turns").iterdir()}
 
@@ -119,7 +119,7 @@ def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monk
     for name, seconds in (("HEARTBEAT_S", 0.02), ("SILENCE_LIMIT_S", 1.0), ("START_LIMIT_S", 1.0)):
         monkeypatch.setattr(group, name, seconds)
     end = threading.Event()
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def act(own: RankGroup) -> None:
         own.beat()
@@ -131,9 +131,9 @@ def test_ranks_that_wait_for_their_devices_for_ever_hang(others_wait: bool, monk
     try:
         group_of(2, act)
     except RankLost as error:
-        told.append(error)
+        errors.append(error)
     end.set()
-    assert [str(error) for error in told] == (["0 it has waited for its device for 1 s"] if others_wait else [])
+    assert [str(error) for error in errors] == (["0 it has waited for its device for 1 s"] if others_wait else [])
 
 
 def test_what_one_rank_refuses_is_raised_here(tmp_path: Path) -> None:

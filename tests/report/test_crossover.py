@@ -97,8 +97,8 @@ def test_zones_are_where_one_wins_and_where_nobody_does() -> None:
     # Both intervals are ±1 %, and the times part as the root of the size: they overlap up to 4 % of size either way.
     assert undecided.end / undecided.begin == pytest.approx(1.08, abs=0.02)
     assert (first.begin, last.end) == (256, 2048) and first.end == undecided.begin and undecided.end == last.begin
-    told = size_range_sentences([first, undecided, last], "n")
-    assert told[0].startswith("small wins from 256 to 69") and told[1].startswith("Undecided from 69")
+    sentences = size_range_sentences([first, undecided, last], "n")
+    assert sentences[0].startswith("small wins from 256 to 69") and sentences[1].startswith("Undecided from 69")
 
 
 def test_between_two_sizes_times_are_interpolated_on_logarithms() -> None:
