@@ -59,6 +59,20 @@ BUSY_BARRIER = 8
 SKIPPING = "let each lane fetch whole vectors and keep what it needs, or stage rows in shared memory"
 SCALAR_PATH = "vector accesses are left out where rows do not divide by their width: pad the rows of the problem"
 
+PROBLEMS: Mapping[str, str] = {
+    "scalar path": "R7",
+    "strided": "R7",
+    "uncoalesced": "R7",
+    "narrow": "R8",
+    "re-read": "R6",
+    "bank conflicts": "R10",
+    "shared loads": "R12",
+    "atomic collisions": "",
+    "divergence": "R20",
+    "barriers": "R14",
+}
+"""The kinds of problems, each with the advisor's rule for it; empty where there is none."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -66,7 +80,7 @@ class Diagnosis:
 
     kind: str
     rule: str
-    """The advisor's rule, such as "R7"; empty if no rule applies."""
+    """The advisor's rule of `PROBLEMS`, such as "R7"; empty if no rule applies."""
     kernel: str
     file: str
     line: int
@@ -141,7 +155,6 @@ class LaunchView:
     def problem(
         self,
         kind: str,
-        rule: str,
         at: LineTraffic | BranchTraffic,
         cost: float,
         evidence: str,
@@ -152,7 +165,7 @@ class LaunchView:
         names = self.subject.remedies(mechanism)
         return Diagnosis(
             kind=kind,
-            rule=rule,
+            rule=PROBLEMS[kind],
             kernel=at.kernel,
             file=at.file,
             line=at.line,
@@ -248,22 +261,22 @@ def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosi
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
         if view.subject.uses(VECTORISED_ACCESS):
-            found = view.problem("scalar path", "R7", entry, cost, evidence, VECTORISED_ACCESS)
+            found = view.problem("scalar path", entry, cost, evidence, VECTORISED_ACCESS)
             yield replace(found, advice=SCALAR_PATH, remedies=())
             return
         choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
         mechanism = next((choice for choice in choices if view.subject.remedies(choice)), VECTORISED_ACCESS)
-        yield view.problem("strided", "R7", entry, cost, evidence, mechanism, SKIPPING)
+        yield view.problem("strided", entry, cost, evidence, mechanism, SKIPPING)
         return
     partner = _transpose_counterpart(view, entry)
     if partner is not None:
         other = "store" if entry.kind == "load" else "load"
         there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
         evidence += f", while {there} is coalesced: another index order would only swap the two"
-        yield view.problem("uncoalesced", "R7", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
+        yield view.problem("uncoalesced", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
         return
     words = ", one for each lane" if _are_sectors_distinct(entry) else ""
-    yield view.problem("uncoalesced", "R7", entry, cost, evidence + words, COALESCED)
+    yield view.problem("uncoalesced", entry, cost, evidence + words, COALESCED)
 
 
 def _transpose_counterpart(view: LaunchView, entry: LineTraffic) -> LineTraffic | None:
@@ -292,7 +305,7 @@ def _find_narrow_accesses(view: LaunchView, entry: LineTraffic) -> Iterator[Diag
         return
     evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    found = view.problem("narrow", "R8", entry, cost, evidence, VECTORISED_ACCESS)
+    found = view.problem("narrow", entry, cost, evidence, VECTORISED_ACCESS)
     yield replace(found, unit="requests", share=cost / view.traffic.total("requests"))
 
 
@@ -309,7 +322,7 @@ def _find_rereads(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     tiled = view.requests(entry.kernel, "shared") > 0
     mechanism = REGISTER_TILE if tiled else SHARED_MEMORY_TILE
     cost = (fetched - once) / (WARP * 4)
-    yield view.problem("re-read", "R6", entry, cost, evidence, mechanism)
+    yield view.problem("re-read", entry, cost, evidence, mechanism)
 
 
 def _find_bank_conflicts(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
@@ -320,7 +333,7 @@ def _find_bank_conflicts(view: LaunchView, entry: LineTraffic) -> Iterator[Diagn
         f"each {access_text(entry)} request takes {each:.1f} wavefronts where "
         f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
     )
-    yield view.problem("bank conflicts", "R10", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
+    yield view.problem("bank conflicts", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 
 
 def _shared_bound(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
@@ -334,14 +347,14 @@ def _shared_bound(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     mechanism = VECTORISED_ACCESS if view.subject.uses(REGISTER_TILE) else REGISTER_TILE
     evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    yield view.problem("shared loads", "R12", entry, cost, evidence, mechanism)
+    yield view.problem("shared loads", entry, cost, evidence, mechanism)
 
 
 def _find_atomic_collisions(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
-    yield view.problem("atomic collisions", "", entry, entry.collisions, evidence, BLOCK_REDUCTION)
+    yield view.problem("atomic collisions", entry, entry.collisions, evidence, BLOCK_REDUCTION)
 
 
 def _find_divergence(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
@@ -357,7 +370,7 @@ def _find_divergence(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis
     evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_text(entry)} of this line"
     passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
     cost = passes * (1 - entry.lanes_per_request / WARP)
-    yield view.problem("divergence", "R20", entry, cost, evidence, UNIFORM_WARPS)
+    yield view.problem("divergence", entry, cost, evidence, UNIFORM_WARPS)
 
 
 def _divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[Diagnosis]:
@@ -370,7 +383,7 @@ def _divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[Diagn
         f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
         f"lanes, {branch.fewest_lanes_each:.1f} on the way of the fewer"
     )
-    yield view.problem("divergence", "R20", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
+    yield view.problem("divergence", branch, float(branch.divergent), evidence, UNIFORM_WARPS)
 
 
 def _find_barriers(view: LaunchView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
@@ -381,7 +394,7 @@ def _find_barriers(view: LaunchView, kernel: KernelTraffic) -> Iterator[Diagnosi
         f"{kernel.barriers_per_block:.0f} block-wide barriers a block, {requests / waited:.1f} requests "
         "of a warp between two of them"
     )
-    yield view.problem("barriers", "R14", _barrier_line(view, kernel.kernel), waited, evidence, FEWER_BARRIERS)
+    yield view.problem("barriers", _barrier_line(view, kernel.kernel), waited, evidence, FEWER_BARRIERS)
 
 
 def _barrier_line(view: LaunchView, kernel: str) -> LineTraffic:
