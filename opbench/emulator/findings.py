@@ -24,6 +24,7 @@ from opbench.emulator.reports import (
     AccessTarget,
     Event,
     dim3,
+    is_between_warps,
     words_of,
 )
 from opbench.emulator.toolchain import INCLUDE
@@ -71,19 +72,25 @@ class LaunchLog:
 def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
     """Convert reports to findings; reports of the same kind at the same line become one finding.
 
-    Deadlocks come first.
+    Deadlocks come first. Of the races at one line, the first between two warps is shown: its remedy cures all of them.
     """
     reports = list(reports)
     lines = _all_lines(reports, log)
     reports = _omit_row_indices(_races_before_reads(reports, log, lines), log, lines)
     merged: dict[tuple[object, ...], Finding] = {}
+    between_warps = set()
     for report in reports:
         finding = _finding(report, log, lines)
         line = (finding.file, finding.line, finding.called_from)
         where: object = line if finding.line else (finding.message, report.program_counter)
         key = (finding.kind, finding.kernel, where)
         known = merged.get(key)
-        merged[key] = replace(known, count=known.count + finding.count) if known else finding
+        shown = finding
+        if known and (key in between_warps or not is_between_warps(report)):
+            shown = known
+        merged[key] = replace(shown, count=finding.count + (known.count if known else 0))
+        if is_between_warps(report):
+            between_warps.add(key)
     return sorted(merged.values(), key=lambda finding: finding.kind != DEADLOCK.kind)
 
 

@@ -121,6 +121,12 @@ class FindingTexts:
     """How to fix the kernel; "" means the remedy of the rule."""
 
 
+def is_between_warps(report: Report) -> bool:
+    """Return whether a report is of a race between two warps, which `__syncwarp()` does not cure."""
+    races = (ReportKind.SHARED_RACE, ReportKind.THREAD_RACE)
+    return report.kind in races and bool(report.warp != report.other_warp)
+
+
 def dim3(value: Iterable[int]) -> Dim3:
     """Return three numbers of a report as a tuple (x, y, z)."""
     x, y, z = value

@@ -85,4 +85,4 @@ def _header_note(finding: Finding) -> list[str]:
 
 
 def _repeat_note(finding: Finding) -> list[str]:
-    return [f"seen {finding.count} times; the first is shown"] if finding.count > 1 else []
+    return [f"seen {finding.count} times; one is shown"] if finding.count > 1 else []

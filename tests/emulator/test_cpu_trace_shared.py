@@ -73,6 +73,48 @@ def test_a_warp_synchronous_tail(tracer: Tracer, rng: np.random.Generator) -> No
     assert tracer.line("write") in {f.line for f in found}
 
 
+HALO = """\
+extern "C" __global__ void k(const float* x, float* out) {
+  __shared__ float tile[BLOCK + 1];
+  const int t = threadIdx.x;
+  tile[t + 1] = x[t];  // store
+  if (t == 0) tile[0] = 0.0f;
+  MEET;
+  out[t] = tile[t] + tile[t + 1];  // read
+}"""
+
+
+def test_a_race_that_only_a_barrier_cures_is_shown_between_warps(tracer: Tracer) -> None:
+    x, out = floats(64), floats(64)
+    tracer.clean(HALO, 1, 64, x, out, BLOCK="64", MEET="__syncthreads()")
+    for meet in ("", "__syncwarp()"):
+        found = tracer.run(HALO, 1, 64, x, out, BLOCK="64", MEET=meet).findings
+        (read,) = [finding for finding in found if finding.line == tracer.line("read")]
+        assert read.thread and read.thread[0] // 32 == 1
+        assert "thread (31,0,0)" in read.details[0] and "__syncwarp()" not in read.remedy
+    in_a_warp = tracer.run(HALO, 1, 32, x, out, BLOCK="32", MEET="").findings
+    assert in_a_warp and all("__syncwarp()" in finding.remedy for finding in in_a_warp)
+
+
+REUSED = """\
+extern "C" __global__ void k(float* out) {
+  __shared__ float part[2];
+  const int t = threadIdx.x;
+  if (t % 32 == 0) part[t / 32] = t;
+  __syncthreads();
+  const float most = part[0] + part[1];
+  if (t % 32 == 0) part[t / 32] = most;  // store
+  __syncthreads();
+  out[t] = part[0] + part[1];
+}"""
+
+
+def test_a_write_that_readers_of_several_warps_race_with_names_one_of_another_warp(tracer: Tracer) -> None:
+    found = tracer.run(REUSED, 1, 64, floats(64)).findings
+    (store,) = [finding for finding in found if finding.line == tracer.line("store")]
+    assert "__syncwarp()" not in store.remedy
+
+
 def test_half_a_warp_that_meets_orders_only_itself(tracer: Tracer) -> None:
     text = """\
 extern "C" __global__ void k(int* out) {

@@ -85,7 +85,7 @@ def test_a_finding_is_printed_from_the_users_line_to_the_help() -> None:
     assert rest[0] == "15 |     sum += tile[threadIdx.y][i] * other[i];"
     assert rest[0][rest[1].index("^") : rest[1].rindex("^") + 1] == "tile[threadIdx.y][i]"
     assert rest[2:4] == ["12 |     tile[y][x] = v;", "   |     ^^^^^^^^^^ write by thread (33,0,0)"]
-    assert "   = seen 3 times; the first is shown" in rest and "   = rerun: opbench check my.cu" in rest
+    assert "   = seen 3 times; one is shown" in rest and "   = rerun: opbench check my.cu" in rest
     assert any(line.startswith("   = remedy: Put __syncthreads()") for line in rest)
     assert rest[-1] == "   = help: opbench help finding shared-race"
     assert max(len(line) for line in rest) <= 80

@@ -19,7 +19,14 @@ static bool of_a_mask(const Report* fresh) {
   return fresh->kind == kReportWarpMask || fresh->kind == kReportOutsideMask;
 }
 
-// Returns the stored report, so that the caller can count repetitions; null if the table is full.
+// Returns whether a report is of a race between two warps, which __syncwarp() does not cure.
+static bool is_between_warps(uint32_t kind, uint32_t warp, uint32_t other_warp) {
+  return (kind == kReportSharedRace || kind == kReportThreadRace) && warp != other_warp;
+}
+static bool is_between_warps(const Report* race) { return is_between_warps(race->kind, race->warp, race->other_warp); }
+
+// Returns the stored report, so that the caller can count repetitions; null if the table is full. Of the races at one
+// line, the first between two warps is kept, as its remedy cures all of them.
 static Report* add_report(const Report* fresh) {
   pthread_mutex_lock(&report_mutex);
   Report* kept = nullptr;
@@ -29,7 +36,9 @@ static Report* add_report(const Report* fresh) {
                 known->program_counter == fresh->program_counter &&
                 (strcmp(known->text, fresh->text) == 0 || of_a_mask(fresh));
     if (!same) continue;
-    ++known->count;
+    const uint32_t count = known->count + 1;
+    if (is_between_warps(fresh) && !is_between_warps(known)) *known = *fresh;
+    known->count = count;
     kept = known;
   }
   if (!kept && report_count < (fresh->kind == kReportSameValue ? kMaxReports / 4 : kMaxReports)) {

@@ -171,10 +171,14 @@ static inline void note_shared_read(Trace* trace, SharedCell* cell, uint32_t sel
     } else if (reader == self) {
       return;
     } else {
-      flags |= reader / kLanes == self / kLanes ? kSeveralLanes : kSeveralWarps;
-      cell->other_reader = (uint16_t)(reader | (cell->reader & kVolatileFlag));
-      cell->other_clock = cell->read_clock;
-      cell->other_site = cell->read_site;
+      const bool between_warps = reader / kLanes != self / kLanes;
+      // A reader of another warp is kept: a report names it, because __syncwarp() does not cure its race.
+      if (between_warps || !(flags & kSeveralWarps) || trace->clocks_wide) {
+        cell->other_reader = (uint16_t)(reader | (cell->reader & kVolatileFlag));
+        cell->other_clock = cell->read_clock;
+        cell->other_site = cell->read_site;
+      }
+      flags |= between_warps ? kSeveralWarps : kSeveralLanes;
       if (__builtin_expect(trace->partial_barriers, 0)) keep_reader(trace, cell);
     }
   } else {
@@ -206,7 +210,7 @@ static __attribute__((noinline)) bool kept_reader_unordered(const Trace* trace, 
   return false;
 }
 
-// Finds a reader of a cell whose read does not happen before this write.
+// Finds a reader of a cell whose read does not happen before this write, one of another warp first.
 static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, uint32_t access, uint32_t self,
                                     Reader* found) {
   if (cell->read_interval != trace->interval) return false;
@@ -214,8 +218,9 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
   const uint16_t kept = kVolatileFlag | kThreadMask;
   Reader last = {(uint16_t)(cell->reader & kept), cell->read_site};
   Reader before = {(uint16_t)(cell->other_reader & kept), cell->other_site};
-  bool unordered = reader != self && !ordered(trace, reader, cell->read_clock, self);
-  if (unordered && !both_flags(trace, access, last.thread, self)) {
+  const bool last_races = reader != self && !ordered(trace, reader, cell->read_clock, self) &&
+                          !both_flags(trace, access, last.thread, self);
+  if (last_races && (reader / kLanes != self / kLanes || !(others & kSeveralWarps))) {
     *found = last;
     return true;
   }
@@ -225,6 +230,10 @@ static inline bool reader_unordered(const Trace* trace, const SharedCell* cell, 
                          (others && other != self && !ordered(trace, other, cell->other_clock, self));
   if (other_unordered && !both_flags(trace, access, before.thread, self)) {
     *found = before;
+    return true;
+  }
+  if (last_races) {
+    *found = last;
     return true;
   }
   return cell->readers && kept_reader_unordered(trace, cell, access, self, found);

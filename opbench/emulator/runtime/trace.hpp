@@ -404,7 +404,9 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
   Trace* trace = worker->trace;
   uint64_t key = (uint64_t)kind << 32 | site;
   auto* slot = &trace->seen[(site * 31 + kind) % kSeenReports];
-  if (slot->key == key) {
+  const uint32_t warp = worker->current / kLanes;
+  const bool between_warps = other && is_between_warps(kind, warp, other->warp);
+  if (slot->key == key && (!between_warps || is_between_warps(slot->report))) {
     ++slot->report->count;
     return;
   }
@@ -427,7 +429,7 @@ static void trace_report(Worker* worker, ReportKind kind, uint32_t site, uintptr
     fresh.other_block = other->block;
     fresh.other_thread = other->thread;
     fresh.other_access = other->access;
-    fresh.warp = worker->current / kLanes;
+    fresh.warp = warp;
     fresh.other_warp = other->warp;
     fresh.instructions = other->instructions;
   }
