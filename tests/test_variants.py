@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import zlib
@@ -15,6 +16,7 @@ from opbench.gpu.compile import nvrtc
 from opbench.kernels.capability import missing_capability, parse_capability
 from opbench.kernels.case import Case
 from opbench.kernels.launch import BuildRequest
+from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Variant
 from opbench.running import targets
 from support.builders.compiled import LITTLE_OPTIMISED, SYNTAX_ONLY, compile_all, compile_errors
@@ -23,6 +25,7 @@ from support.daily import daily_sample
 from support.needs import needs_nvrtc
 
 CUDA = kernel_variants()
+VARIANTS = {variant.id: variant for variant in CUDA}
 
 
 def nothing(case: Case) -> float:
@@ -35,7 +38,7 @@ def covering(
     """As few pairs as show everything that all of them show; the one with the most that is new, less its price, comes
     first.
     """
-    fresh = [(case, shows(case), price(case)) for case in pairs]
+    fresh = [(case, left, price(case)) for case in pairs if (left := shows(case))]
     kept: list[Case] = []
     while fresh := [(case, left, cost) for case, left, cost in fresh if left]:
         best, seen, _ = max(fresh, key=lambda each: len(each[1]) - each[2])
@@ -52,9 +55,15 @@ def served(case: Case) -> set[tuple[str, str]]:
 WARP = 32
 
 
+@functools.cache
+def examples_of(operator: str) -> list[Operator]:
+    """Return the examples of an operator; each of its variants takes the same."""
+    return list(CATALOG.operator(operator).examples())
+
+
 def fitting(variant: Variant) -> list[Case]:
     """Return the examples that a variant runs, in its first config that fits any of them."""
-    examples = CATALOG.operator(variant.operator).examples()
+    examples = examples_of(variant.operator)
     by_config = ([Case(variant, config, problem) for problem in examples] for config in variant.configs)
     return next(filter(None, ([case for case in cases if case.unmet_requirement() is None] for cases in by_config)), [])
 
@@ -79,7 +88,8 @@ def kinds(case: Case) -> set[object]:
     return {*served(case), *((axis, place, kind) for axis, *each in sizes for place, kind in enumerate(each))}
 
 
-def telling(variant: Variant) -> list[Case]:
+@functools.lru_cache(maxsize=1)
+def telling(name: str) -> list[Case]:
     """Return two examples in the first config that fits any: together they show the most, and cost the least.
 
     Each mode's value, each value of a macro, and an axis that is long, odd or a multiple of four count.
@@ -90,7 +100,7 @@ def telling(variant: Variant) -> list[Case]:
         classes = {(axis, kind) for axis, size in axes.items() for kind in (size > WARP, size % 4 == 0)}
         return {None, *served(case), *case.request().macros, *classes}
 
-    pairs = fitting(variant)
+    pairs = fitting(VARIANTS[name])
     pairs.sort(key=lambda case: case.problem.flops() + case.problem.bytes())
     kept = covering(pairs, shows, price)[:2]
     return kept + [case for case in reversed(pairs) if case not in kept][: 2 - len(kept)]
@@ -100,7 +110,7 @@ def quick(variant: Variant) -> list[Case]:
     """Return what `make test` checks: the most telling example and, for the last variant of a file, the example of the
     same module that adds the most.
     """
-    first, *_ = telling(variant)
+    first, *_ = telling(variant.id)
     if variant is not LAST[variant.path]:
         return [first]
     module, seen = first.request(), kinds(first)
@@ -108,28 +118,49 @@ def quick(variant: Variant) -> list[Case]:
     return [first, *covering(others, lambda case: kinds(case) - seen, price)[:1]]
 
 
-MODULES = 4
-"""As many as the check of one variant compiles here, unless its tuned parameters take more."""
+MODULES = 3
+"""As many as the check of one variant compiles here, unless its modes or its tuned parameters take more."""
+
+
+def tuned_values(variant: Variant, seen: set[object]) -> set[tuple[str, object]]:
+    """Return for each tuned parameter one value that is not in `seen`, another one each day; with OPBENCH_LONG all.
+
+    Other values of a parameter show the same property again: the kernel is right with another size. NVRTC compiles
+    all of them every day.
+    """
+    values: dict[str, dict[object, None]] = {}
+    for config in variant.configs:
+        for item in config.items():
+            if item not in seen:
+                values.setdefault(item[0], {})[item[1]] = None
+    if os.environ.get("OPBENCH_LONG"):
+        return {(name, value) for name, others in values.items() for value in others}
+    return {(name, *daily_sample(list(others), 1, f"{variant.id} {name}")) for name, others in values.items()}
 
 
 def spread(variant: Variant, pairs: list[Case]) -> list[Case]:
-    """As few pairs as show, with the two most telling ones, each value of each tuned parameter, each mode's values that
-    the variant serves and several values of macros, then each kind of size of each axis.
+    """As few pairs as show, with the two most telling ones, the day's value of each tuned parameter, each mode's values
+    that the variant serves and several values of macros, then each kind of size of each axis.
 
     The tree has minutes, on two cores: `opbench check --all` takes every pair, and a run checks what it measures. Where
     instructions are interpreted, which takes longer, an example and a random shape stand for all problems.
     """
-    examples = set(CATALOG.operator(variant.operator).examples())
+    examples = set(examples_of(variant.operator))
+    first = telling(variant.id)
+    today = tuned_values(variant, {item for case in first for item in case.config.items()})
 
     def shows(case: Case) -> set[object]:
-        return {*case.config.items(), *served(case), case.problem in examples}
+        return {*(today & case.config.items()), *served(case), case.problem in examples}
 
-    first = telling(variant)
+    def defined(case: Case) -> set[object]:
+        """Return the macros with their values, except tuned parameters."""
+        return {macro for macro in case.request().macros if macro[0] not in variant.tune}
+
     seen = set().union(*map(shows, first))
     kept = first + covering(pairs, lambda case: shows(case) - seen, price)
     if len(kept) < MODULES:
-        macros = {macro for case in kept for macro in case.request().macros}
-        kept += covering(pairs, lambda case: set(case.request().macros) - macros, price)[: MODULES - len(kept)]
+        macros = set().union(*map(defined, kept))
+        kept += covering(pairs, lambda case: defined(case) - macros, price)[: MODULES - len(kept)]
     if not variant.compute_capability:
         built = {case.request() for case in kept}
         covered = set().union(*map(kinds, kept))
@@ -155,8 +186,9 @@ def check(variant: Variant, cases: list[Case], seed: int) -> None:
 
 @pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
 def test_right_on_its_most_telling_examples(variant: Variant) -> None:
-    assert quick(variant)
-    check(variant, quick(variant), seed=0)
+    cases = quick(variant)
+    assert cases
+    check(variant, cases, seed=0)
 
 
 @pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.id)
@@ -181,7 +213,7 @@ def test_variants_compile_for_the_gpus_that_users_have(arch: str) -> None:
     assert have is not None
     requests = {}
     for variant in (v for v in CUDA if not missing_capability(have, v.compute_capability)):
-        examples = CATALOG.operator(variant.operator).examples()
+        examples = examples_of(variant.operator)
         cases = (Case(variant, variant.configs[0], example) for example in examples)
         if first := next((case for case in cases if case.unmet_requirement() is None), None):
             requests[first.request()] = variant.id
@@ -256,7 +288,7 @@ def test_compiles_for_the_gpu_without_one(variant: Variant, arch: str) -> None:
 
     For sm_80 the first config of those with instructions: plain C++ is the same for every GPU.
     """
-    examples = CATALOG.operator(variant.operator).examples()
+    examples = examples_of(variant.operator)
     firsts = []
     for config in variant.configs[: 1 if arch == "sm_80" else None]:
         cases = (Case(variant, config, problem) for problem in examples)
