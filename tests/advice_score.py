@@ -1,25 +1,28 @@
 """Scores the advice on the ladders: does it name the mechanism of the next variant, and the gain that it brought?
 
-python tests/advice_score.py            # write the table of docs/advice.md and opbench/insight/gains.py
+python tests/advice_score.py            # write the tables of docs/advice.md and opbench/insight/ladder_steps.csv
 python tests/advice_score.py --misses   # print the ladder steps whose mechanism is not the first advice
 python tests/advice_score.py --steps    # print every measured step, and whether it was held out
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
-import math
+import io
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from statistics import median
 
 import nsight_rules
 from nsight_rules import Suggestion
 from opbench import units
 from opbench.insight.advice import Advice, Facts, advise, distance_of
-from opbench.insight.gains import DISTANCES, Gain, KernelKind, Shares
+from opbench.insight.gains import STEPS_FILE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.kernels.folders import Catalog
 from opbench.results.advice import measured_facts, most_alike
 from opbench.results.files import read_run
@@ -48,16 +51,8 @@ CURE = 1.05
 """A ladder step that gains less is no cure."""
 CLOSE = 1.25
 """A promised gain within this factor of the measured one is right."""
-OTHER_MECHANISM, OTHER_KIND = 0.03, 0.2
-"""The weight of steps with another mechanism and of steps of another kind of kernel."""
-REACH = 2.0
-"""On the logarithmic scale, the distance over which the weight of a step falls to 1 / e.
-
-These three were chosen by leaving out one operator at a time, among those that are not held out."""
-KINDS: tuple[KernelKind, ...] = ("stream", "product", "tensor")
 PAGE = ROOT / "docs/advice.md"
 MARKS = ("<!-- scores -->\n", "<!-- end of scores -->\n")
-TABLE = ROOT / "opbench/insight/gains.py"
 
 
 @dataclass(frozen=True)
@@ -76,6 +71,8 @@ class Step:
     """Those that the upper variant's header names and the lower one's does not."""
     facts: Facts
     advice: tuple[Advice, ...]
+    counted: tuple[str, str]
+    """The cases on the CPU whose accesses were counted for the lower and the upper variant; empty if there is none."""
 
     @property
     def held_out(self) -> bool:
@@ -142,6 +139,7 @@ def measured_steps(runs: Path = RUNS) -> list[Step]:
                 )
                 if facts is None:
                     continue
+                upper_like = most_alike(upper, counts[operator, name])
                 added = frozenset(headers[name].mechanism) - frozenset(headers[lower.variant].mechanism)
                 found.append(
                     Step(
@@ -154,6 +152,7 @@ def measured_steps(runs: Path = RUNS) -> list[Step]:
                         added,
                         facts,
                         tuple(advise(facts, (), headers[lower.variant].mechanism)),
+                        (like.case, upper_like.case if upper_like else ""),
                     )
                 )
     return found
@@ -164,70 +163,61 @@ def cures(found: Sequence[Step]) -> list[Step]:
     return [step for step in found if step.gain > CURE and step.mechanisms]
 
 
-def fitted(measured: Sequence[Step]) -> dict[str, dict[KernelKind, Shares]]:
-    """Return the shares of the logarithmic distance that steps closed, without held-out steps.
-
-    A share is the median of all steps at all their problems, weighed by how alike they are: the same mechanism, the
-    same kind of kernel, a near distance. The low and the high share leave out a tenth each.
-    """
-    used = [step for step in cures(measured) if not step.held_out]
-    problems = Counter((step.operator, step.lower, step.upper) for step in used)
-    points = [
-        (mechanism, step.facts.kind, math.log(distance), min(1.2, math.log(step.gain) / math.log(distance)), 1 / count)
-        for step in used
-        for mechanism in step.mechanisms
-        if (distance := distance_of(mechanism, step.facts)) > CURE
-        for count in [problems[step.operator, step.lower, step.upper]]
-    ]
-
-    def shares(mechanism: str, kind: KernelKind, distance: float) -> Gain:
-        weighed = [
-            (
-                share,
-                weight
-                * (1.0 if mechanism in ("", added) else OTHER_MECHANISM)
-                * (1.0 if of == kind else OTHER_KIND)
-                * math.exp(-abs(position - math.log(distance)) / REACH),
-            )
-            for added, of, position, share, weight in points
-        ]
-        return Gain(*(round(_quantile(weighed, part), 2) for part in (0.1, 0.5, 0.9)))
-
-    return {
-        mechanism: {kind: tuple(shares(mechanism, kind, one) for one in DISTANCES) for kind in KINDS}  # type: ignore[misc]
-        for mechanism in ["", *sorted({point[0] for point in points})]
-    }
+def used_steps(measured: Sequence[Step]) -> list[MeasuredStep]:
+    """Return the steps that gains are estimated from: those that gain, at each problem, without held-out operators."""
+    return [record(step) for step in cures(measured) if not step.held_out]
 
 
-def _quantile(weighed: Sequence[tuple[float, float]], part: float) -> float:
-    """Return the value below which a part of the weights lies."""
-    below, whole = 0.0, sum(weight for _, weight in weighed)
-    for value, weight in sorted(weighed):
-        below += weight
-        if below >= part * whole:
-            return value
-    raise AssertionError("no steps")
+def record(step: Step) -> MeasuredStep:
+    """Return what an estimate of gains uses of a step, with four digits."""
+    return MeasuredStep(
+        step.operator,
+        step.lower,
+        step.upper,
+        tuple(sorted(step.mechanisms)),
+        step.facts.kind,
+        *(float(f"{value:.4g}") for value in (distance_after(step), step.facts.bound_s * 1e6, step.gain)),
+    )
 
 
-def write_gains(gains: dict[str, dict[KernelKind, Shares]]) -> str:
-    """Return the text of opbench/insight/gains.py with other numbers."""
-    head, _, rest = TABLE.read_text().partition("] = {\n")
-    lines = []
-    for name, kinds in gains.items():
-        lines.append(f'    "{name}": {{')
-        for kind, shares in kinds.items():
-            lines.append(f'        "{kind}": ({", ".join(_call(gain) for gain in shares)}),')
-        lines.append("    },")
-    return head + "] = {\n" + "\n".join(lines) + "\n}\n" + rest.rpartition("\n}\n")[2]
+def distance_after(step: Step) -> float:
+    """Return the time before the step divided by the lower bound that holds after it."""
+    return max(distance_of(mechanism, step.facts) for mechanism in step.mechanisms)
 
 
-def _call(gain: Gain) -> str:
-    return f"Gain({gain.low}, {gain.middle}, {gain.high})"
+def write_steps(steps: Sequence[MeasuredStep]) -> str:
+    """Return the text of opbench/insight/ladder_steps.csv."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(MeasuredStep._fields)
+    for step in sorted(steps):
+        writer.writerow(" ".join(value) if isinstance(value, tuple) else value for value in step)
+    return text.getvalue()
+
+
+@cache
+def estimate_without(operator: str) -> GainEstimate:
+    """Return an estimate that never saw an operator."""
+    return GainEstimate([step for step in committed_steps() if step.operator != operator])
+
+
+def advised_mechanism(step: Step) -> str:
+    """Return the first mechanism of the step among the first three pieces of advice; an empty string without one."""
+    return next((one.mechanism for one in step.advice[:3] if one.mechanism in step.mechanisms), "")
 
 
 def promise(step: Step) -> Gain | None:
-    """Return what the advice of the step's mechanism promises; None if no advice of three names it."""
-    return next((one.gain for one in step.advice[:3] if one.mechanism in step.mechanisms), None)
+    """Return the estimated gain of the step's mechanism; None if none of the first three pieces of advice names it.
+
+    Steps of the same operator are excluded from the estimate, so no step is judged by itself.
+    """
+    mechanism = advised_mechanism(step)
+    return expected_by(estimate_without(step.operator), step, mechanism, step.facts.bound_s) if mechanism else None
+
+
+def expected_by(estimate: GainEstimate, step: Step, mechanism: str, bound_s: float) -> Gain:
+    """Return the gain of a mechanism in a step's case by an estimate; with `bound_s` 0 the lower bound is not used."""
+    return estimate.expected(mechanism, distance_of(mechanism, step.facts), step.facts.kind, bound_s)
 
 
 def is_close(expected: float, gain: float) -> bool:
@@ -245,8 +235,9 @@ def table(measured: Sequence[Step]) -> str:
         ("held out", [step for step in answered if step.held_out]),
     ]
     lines = [
-        "| ladder steps | number | first advice | among the first three | gain within ±25 % | gain within its range |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| ladder steps | number | first advice | among the first three | gain within ±25 % | gain within its range "
+        "| high / low of the range |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     peer = nsight_rules.read([step.case for step in answered])
     rows.append(("those that Nsight Compute measured", [step for step in answered if step.case in peer]))
@@ -276,7 +267,8 @@ def _row(name: str, several: Sequence[Step]) -> str:
     shares.append(sum(is_close(gain.middle, step.gain) for step, gain in promises) / len(promises))
     # A range is printed with three digits.
     shares.append(sum(gain.low <= 1.005 * step.gain <= 1.01 * gain.high for step, gain in promises) / len(promises))
-    return f"| {name} | {len(several)} | {' | '.join(units.percent(share) for share in shares)} |"
+    width = units.ratio(median(gain.high / gain.low for _, gain in promises))
+    return f"| {name} | {len(several)} | {' | '.join(units.percent(share) for share in shares)} | {width} |"
 
 
 def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequence[Step]) -> str:
@@ -293,7 +285,7 @@ def _peer_row(name: str, suggestions: dict[str, list[Suggestion]], steps: Sequen
         if one.mechanisms & step.mechanisms
     ]
     shares.append(sum(promises) / len(promises))
-    return f"| {name} | {len(measured)} | {' | '.join(units.percent(share) for share in shares)} | |"
+    return f"| {name} | {len(measured)} | {' | '.join(units.percent(share) for share in shares)} | | |"
 
 
 def page(measured: Sequence[Step]) -> str:
@@ -327,10 +319,10 @@ def main(arguments: Sequence[str]) -> None:
                 )
         print(table(measured))
         return
-    table_text = write_gains(fitted(measured))
-    if table_text != TABLE.read_text():
-        TABLE.write_text(table_text)
-        print(f"wrote {TABLE.relative_to(ROOT)}; run the same command again for the scores of these gains")
+    text = write_steps(used_steps(measured))
+    if not STEPS_FILE.exists() or text != STEPS_FILE.read_text():
+        STEPS_FILE.write_text(text)
+        print(f"wrote {STEPS_FILE.relative_to(ROOT)}; run the same command again for the scores of these gains")
         return
     PAGE.write_text(page(measured))
 

@@ -18,7 +18,7 @@ from opbench.backend.counts import Traffic
 from opbench.backend.findings import place_text
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.diagnosis import Diagnosis, waits
-from opbench.insight.gains import DISTANCES, GAINS, Gain, KernelKind
+from opbench.insight.gains import Gain, KernelKind, expected_gain
 from opbench.insight.instructions import executed_instructions
 from opbench.insight.stalls import find_stall
 from opbench.kernels.mechanism import (
@@ -153,6 +153,8 @@ class Facts:
     """Time of as many empty kernels as are launched, divided by the time of the case."""
     dram_over: float = 0.0
     """Bytes of DRAM that the hardware counted, divided by the compulsory bytes; 0 without hardware counters."""
+    bound_s: float = 0.0
+    """Lower bound of the problem in seconds; 0 if it is not known."""
     stalls: tuple[tuple[str, float], ...] = ()
     """Reasons why warps wait and their shares of all samples, by hardware counters; () without them."""
 
@@ -330,7 +332,7 @@ class Advice:
     strength: float
     """How much speaks for it, from 0 to 1: a rank, no probability."""
     gain: Gain
-    """Time before divided by time after, with the range of four ladder steps in five."""
+    """Time before divided by time after, by the measured ladder steps most alike."""
     file: str = ""
     line: int = 0
     """The line to change; 0 if it is the whole kernel."""
@@ -424,17 +426,19 @@ def advise(
         for found in rule(facts):
             if found[1] > strongest.get(found[0], ("", 0.0))[1]:
                 strongest[found[0]] = found
-    named = [
-        _advice(*found, expected_gain(found[0], distance_of(found[0], facts), facts.kind), problems, remedies)
-        for found in strongest.values()
-    ]
+    named = [_advice(*found, _gain(found[0], facts), problems, remedies) for found in strongest.values()]
     ranked = sorted(named, key=lambda one: -one.strength)
     fresh = [one for one in ranked if one.mechanism not in used]
-    lines = advise_lines(problems, facts.over_bound, used, facts.kind)
+    lines = advise_lines(problems, facts.over_bound, used, facts.kind, facts.bound_s)
     others = [one for one in lines if one.mechanism not in strongest]
     if fresh or others or facts.over_bound * NEAR < 1.0:
         return sorted((*fresh, *others), key=lambda one: -one.strength)
     return [replace(one, in_use=True, strength=0.0) for one in ranked[:1]]
+
+
+def _gain(mechanism: str, facts: Facts) -> Gain:
+    """Return the expected gain of a mechanism in a case with these facts."""
+    return expected_gain(mechanism, distance_of(mechanism, facts), facts.kind, facts.bound_s)
 
 
 def advise_lines(
@@ -442,8 +446,12 @@ def advise_lines(
     over_bound: float = 1.0,
     used: Collection[str] = (),
     kind: KernelKind = "stream",
+    bound_s: float = 0.0,
 ) -> list[Advice]:
-    """Return advice from the counted problems of lines alone, the costliest first: without machine code or launch."""
+    """Return advice from the counted problems of lines alone, the costliest first: without machine code or launch.
+
+    The gains follow from the multiple of the lower bound and the bound `bound_s` in seconds, 0 if it is not known.
+    """
     first: dict[str, Diagnosis] = {}
     for problem in problems:
         if problem.mechanism not in used:
@@ -455,7 +463,7 @@ def advise_lines(
             BOUND_BY.get(problem.kind, problem.kind),
             problem.source,
             problem.evidence,
-            expected_gain(problem.mechanism, over_bound, kind),
+            expected_gain(problem.mechanism, over_bound, kind, bound_s),
             problems,
             lambda _, found=problem: found.remedies,  # type: ignore[misc]
         )
@@ -504,21 +512,6 @@ BOUND_BY = {
     "atomic collisions": "atomics",
 }
 """The limit that a kind of problem of `opbench.insight.diagnosis` belongs to, where the words differ."""
-
-
-def expected_gain(mechanism: str, distance: float, kind: KernelKind = "stream") -> Gain:
-    """Return the gain that a mechanism brought on the ladders, scaled to a case's distance from its lower bound.
-
-    A mechanism closes a share of the logarithmic distance: from 8 times the bound, half of it is a gain of 8 ** 0.5.
-    The share depends on the kind of kernel and on the distance, between whose values in the table it is interpolated.
-    """
-    shares = GAINS.get(mechanism, GAINS[""])[kind]
-    logs = [math.log(one) for one in DISTANCES]
-    position = math.log(max(1.0, distance))
-    upper = next((index for index in range(1, len(logs)) if position <= logs[index]), len(logs) - 1)
-    part = min(1.0, max(0.0, (position - logs[upper - 1]) / (logs[upper] - logs[upper - 1])))
-    parts = [(1 - part) * low + part * high for low, high in zip(shares[upper - 1], shares[upper], strict=True)]
-    return Gain(*(max(1.0, math.exp(position * share)) for share in parts))
 
 
 def distance_of(mechanism: str, facts: Facts) -> float:

@@ -13,6 +13,7 @@ from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.insight.advice import NEAR, PRODUCT, UNKNOWN_GAIN, Advice, Facts, advise, advise_lines, facts_of
 from opbench.insight.diagnosis import Diagnosis, diagnose
+from opbench.insight.gains import KernelKind
 from opbench.insight.levels import Levels, bounds, l1_bytes, levels
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
@@ -99,7 +100,8 @@ def advise_counted(
         limits = peaks.at_level(case.problem.bandwidth())
         unit = tensor_unit(case.problem.axes, case.unit)
         on_tensor_cores = best_time(limits, case.problem.flops(), case.problem.bytes(), unit)
-        facts = replace(facts, over_tensor=modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0)
+        over_tensor = modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0
+        facts = replace(facts, over_tensor=over_tensor, bound_s=modelled[1])
     if facts is None:
         return advised_by_lines(found, case, problems, distance, missing)
     advice = advise(facts, problems, used, subject.remedies, least=0.0)
@@ -112,7 +114,8 @@ def advised_by_lines(
 ) -> Advised:
     """Add the advice that the counted lines of a case allow, where its machine code is not known for a reason."""
     product = case.problem.flops() > PRODUCT * case.problem.bytes()
-    advice = advise_lines(problems, distance, case.variant.mechanism, "product" if product else "stream")
+    kind: KernelKind = "product" if product else "stream"
+    advice = advise_lines(problems, distance, case.variant.mechanism, kind, found.bound_s)
     without_code = f"its machine code is not known: {missing or 'nothing was compiled'}"
     if not advice:
         return replace(found, reason=without_code)
@@ -169,7 +172,8 @@ def measured_facts(
         measured.axes.get("dtype") == DOUBLE,
     )
     unit = tensor_unit(measured.axes, measured.unit or measured.precision)
-    return replace(found, over_tensor=over_bound(replace(measured, unit=unit), peaks) or 0.0)
+    over_tensor = over_bound(replace(measured, unit=unit), peaks) or 0.0
+    return replace(found, over_tensor=over_tensor, bound_s=measured.measurement.median_s / distance)
 
 
 def tensor_unit(axes: Mapping[str, int | str], other: str) -> str:

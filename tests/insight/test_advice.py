@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
 from opbench.gpu.limits.resources import LaunchResources, MachineCode
-from opbench.insight.advice import LIMITS, Facts, advise, advise_lines, expected_gain, facts_of
+from opbench.insight.advice import LIMITS, Facts, advise, advise_lines, facts_of
 from opbench.insight.diagnosis import Diagnosis
+from opbench.insight.gains import GainEstimate, MeasuredStep, committed_steps, expected_gain
 from opbench.kernels.mechanism import MECHANISMS
 
 STREAM = Facts(over_bound=1.3, flops_per_byte=0.1, blocks=4096, waves=4.0, kernels=1, reads=1.0, width=16.0)
@@ -189,6 +190,36 @@ def test_a_gain_grows_with_the_distance() -> None:
     near, far = expected_gain("coalesced", 2.0), expected_gain("coalesced", 16.0)
     assert 1.0 < near.middle < far.middle
     assert expected_gain("coalesced", 0.9).middle == 1.0
+
+
+def measured_step(gain: float, distance: float = 8.0, bound_us: float = 100.0, kind="stream", name="a") -> MeasuredStep:  # type: ignore[no-untyped-def]
+    return MeasuredStep("op", name, f"{name}2", ("unrolled",), kind, distance, bound_us, gain)
+
+
+def test_a_gain_is_the_share_of_the_distance_that_the_nearest_steps_closed() -> None:
+    half = GainEstimate([measured_step(8**0.5)])
+    assert half.expected("unrolled", 8.0, "stream", 1e-4) == pytest.approx((8**0.5,) * 3)
+    assert half.expected("unrolled", 64.0, "stream", 1e-4).middle == pytest.approx(8.0)
+    # Of a small problem, the step of the small problem counts most, of a large one that of the large one.
+    both = GainEstimate([measured_step(2.0, bound_us=5.0), measured_step(7.5, bound_us=500.0, name="b")])
+    assert both.expected("unrolled", 8.0, "stream", 6e-6).middle == pytest.approx(2.0)
+    assert both.expected("unrolled", 8.0, "stream", 4e-4).middle == pytest.approx(7.5)
+    kinds = GainEstimate([measured_step(2.0), measured_step(7.5, kind="tensor", name="b")])
+    assert kinds.expected("unrolled", 8.0, "tensor", 1e-4).middle == pytest.approx(7.5)
+    assert kinds.expected("unrolled", 8.0, "stream", 1e-4).middle == pytest.approx(2.0)
+
+
+def test_all_problems_of_a_step_weigh_as_much_as_one_step() -> None:
+    often = [measured_step(2.0, bound_us=100.0 + number) for number in range(9)]
+    others = [measured_step(4.0, name="b"), measured_step(4.0, name="c")]
+    assert GainEstimate(often + others).expected("unrolled", 8.0, "stream", 1e-4).middle == pytest.approx(4.0)
+
+
+def test_committed_steps_gain_and_have_known_mechanisms() -> None:
+    assert len(committed_steps()) > 300
+    for step in committed_steps():
+        assert step.gain > 1.0 and step.bound_us > 0.0 and step.mechanisms
+        assert set(step.mechanisms) <= MECHANISMS.keys()
 
 
 def test_facts_are_ratios_of_counts() -> None:
