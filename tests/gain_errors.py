@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import median
 
 import advice_score
-from advice_score import Step, advised_mechanism, estimate_without, expected_by, record
+from advice_score import Step, advised_mechanism, estimate_without, expected_by, is_close, record
 from opbench import units
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.insight.advice import distance_of
@@ -55,12 +55,25 @@ def tables(steps: Sequence[Step]) -> str:
         of_kind = [row for row in rows if row[0].facts.kind == kind]
         cells = [_cell(of_kind, low, high) for low, high in pairwise(DISTANCES)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "| the estimate knows | steps | gain within ±25 % |", "|---|--:|--:|"]
+    everywhere = promised([step for several in measured().values() for step in several])
+    lines += [
+        "",
+        "| the estimate knows | steps | gain within ±25 % | opbench on the same steps | at each problem | opbench |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
     for name, estimate in ESTIMATES.items():
-        gains = [(step, gain) for step, mechanism, _ in rows if (gain := estimate(step, mechanism)) is not None]
-        close = sum(advice_score.is_close(gain.middle, step.gain) for step, gain in gains)
-        lines.append(f"| {name} | {len(gains)} | {units.percent(close / len(gains))} |")
+        number, shares = _compared(estimate, rows)
+        shares += _compared(estimate, everywhere)[1]
+        lines.append(f"| {name} | {number} | {' | '.join(units.percent(share) for share in shares)} |")
     return "\n".join(lines) + "\n"
+
+
+def _compared(estimate: Estimate, rows: Sequence[tuple[Step, str, Gain]]) -> tuple[int, list[float]]:
+    """Return the number of steps that an estimate knows, and the share of close gains by it and by opbench."""
+    known = [(step, gain, own) for step, mechanism, own in rows if (gain := estimate(step, mechanism)) is not None]
+    close = sum(is_close(gain.middle, step.gain) for step, gain, _ in known)
+    own_close = sum(is_close(own.middle, step.gain) for step, _, own in known)
+    return len(known), [close / len(known), own_close / len(known)]
 
 
 def _class_name(low: float, high: float) -> str:
@@ -72,7 +85,7 @@ def _cell(rows: Sequence[tuple[Step, str, Gain]], low: float, high: float) -> st
     inside = [(step, gain) for step, mechanism, gain in rows if low <= distance_of(mechanism, step.facts) < high]
     if not inside:
         return ""
-    close = sum(advice_score.is_close(gain.middle, step.gain) for step, gain in inside)
+    close = sum(is_close(gain.middle, step.gain) for step, gain in inside)
     ratio = median(gain.middle / step.gain for step, gain in inside)
     return f"{units.percent(close / len(inside))} of {len(inside)} ({ratio:.2f})"
 
@@ -116,9 +129,18 @@ def measured() -> dict[tuple[str, str, str], list[Step]]:
 def _same_variants(step: Step, mechanism: str) -> Gain | None:
     """Estimate from the same step at other problems; None if it was measured at one problem only."""
     several = measured()[step.operator, step.lower, step.upper]
-    others = [record(one) for one in several if one.problem != step.problem and one.gain > 1.0]
-    others = [one for one in others if one.distance > LEAST_DISTANCE]
-    return expected_by(GainEstimate(others), step, mechanism, step.facts.bound_s) if others else None
+    return _by_own(step, mechanism, [one for one in several if one.problem != step.problem])
+
+
+def _same_problem(step: Step, mechanism: str) -> Gain | None:
+    """Estimate from the same step at the same problem in other runs; None if it was measured in one run only."""
+    several = measured()[step.operator, step.lower, step.upper]
+    return _by_own(step, mechanism, [one for one in several if one.problem == step.problem and one is not step])
+
+
+def _by_own(step: Step, mechanism: str, others: Sequence[Step]) -> Gain | None:
+    known = [one for other in others if other.gain > 1.0 and (one := record(other)).distance > LEAST_DISTANCE]
+    return expected_by(GainEstimate(known), step, mechanism, step.facts.bound_s) if known else None
 
 
 def _traffic_of_both(step: Step, mechanism: str) -> Gain | None:
@@ -152,6 +174,7 @@ ESTIMATES: dict[str, Estimate] = {
     "as opbench, but without steps of other operators at the same lower bound": _other_problems,
     "as opbench, and every change that the step makes": _all_changes,
     "the same two variants at other problems": _same_variants,
+    "the same two variants at the same problem, in another run": _same_problem,
     "only the counted traffic of both variants": _traffic_of_both,
 }
 
