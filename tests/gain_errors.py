@@ -135,7 +135,7 @@ def _same_variants(step: Step, mechanism: str) -> Gain | None:
 def _same_problem(step: Step, mechanism: str) -> Gain | None:
     """Estimate from the same step at the same problem in other runs; None if it was measured in one run only."""
     several = measured()[step.operator, step.lower, step.upper]
-    return _by_own(step, mechanism, [one for one in several if one.problem == step.problem and one is not step])
+    return _by_own(step, mechanism, [one for one in several if one.problem == step.problem and one != step])
 
 
 def _by_own(step: Step, mechanism: str, others: Sequence[Step]) -> Gain | None:
