@@ -241,13 +241,13 @@ def check(
     _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
     listing = next_command("check", *target_names(targets), variants=asked.variants, list=True)
     selected = select(chosen, patterns, listing)
-    found = check_cases(selected, replace(asked, backend=backend, every=every), tell=tell)
+    found = check_cases(selected, replace(asked, backend=backend, every=every), on_progress=tell)
     if len(found) < len(selected):
         note(f"stopped at the first failure: {len(selected) - len(found)} of {len(selected)} cases not tried")
     return [*by_memory, *found]
 
 
-def check_cases(cases: Sequence[Case], options: CheckOptions, *, tell: OnProgress = silent) -> list[Result]:
+def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: OnProgress = silent) -> list[Result]:
     """Check cases for correctness, without timing, and return one result per case that was tried.
 
     With `options.every` each module is compiled. Raises EnvironmentFault for a missing GPU or compiler.
@@ -270,7 +270,7 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, tell: OnProgres
             every_module=options.every,
             untrusted=options.untrusted,
         )
-        results = {result.case: result for result in run_suite(suite, setup, tell).results}
+        results = {result.case: result for result in run_suite(suite, setup, on_progress).results}
     return [results[case.name] for case in suite.cases if case.name in results]
 
 

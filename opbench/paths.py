@@ -170,12 +170,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def publish(made: Path, final: Path) -> None:
+def publish(path: Path, final: Path) -> None:
     """Move a complete file to its final path on the same file system in one step, and sync the file and its name to
     disk.
     """
-    _fsync(made, os.O_RDONLY)
-    made.replace(final)
+    _fsync(path, os.O_RDONLY)
+    path.replace(final)
     _fsync(final.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 

@@ -190,7 +190,7 @@ def _part(kind: Any, field: str) -> Any:
     for option in _options(kind):
         if field and (is_dataclass(option) or hasattr(option, "__struct_fields__")):
             return get_type_hints(option)[field]
-        if not field and (inner := [of for of in get_args(option) if of is not Ellipsis]):
+        if not field and (inner := [argument for argument in get_args(option) if argument is not Ellipsis]):
             return inner[-1]
     return object
 

@@ -33,11 +33,11 @@ def propose(
     UsageError if the file cannot be read.
     """
     path, kernels = file.path, file.kernels
-    for one in file.own_declarations:
-        if [token.text for token in one.tokens[:2]] == ["texture", "<"]:
+    for declaration in file.own_declarations:
+        if [token.text for token in declaration.tokens[:2]] == ["texture", "<"]:
             raise UsageError(
                 "texture references are gone since CUDA 12; take a cudaTextureObject_t",
-                Location(path, one.line),
+                Location(path, declaration.line),
                 kind="texture-reference",
             )
     if not kernels:
@@ -45,7 +45,7 @@ def propose(
     chosen, others = _choose_kernel(file, kernel)
     if operator and operator not in operators:
         raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
-    launch = next((one for one in file.launches if one.kernel == chosen), None)
+    launch = next((launch for launch in file.launches if launch.kernel == chosen), None)
     read = file.read(chosen, launch)
     for group in read.groups:
         if group.unreadable:
@@ -58,11 +58,16 @@ def propose(
     match = ranked[0] if operator else _most_likely_operator(path, read, ranked, roots)
     proposal = Proposal(match.operator, chosen, evidence=["--operator says so"] if operator else match.evidence)
     write_header(proposal, file, read, match)
-    hosts = [one for one in file.declarations if one.kind == "function" and not one.is_device]
+    hosts = [
+        declaration for declaration in file.declarations if declaration.kind == "function" and not declaration.is_device
+    ]
     if launch is None and any(chosen in one.uses - one.calls for one in hosts):
         text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"
         proposal.contradict("launch", chosen, text)
-    times = sum(one.is_kernel and one.kind == "function" and one.name == chosen for one in file.declarations)
+    times = sum(
+        declaration.is_kernel and declaration.kind == "function" and declaration.name == chosen
+        for declaration in file.declarations
+    )
     if times > 1:
         text = f"the file defines '{chosen}' {times} times, and the preprocessor takes one of them"
         proposal.contradict("launch", chosen, text)
@@ -197,6 +202,6 @@ def _choose_kernel(file: FileFacts, wanted: str) -> tuple[str, list[str]]:
     """Return the kernel that needs a header, and the names of the file's other kernels."""
     if wanted and wanted not in file.kernels:
         raise UsageError(unknown("kernel", wanted, file.kernels, where=str(file.path)))
-    launched = [one.kernel for one in file.launches if one.kernel in file.kernels]
+    launched = [launch.kernel for launch in file.launches if launch.kernel in file.kernels]
     chosen = wanted or next(iter(launched or file.kernels))
     return chosen, [name for name in file.kernels if name != chosen]

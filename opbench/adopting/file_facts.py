@@ -54,17 +54,24 @@ class FileFacts:
     @cached_property
     def declarations(self) -> list[Declaration]:
         """Return the declarations in the file, then those in its headers."""
-        return [*self.own_declarations, *(one for source in self.sources[1:] for one in declarations(source.text))]
+        return [
+            *self.own_declarations,
+            *(declaration for source in self.sources[1:] for declaration in declarations(source.text)),
+        ]
 
     @cached_property
     def kernels(self) -> dict[str, Declaration]:
         """Return the file's kernels by name."""
-        return {one.name: one for one in self.declarations if one.is_kernel}
+        return {declaration.name: declaration for declaration in self.declarations if declaration.is_kernel}
 
     @cached_property
     def functions(self) -> dict[str, Declaration]:
         """Return the device functions by name."""
-        return {one.name: one for one in self.declarations if one.kind == "function" and one.is_device}
+        return {
+            declaration.name: declaration
+            for declaration in self.declarations
+            if declaration.kind == "function" and declaration.is_device
+        }
 
     @cached_property
     def structs(self) -> dict[str, list[Parameter] | str]:

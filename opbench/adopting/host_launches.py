@@ -85,9 +85,9 @@ def plain_type(written: str) -> str:
     return " ".join(word for word in written.split() if word not in QUALIFIERS)
 
 
-def parameter_of(found: Sequence[Token]) -> Parameter:
+def parameter_of(tokens: Sequence[Token]) -> Parameter:
     """Read a parameter from its declaration."""
-    words = [token.text for token in found]
+    words = [token.text for token in tokens]
     words = words[: words.index("=")] if "=" in words else words
     name = next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
     pointer = "*" in words or "[" in words
@@ -168,7 +168,7 @@ def launches_in(
                     name,
                     template,
                     tuple(tuple(part) for part in configuration),
-                    tuple(tuple(part) for part in arguments),
+                    tuple(tuple(argument) for argument in arguments),
                     {**defined, **definitions(before)},
                     members(before),
                     sizes,
@@ -259,7 +259,7 @@ def _called(code: Sequence[Token], index: int) -> Parts | None:
         return None
     array = next((token.text for token in reversed(given[3]) if token.kind == "name"), "")
     arguments: list[Sequence[Token]] = [
-        [token for token in part if token.text != "&"][-1:] for part in _array_elements(code[:index], array)
+        [token for token in element if token.text != "&"][-1:] for element in _array_elements(code[:index], array)
     ]
     return given[0], (*given[1:3], *given[4:]), arguments
 
@@ -434,14 +434,14 @@ def _assignments(code: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]
 
 def members(code: Sequence[Token]) -> Fields:
     """Return the first value that code assigns to each member, by variable and path of the member."""
-    found: Fields = {}
+    fields: Fields = {}
     for index in range(1, len(code) - 1):
         token, before, after = code[index], code[index - 1], code[index + 1]
         if token.kind == "name" and after.text in MEMBER_OPERATORS and before.text not in MEMBER_OPERATORS:
             path, value = _assigned(code, index)
             if path:
-                found.setdefault(token.text, {}).setdefault(path, value_until(code, value))
-    return found
+                fields.setdefault(token.text, {}).setdefault(path, value_until(code, value))
+    return fields
 
 
 def _assigned(code: Sequence[Token], index: int) -> tuple[str, int]:
@@ -465,9 +465,9 @@ def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
     return code[start:index]
 
 
-def number_of(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
+def number_of(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
     """Return the number that an expression equals; raise Unreadable with the name of a variable without a value."""
-    text = convert(given, known)
+    text = convert(tokens, known)
     try:
         return int(evaluate(text, {}))
     except UsageError:

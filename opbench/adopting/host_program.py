@@ -72,9 +72,9 @@ class HostProgram:
     notes: list[str] = field(default_factory=list)
     """The launches that are left out, for the user."""
 
-    def value(self, given: Sequence[Token]) -> int:
+    def value(self, tokens: Sequence[Token]) -> int:
         """Return the number that an expression equals at the end of the program; raise Unreadable."""
-        return number_of(given, self.known)
+        return number_of(tokens, self.known)
 
     def factors(self, name: str) -> list[tuple[Token, ...]]:
         """Return the factors of the number of elements of a buffer, from the host's product; empty if unknown."""
@@ -123,70 +123,70 @@ class HostProgram:
             raise UnsupportedExpression(name)
         return f"({convert(buffer.bytes, whole)}) // 4"
 
-    def pointer(self, given: Sequence[Token]) -> str:
+    def pointer(self, tokens: Sequence[Token]) -> str:
         """Return the buffer that an argument points into, also through parameters of functions; "" for none."""
-        return self.place(given)[0]
+        return self.place(tokens)[0]
 
-    def place(self, given: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
+    def place(self, tokens: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
         """Return the buffer that an argument points into, and the offset in elements."""
         offsets: list[tuple[Token, ...]] = []
         for _ in range(MAX_CALL_DEPTH + 2):
-            if (path := _path(given)) in self.buffers:
+            if (path := _path(tokens)) in self.buffers:
                 return path, tuple(offsets)
-            left = _without_casts(given)
+            left = _without_casts(tokens)
             names = [i for i, token in enumerate(left) if token.kind == "name"]
             first = next((i for i in names if left[i].text in self.buffers), -1)
             first = first if first >= 0 else next((i for i in names if left[i].text in self.known), -1)
             if first < 0:
                 return "", ()
             added = _added(left, first)
-            in_bytes = [token for token in given if token.text in ("char", "void", "uint8_t")]
+            in_bytes = [token for token in tokens if token.text in ("char", "void", "uint8_t")]
             offsets += [tuple(in_bytes)] if added and in_bytes else added
             if left[first].text in self.buffers:
                 return left[first].text, tuple(offsets)
-            given = self.known[left[first].text]
+            tokens = self.known[left[first].text]
         return "", ()
 
 
-def _added(given: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
+def _added(tokens: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
     """Return the offset of an address from the pointer at a token: `i` for `&d[i]`, `n` for `d + n`.
 
     `d[i]` itself is an element of an array of pointers.
     """
     found: list[tuple[Token, ...]] = []
     index = at + 1
-    if index < len(given) and given[index].text == "[":
-        ends = closing_bracket(given, index)
-        found += [tuple(given[index + 1 : ends])] if any(token.text == "&" for token in given[:at]) else []
+    if index < len(tokens) and tokens[index].text == "[":
+        ends = closing_bracket(tokens, index)
+        found += [tuple(tokens[index + 1 : ends])] if any(token.text == "&" for token in tokens[:at]) else []
         index = ends + 1
     start = index
-    while index < len(given) and given[index].text not in (")", "]", "?", ":"):
-        index = closing_bracket(given, index) + 1 if given[index].text in ("(", "[") else index + 1
-    if start < index and given[start].text in "+-":
-        found.append(tuple(given[start + (given[start].text == "+") : index]))
+    while index < len(tokens) and tokens[index].text not in (")", "]", "?", ":"):
+        index = closing_bracket(tokens, index) + 1 if tokens[index].text in ("(", "[") else index + 1
+    if start < index and tokens[start].text in "+-":
+        found.append(tuple(tokens[start + (tokens[start].text == "+") : index]))
     return [one for one in found if [token.text for token in one] != ["0"]]
 
 
 def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
     """Join factors to a product, or terms to a sum if `sign` is "+"; return an empty text for none."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     for factor in factors:
-        found += [Token("mark", sign, -1)] if found else []
-        found += [Token("mark", "(", -9), *factor, Token("mark", ")", -9)]
-    return tuple(found)
+        tokens += [Token("mark", sign, -1)] if tokens else []
+        tokens += [Token("mark", "(", -9), *factor, Token("mark", ")", -9)]
+    return tuple(tokens)
 
 
-def _one(given: tuple[Token, ...]) -> list[tuple[Token, ...]]:
-    return [given] if given else []
+def _one(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
+    return [tokens] if tokens else []
 
 
-def _has_outer(given: Sequence[Token], signs: str) -> bool:
+def _has_outer(tokens: Sequence[Token], signs: str) -> bool:
     """Return whether one of these operators occurs outside of all brackets."""
     index = 0
-    while index < len(given):
-        if given[index].kind == "mark" and given[index].text in "([{":
-            index = closing_bracket(given, index)
-        elif given[index].kind == "mark" and given[index].text in signs:
+    while index < len(tokens):
+        if tokens[index].kind == "mark" and tokens[index].text in "([{":
+            index = closing_bracket(tokens, index)
+        elif tokens[index].kind == "mark" and tokens[index].text in signs:
             return True
         index += 1
     return False
@@ -225,12 +225,12 @@ def program_of(
     takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
     """
     functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
-    launching = [name for name, one in functions.items() if any(token.text == "<<<" for token in one.tokens)]
-    called = {token.text for one in functions.values() for token in one.tokens[max(0, one.body) :]}
+    launching = [name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)]
+    called = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
     own = [name for name in launching if name not in called] or launching
     roots = [*(name for name in functions if name == "main"), *own]  # main may launch by a pointer to a function
     device = {name for one in everything if one.is_device for name in one.uses}
-    found: HostProgram | None = None
+    host_program: HostProgram | None = None
     for root in roots:
         one = functions[root]
         code = tuple(_flatten_calls(one.tokens[one.body + 1 :], functions, itertools.count(1), (root,)))
@@ -253,8 +253,8 @@ def program_of(
             program.launches = launches_in(follow_pointers(code, program.buffers), known)
         if program.launches:
             return program
-        found = found or program
-    return found or HostProgram()
+        host_program = host_program or program
+    return host_program or HostProgram()
 
 
 def _flatten_calls(
@@ -278,17 +278,17 @@ def _flatten_calls(
     yield from code[start:]
 
 
-def _is_of_interest(one: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
+def _is_of_interest(declaration: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
     """Return whether a function launches, allocates or copies, directly or through functions that it calls."""
-    words = {token.text for token in one.tokens[max(0, one.body) :]}
+    words = {token.text for token in declaration.tokens[max(0, declaration.body) :]}
     if "<<<" in words or ALLOCATION_FUNCTIONS.keys() & words or "cudaMemcpy" in words:
         return True
-    inner = [functions[word] for word in words & functions.keys() if functions[word] is not one]
+    inner = [functions[word] for word in words & functions.keys() if functions[word] is not declaration]
     return depth < MAX_CALL_DEPTH and any(_is_of_interest(other, functions, depth + 1) for other in inner)
 
 
 def _inline_call(
-    one: Declaration,
+    declaration: Declaration,
     given: Sequence[Token],
     template: Sequence[Token],
     functions: Mapping[str, Declaration],
@@ -297,10 +297,18 @@ def _inline_call(
 ) -> Iterator[Token]:
     """Return a function's statements with renamed local variables, after assignments of its parameters."""
     suffix = f"${next(numbers)}"
-    parameters = [parameter_of(tokens) for tokens in one.parameters()]
-    own = {p.name for p in parameters} | local_names(one.tokens) | _further_names(one.tokens[one.body :])
-    at = one.tokens[0].start
-    declared = split(one.tokens[2 : closing_angle_bracket(one.tokens, 1)], ",") if one.is_template else []
+    parameters = [parameter_of(tokens) for tokens in declaration.parameters()]
+    own = (
+        {p.name for p in parameters}
+        | local_names(declaration.tokens)
+        | _further_names(declaration.tokens[declaration.body :])
+    )
+    at = declaration.tokens[0].start
+    declared = (
+        split(declaration.tokens[2 : closing_angle_bracket(declaration.tokens, 1)], ",")
+        if declaration.is_template
+        else []
+    )
     values = [*zip(declared, split(template, ","), strict=False)]
     named = [(parameter_of(words), value) for words, value in values if words and words[0].text not in TYPENAMES]
     for parameter, argument in (*named, *zip(parameters, split(given, ","), strict=False)):
@@ -313,9 +321,9 @@ def _inline_call(
         )
     body = [
         replace(token, text=token.text + suffix) if token.kind == "name" and token.text in own else token
-        for token in one.tokens[one.body + 1 : closing_bracket(one.tokens, one.body)]
+        for token in declaration.tokens[declaration.body + 1 : closing_bracket(declaration.tokens, declaration.body)]
     ]
-    yield from _flatten_calls(body, functions, numbers, (*path, one.name))
+    yield from _flatten_calls(body, functions, numbers, (*path, declaration.name))
 
 
 def _further_names(code: Sequence[Token]) -> set[str]:
@@ -336,36 +344,36 @@ def _further_names(code: Sequence[Token]) -> set[str]:
 # Buffers ----------------------------------------------------------------------------------------------------------
 
 
-def _without_casts(given: Sequence[Token]) -> list[Token]:
+def _without_casts(tokens: Sequence[Token]) -> list[Token]:
     """Return an argument without casts, `&` and `thrust::raw_pointer_cast`."""
     left: list[Token] = []
     index = 0
-    while index < len(given):
-        token = given[index]
-        if token.text == "(" and (ends := closing_bracket(given, index)) < len(given) - 1:
-            inner = given[index + 1 : ends]
+    while index < len(tokens):
+        token = tokens[index]
+        if token.text == "(" and (ends := closing_bracket(tokens, index)) < len(tokens) - 1:
+            inner = tokens[index + 1 : ends]
             if inner and inner[-1].text == "*":
                 index = ends + 1
                 continue
-        if token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
-            index = closing_angle_bracket(given, index + 1) + 1
+        if token.text.endswith("_cast") and index + 1 < len(tokens) and tokens[index + 1].text == "<":
+            index = closing_angle_bracket(tokens, index + 1) + 1
             continue
         left.append(token)
         index += 1
     return left
 
 
-def _path(given: Sequence[Token]) -> str:
+def _path(tokens: Sequence[Token]) -> str:
     """Return a member access such as `list.items` or `list->items`; "" for other tokens."""
-    texts = [token.text for token in _without_casts(given) if token.text != "&"]
+    texts = [token.text for token in _without_casts(tokens) if token.text != "&"]
     is_path = len(texts) > 2 and all(text in (".", "->") for text in texts[1::2]) and len(texts) % 2 == 1
     return ".".join(texts[::2]) if is_path else ""
 
 
-def _variable(given: Sequence[Token]) -> str:
-    if path := _path(given):
+def _variable(tokens: Sequence[Token]) -> str:
+    if path := _path(tokens):
         return path
-    return next((token.text for token in _without_casts(given) if token.kind == "name"), "")
+    return next((token.text for token in _without_casts(tokens) if token.kind == "name"), "")
 
 
 def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[str, HostBuffer]:
@@ -411,10 +419,10 @@ def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
                     found[name] = replace(found[name], filled="inputs")
 
 
-def _target_of(program: HostProgram, given: Sequence[Token]) -> str:
+def _target_of(program: HostProgram, tokens: Sequence[Token]) -> str:
     """Return the pointer that an allocation fills: `&d_a`, `(void**)&d_a`, or a parameter that stands for `&d_a`."""
-    name = _variable(given)
-    by_address = any(token.text == "&" for token in given)
+    name = _variable(tokens)
+    by_address = any(token.text == "&" for token in tokens)
     for _ in range(MAX_CALL_DEPTH):
         value = program.known.get(name, ())
         if by_address or not value or not any(token.text == "&" for token in value[:1]):

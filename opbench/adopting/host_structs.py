@@ -42,17 +42,17 @@ def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] |
 
 
 def _fields(body: Sequence[Token]) -> list[Parameter] | str:
-    found: list[Parameter] = []
+    parameters: list[Parameter] = []
     for declared in filter(None, split(body, ";")):
         first, *more = split(declared, ",")
         texts = [token.text for token in declared]
         field = parameter_of(first)
         if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or plain_type(field.type) in C_TYPES):
             return " ".join(texts)
-        found.append(field)
+        parameters.append(field)
         for other in map(parameter_of, more):
-            found.append(replace(field, name=other.name, is_pointer=other.is_pointer))
-    return found or "it is empty"
+            parameters.append(replace(field, name=other.name, is_pointer=other.is_pointer))
+    return parameters or "it is empty"
 
 
 def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
@@ -62,8 +62,8 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
         if isinstance(fields, str):
             continue
         end, widest = 0, 1
-        for one in fields:
-            size = 8 if one.is_pointer else ELEMENT_BYTES[C_TYPES[plain_type(one.type)]]
+        for field in fields:
+            size = 8 if field.is_pointer else ELEMENT_BYTES[C_TYPES[plain_type(field.type)]]
             end += -end % size + size
             widest = max(widest, size)
         found[name] = end + -end % widest

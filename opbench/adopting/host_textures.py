@@ -57,9 +57,9 @@ def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
     return found
 
 
-def _variable(given: Sequence[Token]) -> str:
+def _variable(tokens: Sequence[Token]) -> str:
     """Return the name in `&name` or `name`."""
-    return next((token.text for token in given if token.kind == "name"), "")
+    return next((token.text for token in tokens if token.kind == "name"), "")
 
 
 def _texture(

@@ -55,10 +55,10 @@ def unroll_loops(
         if len(turns) > MAX_UNROLLED_ITERATIONS:
             notes.append(f"of the loop over '{name}' the first {MAX_UNROLLED_ITERATIONS} turns are launched")
         semicolon = Token("mark", ";", token.start)
-        made: list[Token] = []
+        tokens: list[Token] = []
         for turn in turns[:MAX_UNROLLED_ITERATIONS]:
-            made += [semicolon, *turn, semicolon, *body, semicolon]
-        return unroll_loops((*code[:index], *made, *code[ends + 1 :]), constants, notes)
+            tokens += [semicolon, *turn, semicolon, *body, semicolon]
+        return unroll_loops((*code[:index], *tokens, *code[ends + 1 :]), constants, notes)
     return tuple(code)
 
 
@@ -121,7 +121,7 @@ def _value_after_step(step: Sequence[Token], name: str, value: Sequence[Token]) 
 def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[Token, ...]:
     """Replace each pointer that was assigned or swapped by the buffer that it points to at that statement."""
     now: dict[str, str] = {}
-    found: list[Token] = []
+    tokens: list[Token] = []
 
     def buffer(name: str) -> str:
         return now.get(name, name if name in buffers else "")
@@ -132,10 +132,10 @@ def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[To
             given = [part[-1].text for part in split(code[index + 2 : closing_bracket(code, index + 1)], ",") if part]
             if len(given) == 2 and buffer(given[0]) and buffer(given[1]):
                 now[given[0]], now[given[1]] = buffer(given[1]), buffer(given[0])
-        member = bool(found) and found[-1].text in (".", "->")
+        member = bool(tokens) and tokens[-1].text in (".", "->")
         assigned = token.kind == "name" and after[:1] == ["="]
         if assigned and not member and after[2:] in ([";"], [","]) and buffer(after[1]):
             now[token.text] = buffer(after[1])
         is_use = token.kind == "name" and not assigned and not member and token.text in now
-        found.append(replace(token, text=now[token.text]) if is_use else token)
-    return tuple(found)
+        tokens.append(replace(token, text=now[token.text]) if is_use else token)
+    return tuple(tokens)

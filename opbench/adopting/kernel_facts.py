@@ -66,7 +66,7 @@ class KernelFacts:
     @property
     def pointers(self) -> list[Parameter]:
         """Return the parameters that are pointers."""
-        return [one for one in self.parameters if one.is_pointer]
+        return [parameter for parameter in self.parameters if parameter.is_pointer]
 
     @property
     def is_readable(self) -> bool:
@@ -76,7 +76,7 @@ class KernelFacts:
 
 def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Mapping[str, Declaration]) -> KernelFacts:
     """Read a kernel's body and the device functions that it calls."""
-    pointers = [one.name for one in parameters if one.is_pointer]
+    pointers = [parameter.name for parameter in parameters if parameter.is_pointer]
     body = kernel.tokens[kernel.body + 1 :]
     names = frozenset(token.text for token in body if token.kind == "name")
     stored = stores(kernel, pointers, functions)
@@ -94,7 +94,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         formula,
         moved,
         *_indices(body, pointers, index_values),
-        {one.name: plain_type(one.type) for one in parameters if one.is_pointer},
+        {parameter.name: plain_type(parameter.type) for parameter in parameters if parameter.is_pointer},
         loaded_at,
         names & frozenset(factors),
         frozenset(token.text for token in body if token.kind == "number"),

@@ -291,12 +291,12 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
     ]
     axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
     sizes = tensor_axes(problem)
-    for one in numbers:
-        name = one.name.lower().strip("_")
+    for number in numbers:
+        name = number.name.lower().strip("_")
         words = (name, *AXIS_NAMES.get(name.replace("_", ""), ()))
         axis = next((axis for word in words for axis in axes if axis.lower() == word), "")
         if axis:
-            found.axes[one.name] = axis
+            found.axes[number.name] = axis
     if isinstance(problem, TorchOperator) and len(numbers) == 1 < len(axes) and numbers[0].name.lower() in COUNT_NAMES:
         size = f"{next(iter(problem.outputs))}_size"
         found.axes = {numbers[0].name: size}

@@ -77,7 +77,7 @@ class MemoryPlan:
     @property
     def threads(self) -> int:
         """Return the number of CUDA threads in all launches."""
-        return sum(math.prod((*one.grid, *one.block)) for one in self.launches)
+        return sum(math.prod((*launch.grid, *launch.block)) for launch in self.launches)
 
     @property
     def name(self) -> str:
@@ -88,8 +88,8 @@ class MemoryPlan:
     @property
     def array_bytes(self) -> int:
         """Return the size in bytes of all buffers; 0 if the size of one is unknown."""
-        known = all(one.is_bounded for one in self.buffers)
-        return sum(one.elements * ELEMENT_BYTES[one.dtype] for one in self.buffers) if known else 0
+        known = all(buffer.is_bounded for buffer in self.buffers)
+        return sum(buffer.elements * ELEMENT_BYTES[buffer.dtype] for buffer in self.buffers) if known else 0
 
     def request(self, source: Path | None = None) -> BuildRequest:
         """Return the build request of the file, or of `source`, a copy of the file with reduced sizes."""
@@ -154,8 +154,10 @@ def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
             raise UsageError(unknown("size of the header", name, known, where=f"{header.path}: --size"))
     sizes = {name: given.get(name, value) for name, value in header.sizes.items()}
     buffers = tuple(
-        replace(one, elements=str(given[one.name])) if one.name in given and one.name not in sizes else one
-        for one in header.buffers
+        replace(buffer, elements=str(given[buffer.name]))
+        if buffer.name in given and buffer.name not in sizes
+        else buffer
+        for buffer in header.buffers
     )
     return replace(header, sizes=sizes, buffers=buffers)
 
@@ -172,7 +174,7 @@ class _Planner:
     def __post_init__(self) -> None:
         file = FileFacts(self.header.path, self.header.sources)
         self.text = file.sources[0].text
-        of_device = {name for one in file.declarations if one.is_device for name in one.uses}
+        of_device = {name for declaration in file.declarations if declaration.is_device for name in declaration.uses}
         self.fixed = of_device & file.constants.keys()
         """Names that the kernels' own code uses, too: macros and constants."""
         self.reads: list[LaunchedKernel] = []
@@ -202,9 +204,9 @@ class _Planner:
 
     def _plan(self) -> MemoryPlan:
         launches = tuple(map(self._launch, self.header.launch))
-        kernels = tuple(dict.fromkeys(one.kernel for one in launches if one.kernel))
+        kernels = tuple(dict.fromkeys(launch.kernel for launch in launches if launch.kernel))
         reached = {name for launch in launches for name in launch.buffers()}
-        used = tuple(self._buffer(one) for one in self.header.buffers if one.name in reached)
+        used = tuple(self._buffer(buffer) for buffer in self.header.buffers if buffer.name in reached)
         indexed, scattered = self._data_lines({b.name for b in used if b.content == "random"})
         notes = tuple(dict.fromkeys(self.notes))
         edits = tuple(self._edits())
@@ -261,7 +263,7 @@ class _Planner:
             loops = bool({"for", "while", "do"} & {token.text for token in read.kernel.tokens})
             largest = max((self.values[name] for name in self._reducible()), default=1) if loops else 1
             work += math.prod(grid) * math.prod(block) * max(1, largest)
-        known = [one for one in self.header.buffers if one.elements]
+        known = [buffer for buffer in self.header.buffers if buffer.elements]
         size = sum(self._elements(one) * ELEMENT_BYTES[one.type] for one in known)
         return work if size <= MAX_BYTES else math.inf
 
@@ -340,12 +342,12 @@ class _Planner:
             return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
         grid, block = self._geometry(step)
         shared = self._number(step.shared, f"shared bytes of {step.kernel}")
-        args = tuple(self._argument(one, step) for one in step.args or ())
+        args = tuple(self._argument(argument, step) for argument in step.args or ())
         return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
 
     def _argument(self, given: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
         if isinstance(given, BufferAddress):
-            buffer = next((one for one in self.header.buffers if one.name == given.fields[0]), None)
+            buffer = next((buffer for buffer in self.header.buffers if buffer.name == given.fields[0]), None)
             if buffer is None:
                 raise UsageError(f"{self.header.path}: an argument of {step.kernel}: no buffer '{given.fields[0]}'")
             offset = self._number(str(given.offset), f"an offset into '{buffer.name}'")
@@ -360,17 +362,23 @@ class _Planner:
                 return given.bound(self.values)
         except UsageError as error:
             raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}", cause=error) from None
-        if not isinstance(given, str) or any(one.name == given for one in self.header.buffers):
+        if not isinstance(given, str) or any(buffer.name == given for buffer in self.header.buffers):
             return given
         return self._number(given, f"an argument of {step.kernel}")
 
     # Buffers ------------------------------------------------------------------------------------------------------
 
-    def _buffer(self, one: BufferTemplate) -> PlannedBuffer:
-        return PlannedBuffer(one.name, self._elements(one), one.type, one.content, bool(one.elements))
+    def _buffer(self, buffer_template: BufferTemplate) -> PlannedBuffer:
+        return PlannedBuffer(
+            buffer_template.name,
+            self._elements(buffer_template),
+            buffer_template.type,
+            buffer_template.content,
+            bool(buffer_template.elements),
+        )
 
     def _note_unbounded(self) -> None:
-        free = [one.name for one in self.header.buffers if not one.elements]
+        free = [buffer.name for buffer in self.header.buffers if not buffer.elements]
         if free:
             flags = " ".join(f"--size {name}=…" for name in free)
             self.notes.append(f"bounds are not checked of {', '.join(free)}, whose sizes are not in the file ({flags})")
@@ -414,6 +422,6 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple
     return found
 
 
-def _depends(given: Sequence[Token], pointers: Collection[str], tainted: Collection[str]) -> bool:
-    loads = any(a.text in pointers and b.text == "[" for a, b in itertools.pairwise(given))
-    return loads or any(token.text in tainted for token in given)
+def _depends(tokens: Sequence[Token], pointers: Collection[str], tainted: Collection[str]) -> bool:
+    loads = any(a.text in pointers and b.text == "[" for a, b in itertools.pairwise(tokens))
+    return loads or any(token.text in tainted for token in tokens)

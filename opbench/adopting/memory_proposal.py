@@ -55,9 +55,9 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read")
     program = file.program(in_order=True)
-    launches = [one for one in program.launches if one.kernel in kernels]
+    launches = [launch for launch in program.launches if launch.kernel in kernels]
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
-    uncalled = {one.kernel for one in file.launches} & kernels.keys() - {one.kernel for one in launches}
+    uncalled = {launch.kernel for launch in file.launches} & kernels.keys() - {launch.kernel for launch in launches}
     if launches and uncalled:
         names = ", ".join(sorted(uncalled))
         proposal.notes.append(f"launches of {names} are in functions that are not called: add them")
@@ -65,15 +65,17 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     is_unlaunched = not launches
     if is_unlaunched:
         text = assumed_host(list(kernels.values()))
-        others = [one for one in file.declarations if one.kind != "function" or one.is_device]
+        others = [
+            declaration for declaration in file.declarations if declaration.kind != "function" or declaration.is_device
+        ]
         program = program_of([*others, *declarations(text)], file.constants)
         if not program.launches:
             raise UsageError(f"{path}: no launch of its kernels can be read, nor written for {', '.join(kernels)}")
-        synchronised = {name for name, one in kernels.items() if "this_grid" in one.uses}
-        launches = [replace(one, cooperative=one.kernel in synchronised) for one in program.launches]
+        synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
+        launches = [replace(launch, cooperative=launch.kernel in synchronised) for launch in program.launches]
         proposal.guess("each launch", "a thread an element of the first size", "no launch of its kernels can be read")
     program.launches = launches
-    reads = [file.read(one.kernel, one) for one in launches]
+    reads = [file.read(launch.kernel, launch) for launch in launches]
     for read in reads:
         if missing := missing_template_arguments(read):
             raise UsageError(f"{path}: no launch says {', '.join(missing)} of the template of {read.kernel.name}")
@@ -135,7 +137,7 @@ class _Writer:
             self.buffers[name] = self._template(name, buffer)
         launches = [self._launch(read) for read in self.reads]
         reached = {name for _, pointers in launches for name in pointers}
-        used = [one for one in self.buffers.values() if one.name in reached]
+        used = [buffer for buffer in self.buffers.values() if buffer.name in reached]
         entries = [text for text, _ in launches]
         text = "\n".join([*entries, *(one.elements for one in used)])
         named = {name: str(value) for name, value in self.sizes.items() if re.search(rf"\b{name}\b", text)}
@@ -190,7 +192,7 @@ class _Writer:
         """Assume a usual block size for a parameter that is one."""
         code = self.program.code
         sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
-        tiles = (re.fullmatch(r"<\s*(\d+)\s*>", one.template) for one in self.program.launches)
+        tiles = (re.fullmatch(r"<\s*(\d+)\s*>", launch.template) for launch in self.program.launches)
         tile = next((match[1] for match in tiles if match and int(match[1]) <= MAX_BLOCK_SIDE), "16")
         shape = f"dim3({tile}, {tile})" if "y" in sides else "dim3(256)"
         self.program.known[name] = tokens_of(shape)
@@ -226,8 +228,8 @@ class _Writer:
         """Return the variables that launches and allocations depend on, each after the variables in its own value."""
         found: dict[str, None] = {}
 
-        def visit(given: Sequence[Token], depth: int = 0) -> None:
-            for token in given:
+        def visit(tokens: Sequence[Token], depth: int = 0) -> None:
+            for token in tokens:
                 if token.kind == "name" and token.text not in found and depth < 16:
                     visit(self.program.known.get(token.text, ()), depth + 1)
                     found[token.text] = None
@@ -270,7 +272,7 @@ class _Writer:
 
     def _free_name(self, plain: str) -> str:
         """Return a name that nothing in the header has yet."""
-        taken = {*self.sizes, *self.names.values(), *(one.name for one in self.buffers.values())}
+        taken = {*self.sizes, *self.names.values(), *(buffer.name for buffer in self.buffers.values())}
         name = re.sub(r"\W", "_", plain)
         return next(one for one in (name, *(f"{name}_{i}" for i in range(2, 10_000))) if one not in taken)
 
@@ -281,28 +283,28 @@ class _Writer:
         there = read.launch.known if read and read.launch else {}
         return {**self.program.known, **there, **self.values}
 
-    def _number(self, given: Sequence[Token], read: LaunchedKernel | None = None) -> int:
-        return number_of(given, self._known(read))
+    def _number(self, tokens: Sequence[Token], read: LaunchedKernel | None = None) -> int:
+        return number_of(tokens, self._known(read))
 
-    def _size(self, given: Sequence[Token], what: str, read: LaunchedKernel | None = None) -> str:
+    def _size(self, tokens: Sequence[Token], what: str, read: LaunchedKernel | None = None) -> str:
         """Return an expression of the sizes, or its number.
 
         Raise UsageError with the option to pass for an unknown one.
         """
         try:
-            number = self._number(given, read)
+            number = self._number(tokens, read)
         except UnsupportedExpression as error:
-            name = self._culprit(given, read) or what.split("'")[1]
+            name = self._culprit(tokens, read) or what.split("'")[1]
             raise UsageError(
                 f"{self.path}: {what} cannot be read ({plain_name(str(error))}); pass its value: "
                 + next_command("check", self.path, size=f"{plain_name(name)}=1024")
             ) from None
-        return self._expression(given, number, read)
+        return self._expression(tokens, number, read)
 
-    def _expression(self, given: Sequence[Token], number: int, read: LaunchedKernel | None = None) -> str:
+    def _expression(self, tokens: Sequence[Token], number: int, read: LaunchedKernel | None = None) -> str:
         """Return an expression of the sizes that equals a number, or the number if no expression can be written."""
         try:
-            text = plain_quotient(convert(given, {**self._known(read), **self.roots}))
+            text = plain_quotient(convert(tokens, {**self._known(read), **self.roots}))
             return text if self._says(text, number) else str(number)
         except (UnsupportedExpression, UsageError):
             return str(number)
@@ -311,10 +313,10 @@ class _Writer:
         """Return whether an expression contains sizes and equals this number."""
         return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
 
-    def _culprit(self, given: Sequence[Token], read: LaunchedKernel | None, depth: int = 0) -> str:
+    def _culprit(self, tokens: Sequence[Token], read: LaunchedKernel | None, depth: int = 0) -> str:
         """Return the variable with an unknown value on which an expression depends; "" without one."""
         known = self._known(read)
-        for token in given:
+        for token in tokens:
             value = known.get(token.text, ()) if token.kind == "name" else ()
             if isinstance(value, str) or not value or depth > MAX_DEPTH:
                 continue
@@ -362,7 +364,7 @@ class _Writer:
     def _numbers(self) -> dict[str, Sequence[Token]]:
         return {name: tokens_of(value) for name, value in self.values.items()}
 
-    def _argument(self, read: LaunchedKernel, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
+    def _argument(self, read: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]) -> tuple[str, str]:
         """Return the buffer that an argument points to ("" for a number), and the argument as header text."""
         if parameter.views:
             raise UsageError(
@@ -374,24 +376,24 @@ class _Writer:
                 value=parameter.views,
             )
         if parameter.is_pointer:
-            return self._pointer(read, parameter, given)
+            return self._pointer(read, parameter, tokens)
         kind = C_TYPES.get(plain_type(parameter.type), "i32")
-        words = [token.text for token in given]
+        words = [token.text for token in tokens]
         if words in (["true"], ["false"]):
             return "", words[0]
         if kind in FLOATS:
-            return "", table_of({kind: self._real(given, parameter, read)})
-        value = self._size(given, f"argument '{parameter.name}' of {read.kernel.name}", read)
+            return "", table_of({kind: self._real(tokens, parameter, read)})
+        value = self._size(tokens, f"argument '{parameter.name}' of {read.kernel.name}", read)
         return "", f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
 
-    def _real(self, given: Sequence[Token], parameter: Parameter, read: LaunchedKernel) -> str:
+    def _real(self, tokens: Sequence[Token], parameter: Parameter, read: LaunchedKernel) -> str:
         """Return a float's value; 1 if it is unknown, because no size depends on it."""
         known = self._known(read)
-        number = _real_number(given, known)
+        number = _real_number(tokens, known)
         try:
             if number is None:
                 raise UnsupportedExpression(parameter.name)
-            text = convert(given, {**known, **self.roots}, real=True)
+            text = convert(tokens, {**known, **self.roots}, real=True)
             named = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
             same = named and float(expression.evaluate(text, self.sizes, True)) == number
             return f'"{text}"' if same else repr(number)
@@ -491,7 +493,7 @@ class _Writer:
                 if parameter.is_pointer and self.program.pointer(given) == name:
                     yield read, parameter.name
 
-    def _pointer(self, read: LaunchedKernel, parameter: Parameter, given: Sequence[Token]) -> tuple[str, str]:
+    def _pointer(self, read: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]) -> tuple[str, str]:
         """Return the buffer of an argument (a new one if unknown), and the argument as header text."""
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
@@ -501,10 +503,10 @@ class _Writer:
                 subject=parameter.name,
                 value=read.kernel.name,
             )
-        name, offsets = self.program.place(given)
+        name, offsets = self.program.place(tokens)
         if name:
             return self.names[name], self._part(read, name, offsets) if offsets else f'"{self.names[name]}"'
-        name = plain_name("".join(t.text for t in given if t.kind == "name")) or parameter.name
+        name = plain_name("".join(t.text for t in tokens if t.kind == "name")) or parameter.name
         name = name if re.fullmatch(r"[A-Za-z_]\w*", name) else parameter.name
         if name not in self.buffers:
             element = read.facts.elements.get(parameter.name, "float")
@@ -533,10 +535,10 @@ class _Writer:
         return table_of({"buffer": f'"{own}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'})
 
 
-def _real_number(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
+def _real_number(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the value of a floating-point expression; None if it is unknown."""
     try:
-        return float(expression.evaluate(convert(given, known, real=True), {}, True))
+        return float(expression.evaluate(convert(tokens, known, real=True), {}, True))
     except (UnsupportedExpression, UsageError):
         return None
 

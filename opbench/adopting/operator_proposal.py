@@ -157,7 +157,7 @@ class _Writer:
         fields = (typed_value(text, parameter.type) for text, (parameter, _) in zip(texts, group.fields, strict=True))
         return f"{{ struct = [{', '.join(fields)}] }}"
 
-    def _argument(self, parameter: Parameter, given: tuple[Token, ...]) -> str:
+    def _argument(self, parameter: Parameter, tokens: tuple[Token, ...]) -> str:
         """Return one argument as header text."""
         name = parameter.name
         if parameter.views:
@@ -166,27 +166,27 @@ class _Writer:
             return f'"{self.match.names.get(name, name)}"'
         if name in self.match.axes:
             return f'"{self.match.axes[name]}"'
-        words = [token.text for token in given]
+        words = [token.text for token in tokens]
         if words in (["true"], ["false"]):
             return words[0]
         if re.search(r"\b(float|double)\b", parameter.type):
-            return self._real(parameter, given)
+            return self._real(parameter, tokens)
         try:
-            return f'"{plain_quotient(convert(given, self.known))}"'
+            return f'"{plain_quotient(convert(tokens, self.known))}"'
         except UnsupportedExpression as error:
             text = f"what '{name}' is cannot be read ({plain_name(str(error))}): write an expression of the axes"
             self.proposal.contradict("launch", name, text)
             return f'"{name}"'
 
-    def _real(self, parameter: Parameter, given: tuple[Token, ...]) -> str:
+    def _real(self, parameter: Parameter, tokens: tuple[Token, ...]) -> str:
         """Return a float as header text; add a contradiction if the operator has no such number."""
         kind = "f64" if "double" in parameter.type else "f32"
         neutral = 0.0 if parameter.name.lower() == "beta" else 1.0
-        value = _float(given, self.known)
+        value = _float(tokens, self.known)
         written = str(value)
         if value is None:
             try:
-                written = f'"{convert(given, self.known, real=True)}"'
+                written = f'"{convert(tokens, self.known, real=True)}"'
             except UnsupportedExpression:
                 value, written = neutral, str(neutral)
                 self.proposal.guess(f"'{parameter.name}'", written, "the host's value cannot be read")
@@ -238,10 +238,10 @@ class _Writer:
                 self.proposal.contradict("launch", "shared", f"shared bytes cannot be read ({error})")
         return grid, block, shared
 
-    def _sides(self, number: int, given: Sequence[Token]) -> list[str]:
+    def _sides(self, number: int, tokens: Sequence[Token]) -> list[str]:
         """Return one to three expressions for a grid (0) or a block (1)."""
         sides = []
-        for index, part in enumerate(launch_parts(given, self.known)):
+        for index, part in enumerate(launch_parts(tokens, self.known)):
             try:
                 sides.append(plain_quotient(convert(part, self.known)))
             except UnsupportedExpression as error:
@@ -254,9 +254,9 @@ class _Writer:
         return sides
 
 
-def _float(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
+def _float(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the number of a float argument, directly or from a variable."""
-    text = "".join(token.text for token in given).rstrip("fF")
+    text = "".join(token.text for token in tokens).rstrip("fF")
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
         return float(text)
     value = known.get(text)

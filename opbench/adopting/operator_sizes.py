@@ -123,10 +123,10 @@ class LaunchSizes:
             name = self.program.pointer(argument)
             parts = self.program.factors(name) if name else []
             if len(shape) == 1:
-                part: Sequence[Token] = product(parts)
+                tokens: Sequence[Token] = product(parts)
             else:
-                part = parts[shape.index(axis)] if len(parts) == len(shape) else ()
-            if part and self._fix(axis, part, f"the size of '{name}'"):
+                tokens = parts[shape.index(axis)] if len(parts) == len(shape) else ()
+            if tokens and self._fix(axis, tokens, f"the size of '{name}'"):
                 return
         launch = self.read.launch
         first = launch.configuration[0] if launch and launch.configuration else ()
@@ -143,7 +143,7 @@ class LaunchSizes:
 
     def _launch(self) -> HostLaunch | None:
         """Return the first launch of the kernel in the whole program."""
-        return next((one for one in self.program.launches if one.kernel == self.read.kernel.name), None)
+        return next((launch for launch in self.program.launches if launch.kernel == self.read.kernel.name), None)
 
     def _given(self, launch: HostLaunch | None = None) -> list[tuple[Parameter, tuple[Token, ...]]]:
         """Return the kernel's parameters with the arguments of a launch in the whole program."""
@@ -152,9 +152,9 @@ class LaunchSizes:
             return self.read.pairs
         return [(p, g) for (p, _), g in zip(self.read.pairs, launch.arguments, strict=False)]
 
-    def _fix(self, axis: str, part: Sequence[Token], why: str) -> bool:
+    def _fix(self, axis: str, tokens: Sequence[Token], why: str) -> bool:
         """Add the requirement that an axis has the size of an expression; return whether the expression is a number."""
-        value = self._value(part)
+        value = self._value(tokens)
         if value is None or value < 1:
             return False
         self.fixed[axis] = value
@@ -164,7 +164,7 @@ class LaunchSizes:
 
     def _reject_conflicting_sizes(self, parameter: Parameter, axis: str) -> None:
         """Raise UsageError if two launches of the kernel give an axis different sizes."""
-        launches = [one for one in self.program.launches if one.kernel == self.read.kernel.name]
+        launches = [launch for launch in self.program.launches if launch.kernel == self.read.kernel.name]
         for launch in launches[1:]:
             for other, argument in self._given(launch):
                 if other == parameter and self._value(argument) not in (None, self.fixed.get(axis)):
@@ -172,10 +172,10 @@ class LaunchSizes:
                     self.proposal.contradict("launch", axis, text)
                     return
 
-    def _value(self, part: Sequence[Token]) -> int | None:
+    def _value(self, tokens: Sequence[Token]) -> int | None:
         """Return the value of an expression in host code; None if it is unknown."""
         try:
-            return self.program.value(part)
+            return self.program.value(tokens)
         except UnsupportedExpression:
             return None
 
@@ -307,7 +307,10 @@ class LaunchSizes:
         sizes = self._sizes_there(launch)
         known = {**self.program.known, **launch.known}
         self._contradict_sides_of_elements(launch, known)
-        tensors = {one.name: one for one in (*self.match.problem.input_tensors(), *self.match.problem.output_tensors())}
+        tensors = {
+            tensor.name: tensor
+            for tensor in (*self.match.problem.input_tensors(), *self.match.problem.output_tensors())
+        }
         for parameter, argument in self._given():
             tensor = tensors.get(self.match.names.get(parameter.name, ""))
             axes = self._shape(parameter.name)

@@ -86,7 +86,7 @@ def missing_template_arguments(read: LaunchedKernel) -> list[str]:
         return []
     declared = split(read.kernel.tokens[2 : closing_angle_bracket(read.kernel.tokens, 1)], ",")
     numbers = [words for words in declared if words and words[0].text not in ("typename", "class")]
-    return [words[-1].text for words in numbers if "=" not in {token.text for token in words}]
+    return [number[-1].text for number in numbers if "=" not in {token.text for token in number}]
 
 
 def written_template(read: LaunchedKernel, known: Mapping[str, Sequence[Token] | str]) -> str:
@@ -106,14 +106,14 @@ def written_template(read: LaunchedKernel, known: Mapping[str, Sequence[Token] |
     return f"<{', '.join(parts)}>" if given else ""
 
 
-def launch_parts(given: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> Sequence[Sequence[Token]]:
+def launch_parts(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> Sequence[Sequence[Token]]:
     """Return the components of a grid or block, with variables replaced by their definitions."""
     for _ in range(4):  # a name may stand for another
-        if len(given) == 1 and isinstance(value := known.get(given[0].text), Sequence) and not isinstance(value, str):
-            given = value
-    if given and given[0].text == "dim3" and len(given) > 1:
-        return split(given[2:-1], ",")
-    return split(given[1:-1], ",") if given and given[0].text == "{" else [given]
+        if len(tokens) == 1 and isinstance(value := known.get(tokens[0].text), Sequence) and not isinstance(value, str):
+            tokens = value
+    if tokens and tokens[0].text == "dim3" and len(tokens) > 1:
+        return split(tokens[2:-1], ",")
+    return split(tokens[1:-1], ",") if tokens and tokens[0].text == "{" else [tokens]
 
 
 def plain_quotient(text: str) -> str:

@@ -363,22 +363,22 @@ def _explain_answer(
     )
 
 
-def _advice(one: insight.Advice, advised: Advised, texts: Mapping[str, Mapping[int, str]]) -> Advice:
-    low, middle, high = (round(factor, 3) for factor in one.gain) if advised.gains else (None, None, None)
+def _advice(advice: insight.Advice, advised: Advised, texts: Mapping[str, Mapping[int, str]]) -> Advice:
+    low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.gains else (None, None, None)
     return Advice(
-        file=from_here(one.file) if one.file else "",
-        line=one.line,
-        further_lines=list(one.further_lines),
-        source_line=texts.get(one.file, {}).get(one.line, "").strip(),
-        kind=one.binds,
-        mechanism=one.mechanism,
-        evidence=f"{one.evidence} ({one.source})",
-        advice=one.action,
-        avoidable_share=round(one.avoidable_share, 3),
+        file=from_here(advice.file) if advice.file else "",
+        line=advice.line,
+        further_lines=list(advice.further_lines),
+        source_line=texts.get(advice.file, {}).get(advice.line, "").strip(),
+        kind=advice.binds,
+        mechanism=advice.mechanism,
+        evidence=f"{advice.evidence} ({advice.source})",
+        advice=advice.action,
+        avoidable_share=round(advice.avoidable_share, 3),
         gain=middle,
         gain_low=low,
         gain_high=high,
-        example_variants=list(one.examples[:3]),
+        example_variants=list(advice.examples[:3]),
     )
 
 
@@ -386,7 +386,7 @@ def _counts(summary: TrafficSummary | None) -> TrafficCounts | None:
     """Return the counts of a summary that a client sees; None if nothing was counted."""
     if summary is None:
         return None
-    return TrafficCounts(**{each.name: getattr(summary, each.name) for each in fields(TrafficCounts)})
+    return TrafficCounts(**{field.name: getattr(summary, field.name) for field in fields(TrafficCounts)})
 
 
 def _last_variant_on_cpu(case: Case, catalog: Catalog) -> str:
@@ -413,7 +413,7 @@ def _compare_answer(files: Sequence[str], problem: str, compared: Sequence[Varia
                 traffic=_counts(one.new_traffic),
             )
         )
-    ratios = [(each.time_ratio if by_time else each.traffic_ratio, each.kernel) for each in kernels[1:]]
+    ratios = [(kernel.time_ratio if by_time else kernel.traffic_ratio, kernel.kernel) for kernel in kernels[1:]]
     least = min([(1.0, files[0]), *((ratio, kernel) for ratio, kernel in ratios if ratio is not None)])[1]
     words = f"{least} {'is the fastest' if by_time else 'moves the least'}."
     own = [file for file in files if Path(file).suffix]

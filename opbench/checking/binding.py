@@ -97,10 +97,10 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
     with backend.on_stream():
         launch: Launch = module.bind(case.problem, backend.arrays(buffers), **case.config)
 
-    def on_stream(part: Launch) -> Launch:
+    def on_stream(launch: Launch) -> Launch:
         def enqueue() -> None:
             with backend.on_stream():
-                part()
+                launch()
 
         return enqueue
 

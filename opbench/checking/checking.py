@@ -523,10 +523,10 @@ def _judge_output(
     return judgement
 
 
-def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], found: tuple[Finding, ...]) -> Verdict:
+def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: tuple[Finding, ...]) -> Verdict:
     error, norm = summarise(judged)
-    reason = headline(found[0]) if found else ""
-    return Verdict(not found, reason, error, tolerance.elementwise, norm, tolerance.norm, "", found)
+    reason = headline(findings[0]) if findings else ""
+    return Verdict(not findings, reason, error, tolerance.elementwise, norm, tolerance.norm, "", findings)
 
 
 def _pointer_type_findings(ready: BoundCase) -> list[Finding]:
@@ -546,13 +546,13 @@ def _pointer_type_findings(ready: BoundCase) -> list[Finding]:
     return [
         Finding(
             POINTER_TYPE.kind,
-            one.sentence(case.problem.name),
-            one.file,
-            one.line,
-            kernel=one.kernel,
-            buffer=one.tensor,
+            mistake.sentence(case.problem.name),
+            mistake.file,
+            mistake.line,
+            kernel=mistake.kernel,
+            buffer=mistake.tensor,
         )
-        for one in mistakes
+        for mistake in mistakes
     ]
 
 

@@ -97,8 +97,8 @@ def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
     def at(size: int) -> Operator | None:
         return _with_axis_size(problem, axis, size)
 
-    def elements(one: Operator) -> int:
-        return max(t.elements for t in [*one.input_tensors(), *one.output_tensors()])
+    def elements(operator: Operator) -> int:
+        return max(t.elements for t in [*operator.input_tensors(), *operator.output_tensors()])
 
     low, doubled = at(1 << 20), at(1 << 21)
     if low is None or doubled is None or doubled.reduction() != low.reduction():

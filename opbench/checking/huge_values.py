@@ -192,8 +192,8 @@ def load_small_inputs(problem: Operator, buffers: Mapping[str, SparseMemory]) ->
 def load(case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], which: np.ndarray) -> None:
     """Write the inputs of the slices to their places in the huge tensors, and poison the outputs."""
     slice_inputs = slices.some(len(which)).make_inputs(SEED)
-    for name, some in slice_inputs.items():
-        slices.put(name, buffers[name].content, which, some)
+    for name, input_name in slice_inputs.items():
+        slices.put(name, buffers[name].content, which, input_name)
     for name in case.problem.outputs:
         old = case.updates.get(name)
         if old is None:

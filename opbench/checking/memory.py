@@ -54,9 +54,9 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     if isinstance(traced, str):
         return MemoryCheckResult("", unsupported=traced)
     trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
-    doubtful = [one for one in findings if _depends_on_contents(one, plan)]
+    doubtful = [finding for finding in findings if _depends_on_contents(finding, plan)]
     first: dict[tuple[str, str, int], Finding] = {}
-    for one in [one for one in findings if one not in doubtful] or ([] if doubtful else damage):
+    for one in [finding for finding in findings if finding not in doubtful] or ([] if doubtful else damage):
         first.setdefault((one.kind, one.file, one.line), one)
     cut = ""
     if doubtful and not first and not trace.completed:
@@ -82,7 +82,7 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
     if isinstance(traced, str):
         raise UsageError(f"{plan.path}: unsupported on the cpu backend: {traced}")
     moved = traced.trace.traffic.renamed(lambda file: _original_file(file, plan))
-    return moved, [one for one in traced.findings if not _depends_on_contents(one, plan)]
+    return moved, [finding for finding in traced.findings if not _depends_on_contents(finding, plan)]
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions
             trace = backend.trace(request, plan.launches, buffers, options)
             return _TracedPlan(
                 trace,
-                [_locate_in_plan(one, source, plan) for one in trace.findings if not one.hint],
-                tuple(_locate_in_plan(one, source, plan) for one in trace.notes),
+                [_locate_in_plan(finding, source, plan) for finding in trace.findings if not finding.hint],
+                tuple(_locate_in_plan(note, source, plan) for note in trace.notes),
                 [one for b in buffers.values() if (one := _guard_damage(b, plan))],
             )
         finally:
@@ -137,7 +137,7 @@ def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
         places = {(finding.file, finding.line), *((one.file, one.line) for one in finding.related)}
         return any(Path(file).name == plan.path.name and line in plan.scatter_lines for file, line in places)
     if finding.kind == "out_of_bounds" and any(
-        one.name == finding.buffer and not one.is_bounded for one in plan.buffers
+        buffer.name == finding.buffer and not buffer.is_bounded for buffer in plan.buffers
     ):
         return True
     own = Path(finding.file).name == plan.path.name

@@ -50,23 +50,23 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
         click.echo("\n\n".join(map("\n".join, several)))
 
 
-def lines(found: Advised) -> list[str]:
+def lines(advised: Advised) -> list[str]:
     """Return the lines on one case: its time and bound, then its advice."""
-    first = f"{found.case}  {'at least ' if found.modelled else ''}{units.time(found.time_s)}"
-    if found.bound_s:
-        first += f", {units.percent(found.of_bound)} of the lower bound {units.time(found.bound_s)}"
-        first += " (modelled)" if found.modelled else ""
-    if found.reason:
-        return [first, f"  {found.reason}"]
-    return [first, *advice_lines(found), *([f"  {found.left_out}"] if found.left_out else [])]
+    first = f"{advised.case}  {'at least ' if advised.modelled else ''}{units.time(advised.time_s)}"
+    if advised.bound_s:
+        first += f", {units.percent(advised.of_bound)} of the lower bound {units.time(advised.bound_s)}"
+        first += " (modelled)" if advised.modelled else ""
+    if advised.reason:
+        return [first, f"  {advised.reason}"]
+    return [first, *advice_lines(advised), *([f"  {advised.left_out}"] if advised.left_out else [])]
 
 
-def advice_lines(found: Advised) -> list[str]:
+def advice_lines(advised: Advised) -> list[str]:
     """Return the lines on the strongest pieces of advice, as `advise` and `explain` print them."""
     text = []
-    for number, one in enumerate(found.advice[:MAX_ADVICE], start=1):
+    for number, one in enumerate(advised.advice[:MAX_ADVICE], start=1):
         text.append(f"  {number}. {one.binds}: {one.action}")
         text.append(f"     {one.evidence} ({one.source})" + (f", {from_here(one.file)}:{one.line}" if one.line else ""))
         see = f"; see {', '.join(one.examples[:2])}" if one.examples else ""
-        text.append(f"     {found.gain_text(one)}{see}")
+        text.append(f"     {advised.gain_text(one)}{see}")
     return text

@@ -45,8 +45,8 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
         if name not in known:
             raise UsageError(unknown("operator, run or book", name, catalog.operator_names(), "opbench list operators"))
     book = make_book(sources or _timed_runs(), catalog)
-    for words in book.notes:
-        click.echo(f"note: {words}", err=True)
+    for note in book.notes:
+        click.echo(f"note: {note}", err=True)
     chosen = tuple(entry for entry in book.entries if not operators or entry.operator in operators)
     if not chosen:
         raise UsageError(

@@ -34,8 +34,8 @@ def book_command(sources: tuple[Path, ...], out: Path | None, roots: tuple[Path,
 
     catalog = Catalog(roots)
     book = make_book(sources, catalog, read_case_run)
-    for words in book.notes:
-        click.echo(f"note: {words}", err=True)
+    for note in book.notes:
+        click.echo(f"note: {note}", err=True)
     if edited := book.edited(catalog):
         more = f" and {len(edited) - 1} more" if len(edited) > 1 else ""
         click.echo(f"note: {edited[0]}{more}: the file was edited since it was measured", err=True)

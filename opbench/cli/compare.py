@@ -79,16 +79,16 @@ def compare_command(
     leave(found.exit_code, lambda: _print(found, "json" if as_json else layout, everything))
 
 
-def _print(found: RunComparison, layout: str, everything: bool) -> None:
+def _print(run_comparison: RunComparison, layout: str, everything: bool) -> None:
     from opbench.report import comparison as report_text
 
     if layout == "json":
-        click.echo(json.dumps(found.to_json(), indent=1))
+        click.echo(json.dumps(run_comparison.to_json(), indent=1))
     elif layout == "markdown":
-        click.echo(report_text.to_markdown(found), nl=False)
+        click.echo(report_text.to_markdown(run_comparison), nl=False)
     else:
         from rich.text import Text
 
         console = stdout_console()
-        for line, change in report_text.lines(found, everything):
+        for line, change in report_text.lines(run_comparison, everything):
             console.print(Text(line, style=STYLES.get(str(change), "")), soft_wrap=True)

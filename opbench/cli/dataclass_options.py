@@ -25,7 +25,7 @@ def add_options(
     """
     hints = get_type_hints(kind)
     offered = {
-        name: found for name, found in option_fields(kind).items() if name not in without and (not only or name in only)
+        name: field for name, field in option_fields(kind).items() if name not in without and (not only or name in only)
     }
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

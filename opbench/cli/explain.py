@@ -154,7 +154,7 @@ def _with_times(explanations: Sequence[Explanation], folder: Path) -> list[Expla
             subject="--times",
             value=str(folder),
         )
-    return [replace(one, measured_s=measured.get(one.case)) for one in explanations]
+    return [replace(explanation, measured_s=measured.get(explanation.case)) for explanation in explanations]
 
 
 def _experiment(

@@ -40,7 +40,7 @@ def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool
     from opbench.judging.page import write_verdict_page
 
     with progress_on_stderr() as tell:
-        document = judge(targets, options, tell=tell)
+        document = judge(targets, options, on_progress=tell)
     folder = options.out or paths.new_run("judge")
     path = write_document(document, folder)
     write_verdict_page(document, folder)
@@ -72,7 +72,7 @@ def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> No
     from opbench.judging.verify import verify
 
     with progress_on_stderr() as tell:
-        found = verify(verdict, targets, tell=tell)
+        found = verify(verdict, targets, on_progress=tell)
     for note in found.notes:
         click.echo(f"note: {note}", err=True)
 
@@ -80,8 +80,8 @@ def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> No
         if as_json:
             click.echo(json.dumps(asdict(found)))
             return
-        for one in found.differences:
-            click.echo(f"differs: {one.field}: {one.stored} in {verdict}, {one.now} now")
+        for difference in found.differences:
+            click.echo(f"differs: {difference.field}: {difference.stored} in {verdict}, {difference.now} now")
         count = len(found.differences)
         click.echo(f"{count} field{'' if count == 1 else 's'} differ" if count else "nothing differs")
 

@@ -357,11 +357,11 @@ def _file_of(result: Result, targets: tuple[str, ...]) -> str:
     return str(next(v.path for v in known if v.name == result.variant))
 
 
-def print_table(found: Sequence[Row], left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
+def print_table(rows: Sequence[Row], left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:
     """Print the table of a run on stdout."""
     from opbench.report.terminal import print_table as show
 
-    show(found, stdout_console(), left_out, own)
+    show(rows, stdout_console(), left_out, own)
 
 
 def stdout_console() -> Console:

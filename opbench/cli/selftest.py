@@ -77,8 +77,8 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     device: SelftestDevice = cuda.CudaBackend()
     outcome = _outcome(device, budget_s)
 
-    def keep(found: Selftest, part: Part) -> None:
-        keep_selftest(found, out)
+    def keep(selftest: Selftest, part: Part) -> None:
+        keep_selftest(selftest, out)
         for line in part_lines(part):
             click.echo(line, err=as_json)
 
@@ -99,7 +99,7 @@ def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
     return Selftest(device.environment(), budget_s, __version__, date)
 
 
-def _parts(device: SelftestDevice, say: PrintLine, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
+def _parts(device: SelftestDevice, print_line: PrintLine, run: Run | None = None) -> dict[str, Callable[[float], Part]]:
     """Return a function for each part, with the reference timers and cheats that need a GPU."""
     from opbench import selftest
     from opbench.selftest.children import times_by_ncu, times_in_child
@@ -119,7 +119,7 @@ def _parts(device: SelftestDevice, say: PrintLine, run: Run | None = None) -> di
         "slowdown": lambda seconds: selftest.slow_downs(device, seconds),
         "clocks": lambda seconds: selftest.clocks(device, seconds, timers),
         "wall": lambda seconds: selftest.wall_time(compare_engines_in_child, time_in_own_processes, run),
-        "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, say=say)),
+        "cheats": lambda seconds: selftest.cheats(files, functools.partial(judge_cheat, print_line=print_line)),
     }
 
 
@@ -132,11 +132,11 @@ def time_cheats() -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".cu"))
 
 
-def judge_cheat(path: Path, problems: Sequence[str], say: PrintLine) -> Sequence[Result]:
+def judge_cheat(path: Path, problems: Sequence[str], print_line: PrintLine) -> Sequence[Result]:
     """Return the results of one cheat, run as a user would run a file."""
     from opbench import api
 
-    say(f"cheat: {path.stem}")
+    print_line(f"cheat: {path.stem}")
     with tempfile.TemporaryDirectory(prefix="opbench-cheat-") as folder:
         run = api.run(
             path, backend="cuda", cases=[f"*/{path.stem}*"], problems=problems, out=Path(folder), report=False

@@ -46,7 +46,7 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
     from opbench.networks.ship.shipping_network import is_network, ship_network
 
     options = replace(options, names=names, out=out, command=shlex.join(["opbench", *sys.argv[1:]]))
-    if networks := [one for one in names if is_network(one)]:
+    if networks := [name for name in names if is_network(name)]:
         if len(names) > 1:
             raise UsageError(f"'{networks[0]}' is a network and becomes a separate program; ship it alone")
         if options.name != ShipOptions.name:
@@ -56,7 +56,9 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
         if options.book is not None:
             raise UsageError("--book applies to operators; for a network, give a plan: --plan plan.json")
         network = network_options_of(networks[0], chosen_sizes(networks[0], sizes), options)
-        finish(ship_network(network, gpu=options.gpu, test=options.test, replace=options.replace, tell=tell), out)
+        finish(
+            ship_network(network, gpu=options.gpu, test=options.test, replace=options.replace, on_progress=tell), out
+        )
         return
     of_networks = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
     if given := [key for key, value in of_networks.items() if value]:

@@ -116,9 +116,9 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     click.echo("registers are known once a config is compiled; times need a GPU")
 
 
-def _print(found: Tuning, run: Run | None) -> None:
+def _print(tuning: Tuning, run: Run | None) -> None:
     """Print the finals, then what became of the other configs."""
     from opbench.report.tuning import lines
 
-    for line in lines(found, run):
+    for line in lines(tuning, run):
         click.echo(line)

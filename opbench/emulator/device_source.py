@@ -52,7 +52,9 @@ def require_definitions(request: BuildRequest) -> None:
 
 def _no_constant(request: BuildRequest, name: str) -> CompileError:
     text = request.source.read_text()
-    known = sorted(n for one in scan.declarations(text) if "__constant__" in one.marks for n in one.names)
+    known = sorted(
+        n for declaration in scan.declarations(text) if "__constant__" in declaration.marks for n in declaration.names
+    )
     message = f"constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
     return CompileError(message, root_location(request.source, text, name))
 

@@ -43,7 +43,7 @@ def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     found = AMBIGUOUS_NAME.search(stderr)
     if found is None:
         return None
-    kernel = next((one for one in request.kernels if plain_kernel(one) == found[1]), found[1])
+    kernel = next((kernel for kernel in request.kernels if plain_kernel(kernel) == found[1]), found[1])
     places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
     if len(places) > 1:
         *others, (file, line) = places

@@ -82,7 +82,9 @@ class SharedArray:
 
 def undefined_thread_locals(object_file: Path) -> list[str]:
     """Return the names of the `extern __shared__` arrays that an object file refers to."""
-    names = (one.name for one in _symbols(object_file.read_bytes()) if one.is_thread_local and not one.section)
+    names = (
+        symbol.name for symbol in _symbols(object_file.read_bytes()) if symbol.is_thread_local and not symbol.section
+    )
     return [name for name in dict.fromkeys(names) if name not in RUNTIME_SYMBOLS]
 
 
@@ -101,9 +103,14 @@ def imported_symbols(module: Path) -> frozenset[str]:
 def shared_arrays(module: Path) -> list[SharedArray]:
     """Return the `__shared__` arrays that a linked module defines; the dynamic array has size 0."""
     arrays = {
-        (one.value, one.size): SharedArray(plain_name(one.name), one.value, one.size, owner_of(one.name))
-        for one in _symbols(module.read_bytes())
-        if one.is_thread_local and one.section and not one.name.endswith(PROBE) and (one.size or one.name == DYNAMIC)
+        (symbol.value, symbol.size): SharedArray(
+            plain_name(symbol.name), symbol.value, symbol.size, owner_of(symbol.name)
+        )
+        for symbol in _symbols(module.read_bytes())
+        if symbol.is_thread_local
+        and symbol.section
+        and not symbol.name.endswith(PROBE)
+        and (symbol.size or symbol.name == DYNAMIC)
     }
     return sorted(arrays.values(), key=lambda array: array.offset)
 
@@ -126,9 +133,9 @@ def module_variables(module: Path) -> list[SharedArray]:
 
 def symbol_offset(module: Path, wanted: str) -> int:
     """Return the offset in bytes of a symbol from the start of its linked module; raise ValueError if undefined."""
-    for one in _symbols(module.read_bytes()):
-        if one.name == wanted and one.section:
-            return one.value
+    for symbol in _symbols(module.read_bytes()):
+        if symbol.name == wanted and symbol.section:
+            return symbol.value
     raise ValueError(f"{module.name} has no symbol {wanted}")
 
 
@@ -175,4 +182,4 @@ def _symbols(content: bytes) -> Iterator[Symbol]:
 
 def _undefined(path: Path) -> list[str]:
     """Return the names of the symbols that a file refers to and does not define."""
-    return [one.name for one in _symbols(path.read_bytes()) if not one.section and one.name]
+    return [symbol.name for symbol in _symbols(path.read_bytes()) if not symbol.section and symbol.name]

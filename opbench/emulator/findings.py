@@ -159,7 +159,7 @@ def _omit_row_indices(
     ]
 
 
-def _may_run_on(report: Report, place: SourcePosition) -> bool:
+def _may_run_on(report: Report, source_position: SourcePosition) -> bool:
     """Return whether an index may address all rows of an array on purpose, as tile[0][i] does.
 
     This needs an explicit first row 0 and a line on which all declared arrays have at least two dimensions.
@@ -167,11 +167,11 @@ def _may_run_on(report: Report, place: SourcePosition) -> bool:
     if _text(report).count("[") > 1:
         return False
     try:
-        text = Path(place.file).read_text(encoding="utf-8", errors="replace")
+        text = Path(source_position.file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
     code = [line.split("//")[0] for line in text.splitlines()]
-    line = code[place.line - 1] if place.line <= len(code) else ""
+    line = code[source_position.line - 1] if source_position.line <= len(code) else ""
     named = re.findall(r"(\w+)\s*\[", line)
     declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
     return bool(FIRST_ROW.search(line)) and all(match[1].count("[") > 1 for match in declared if match)
@@ -232,13 +232,15 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Sourc
     )
 
 
-def _with_source_column(place: SourcePosition, macros: Sequence[tuple[str, str]]) -> SourcePosition:
+def _with_source_column(source_position: SourcePosition, macros: Sequence[tuple[str, str]]) -> SourcePosition:
     """Return a place with its column in the user's file instead of the preprocessed line."""
-    if not place.column:
-        return place
-    own = dict(OBJECT_MACRO.findall("\n".join(source_lines(place.file))))
+    if not source_position.column:
+        return source_position
+    own = dict(OBJECT_MACRO.findall("\n".join(source_lines(source_position.file))))
     known = {**COORDINATES, **{name: value.strip() for name, value in own.items()}, **dict(macros)}
-    return place._replace(column=source_column(source_line(place.file, place.line), place.column, known))
+    return source_position._replace(
+        column=source_column(source_line(source_position.file, source_position.line), source_position.column, known)
+    )
 
 
 def _spot(report: Report, log: LaunchLog, module: Path) -> AccessTarget:

@@ -264,7 +264,7 @@ class Server:
     def _share(self, message: Share) -> Reply:
         _, files, _, _ = socket.recv_fds(self._channel, 1, 1)
         try:
-            self._shared[message.number] = {one.name: MappedBuffer(one, files[0]) for one in message.buffers}
+            self._shared[message.number] = {buffer.name: MappedBuffer(buffer, files[0]) for buffer in message.buffers}
         finally:
             os.close(files[0])
         return Reply()

@@ -142,7 +142,9 @@ class CpuProgram:
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
         self._log.buffers = list(memory.values())
         constants = set(json.loads(constants_of(self._path).read_text()))
-        variables = [replace(one, constant=one.name in constants) for one in module_variables(self._path)]
+        variables = [
+            replace(variable, constant=variable.name in constants) for variable in module_variables(self._path)
+        ]
         tracing.use_module(shared_arrays(self._path), variables)
         for launch in launches:
             if not launch.kernel:

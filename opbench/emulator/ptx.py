@@ -202,25 +202,25 @@ def _parse(text: str, match: re.Match[str]) -> Statement:
 def _closing(text: str, position: int) -> int:
     """Return the position of the bracket that closes the one before `position`; the text's length if none does."""
     depth = 1
-    for found in BRACKET.finditer(text, position):
-        if found.group() in OPENING:
+    for match in BRACKET.finditer(text, position):
+        if match.group() in OPENING:
             depth += 1
-        elif found.group() in CLOSING:
+        elif match.group() in CLOSING:
             depth -= 1
             if depth == 0:
-                return found.start()
+                return match.start()
     return len(text)
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Split at separators outside of strings and brackets; `::` counts as two colons here, as in the asm grammar."""
     parts, start, depth = [], 0, 0
-    for found in SEPARATED_BY[separator].finditer(text):
-        if found.group() in OPENING:
+    for match in SEPARATED_BY[separator].finditer(text):
+        if match.group() in OPENING:
             depth += 1
-        elif found.group() in CLOSING:
+        elif match.group() in CLOSING:
             depth -= 1
-        elif found.group() == separator and depth == 0:
-            parts.append(text[start : found.start()])
-            start = found.end()
+        elif match.group() == separator and depth == 0:
+            parts.append(text[start : match.start()])
+            start = match.end()
     return [*parts, text[start:]]

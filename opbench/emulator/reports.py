@@ -133,9 +133,9 @@ def dim3(value: Iterable[int]) -> Dim3:
     return x, y, z
 
 
-def words_of(place: SourcePosition) -> str:
+def words_of(source_position: SourcePosition) -> str:
     """Return a place as text, such as "line 12"."""
-    return place_text(place.file, place.line, place.called_from)
+    return place_text(source_position.file, source_position.line, source_position.called_from)
 
 
 def _text(event: Event) -> FindingTexts:

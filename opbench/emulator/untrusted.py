@@ -237,21 +237,21 @@ def _forbidden(text: str, blank: str) -> Iterator[re.Match[str]]:
     """Yield the forbidden code in a part of preprocessed text; in `blank` the content of its strings is blanked."""
     yield from HOST_WORDS.finditer(blank)
     yield from (pragma for pragma in PRAGMA_LINE.finditer(text) if not PRAGMA.match(pragma[1]))
-    yield from (found for found in ASM.finditer(blank) if not EMPTY_ASM.match(text, found.start()))
-    for found in ATTRIBUTE.finditer(blank):
-        words = blank[found.end() : _closing(blank, found.end())]
+    yield from (match for match in ASM.finditer(blank) if not EMPTY_ASM.match(text, match.start()))
+    for match in ATTRIBUTE.finditer(blank):
+        words = blank[match.end() : _closing(blank, match.end())]
         names = (name.strip("_") for name in NAME.findall(_without_arguments(words)))
         if any(name and name not in ATTRIBUTES for name in names):
-            yield found
+            yield match
 
 
 def _closing(text: str, position: int) -> int:
     """Return the position of the bracket that closes the one before `position`."""
     depth = 1
-    for found in re.compile(r"[()\[\]]").finditer(text, position):
-        depth += 1 if found[0] in "([" else -1
+    for match in re.compile(r"[()\[\]]").finditer(text, position):
+        depth += 1 if match[0] in "([" else -1
         if not depth:
-            return found.start()
+            return match.start()
     return len(text)
 
 

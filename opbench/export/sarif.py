@@ -60,10 +60,10 @@ def _by_line(seen: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> li
     first: dict[tuple[str, str, int], Finding] = {}
     cases: dict[tuple[str, str, int], list[str]] = {}
     for result, findings in seen:
-        for one in findings:
-            file, line, _ = one.first_place
-            key = one.rule, file, line
-            first.setdefault(key, one)
+        for finding in findings:
+            file, line, _ = finding.first_place
+            key = finding.rule, file, line
+            first.setdefault(key, finding)
             cases.setdefault(key, []).append(result.case)
     return [FaultAtLine(one, tuple(dict.fromkeys(cases[key])), level) for key, one in first.items()]
 

@@ -315,11 +315,11 @@ def edit_graph(
     changed = nodes or {}
     everything = dict(graph.values) | {value.name: value for value in values}
     renamed = {}
-    for name, of in (views or {}).items():
-        if name in graph.outputs or everything[name].shape != everything[of].shape:
-            everything[name] = replace(everything[name], of=of)
+    for name, view in (views or {}).items():
+        if name in graph.outputs or everything[name].shape != everything[view].shape:
+            everything[name] = replace(everything[name], of=view)
         else:
-            renamed[name] = of
+            renamed[name] = view
     everything = {
         n: replace(v, of=renamed[v.of]) if v.of in renamed else v for n, v in everything.items() if n not in renamed
     }

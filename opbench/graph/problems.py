@@ -45,8 +45,8 @@ def network_problems(
         return _training_problems(network, precision, layouts)
     graph, _ = apply_passes(network)
     graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
-    graphs = [_laid_out(graph, each) for each in layouts]
-    return list(dict.fromkeys(node.problem for each in graphs for node in each.nodes))
+    graphs = [_laid_out(graph, layout) for layout in layouts]
+    return list(dict.fromkeys(node.problem for graph in graphs for node in graph.nodes))
 
 
 DATA_SET_ITEMS = 1024

@@ -125,12 +125,14 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
 
 def _saved(graph: Graph, weights: _SavedWeights) -> _SavedNetwork:
     values = {
-        name: _SavedValue(one.shape, one.dtype, one.layout, one.of, one.offset, one.updates, name in graph.weights)
-        for name, one in graph.values.items()
+        name: _SavedValue(
+            value.shape, value.dtype, value.layout, value.of, value.offset, value.updates, name in graph.weights
+        )
+        for name, value in graph.values.items()
     }
     nodes = tuple(
-        _SavedNode(one.name, one.operator, dict(one.problem.axes), dict(one.inputs), dict(one.outputs))
-        for one in graph.nodes
+        _SavedNode(node.name, node.operator, dict(node.problem.axes), dict(node.inputs), dict(node.outputs))
+        for node in graph.nodes
     )
     return _SavedNetwork(FORMAT, graph.name, tuple(graph.inputs), tuple(graph.outputs), values, nodes, weights)
 

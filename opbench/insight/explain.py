@@ -59,7 +59,7 @@ class AnnotatedLine:
 
     def label(self, entry: LineTraffic) -> str:
         """Label an access, such as "shared load 4 B"; name the element if the line has several such accesses."""
-        alike = [one for one in self.accesses if (one.kernel, one.words) == (entry.kernel, entry.words)]
+        alike = [access for access in self.accesses if (access.kernel, access.words) == (entry.kernel, entry.words)]
         columns = sorted(one.column for one in alike)
         if len(columns) < 2:
             return entry.words

@@ -82,12 +82,12 @@ def block_counts(code: MachineCode, lines: Iterable[LineTraffic], warps: int) ->
     """Return how often warps execute each basic block, at least; 0 for blocks whose executions are not known."""
     blocks = code.blocks
     counts = [0.0] * len(blocks)
-    for position, found in _counts_of_accesses(blocks, lines).items():
-        counts[position] = min(found)
+    for position, access in _counts_of_accesses(blocks, lines).items():
+        counts[position] = min(access)
     if blocks:
         counts[0] = max(counts[0], float(warps)) if not blocks[0].before else counts[0]
-    for index, one in enumerate(blocks):
-        if not one.in_loop:
+    for index, block in enumerate(blocks):
+        if not block.in_loop:
             counts[index] = min(counts[index], float(warps))
     # A warp that executes a block outside of loops has passed all blocks that lie on every way to it.
     for index, passed in enumerate(_dominators(blocks)):

@@ -113,9 +113,9 @@ def _width_assignments(group: Sequence[LineTraffic], widths: Mapping[int, int]) 
     yield from sorted(found, key=lambda made: sum(new is not old for new, old in zip(made, group, strict=True)))
 
 
-def _matches_widths(made: Sequence[LineTraffic], widths: Mapping[int, int]) -> bool:
+def _matches_widths(traffic: Sequence[LineTraffic], widths: Mapping[int, int]) -> bool:
     """Return whether each width's share of requests equals that of instructions, as in code without branches."""
-    requests = {width: sum(e.requests for e in made if e.width == width) for width in widths}
+    requests = {width: sum(e.requests for e in traffic if e.width == width) for width in widths}
     total, instructions = sum(requests.values()), sum(widths.values())
     return bool(total) and all(abs(requests[w] / total - widths[w] / instructions) <= NEAR for w in widths)
 

@@ -92,12 +92,14 @@ class ProfiledKernel:
     @property
     def total(self) -> int:
         """Return all samples."""
-        return sum(sum(one.samples.values()) for one in self.instructions)
+        return sum(sum(instruction.samples.values()) for instruction in self.instructions)
 
     @property
     def reasons(self) -> dict[str, int]:
         """Return samples by reason, the largest first."""
-        return _sum_by(((reason, count) for one in self.instructions for reason, count in one.samples.items()))
+        return _sum_by(
+            ((reason, count) for instruction in self.instructions for reason, count in instruction.samples.items())
+        )
 
     @property
     def waits(self) -> dict[str, int]:
@@ -167,7 +169,7 @@ class SourceProfile:
     @property
     def mismatches(self) -> tuple[Mismatch, ...]:
         """Return the sums that differ from the profiler's totals; empty if all agree."""
-        return tuple(one for kernel in self.kernels for one in kernel.mismatches)
+        return tuple(mismatch for kernel in self.kernels for mismatch in kernel.mismatches)
 
     @property
     def compared(self) -> int:
@@ -190,7 +192,7 @@ class SourceProfile:
             "samples": self.total,
             "reasons": self.reasons,
             "compared_totals": self.compared,
-            "mismatches": [asdict(one) for one in self.mismatches],
+            "mismatches": [asdict(mismatch) for mismatch in self.mismatches],
             "lines": [_line_json(kernel, line) for kernel, line in self.hottest(1_000_000)],
             "kernels": [
                 {
@@ -221,12 +223,12 @@ def _instructions_json(kernel: ProfiledKernel) -> list[dict[str, JSON]]:
     first = kernel.instructions[0].address if kernel.instructions else 0
     return [
         {
-            "offset": one.address - first,
-            "text": one.text,
-            "file": one.file,
-            "line": one.line,
-            "executed": one.executed,
-            "waiting": dict(one.samples),
+            "offset": instruction.address - first,
+            "text": instruction.text,
+            "file": instruction.file,
+            "line": instruction.line,
+            "executed": instruction.executed,
+            "waiting": dict(instruction.samples),
             "charged": charged.get(index, {}),
             "waits_for": [
                 {
@@ -238,8 +240,8 @@ def _instructions_json(kernel: ProfiledKernel) -> list[dict[str, JSON]]:
                 for cause in causes.get(index, [])
             ],
         }
-        for index, one in enumerate(kernel.instructions)
-        if one.samples or index in charged
+        for index, instruction in enumerate(kernel.instructions)
+        if instruction.samples or index in charged
     ]
 
 
@@ -275,7 +277,7 @@ def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], several:
 
 def _name_unlisted(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> SampledKernel:
     """Return the kernel with the name of the only reason that has a total but no column."""
-    listed = {reason for one in kernel.instructions for reason in one.samples}
+    listed = {reason for instruction in kernel.instructions for reason in instruction.samples}
     names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}
     counted = {_reason_of(name) for name in names if not name.endswith("_not_issued") and _launch_sum(totals, name)}
     missing = sorted(counted - listed)
@@ -283,9 +285,12 @@ def _name_unlisted(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> S
         return kernel
     renamed = [
         replace(
-            one, samples={missing[0] if reason == UNLISTED else reason: count for reason, count in one.samples.items()}
+            instruction,
+            samples={
+                missing[0] if reason == UNLISTED else reason: count for reason, count in instruction.samples.items()
+            },
         )
-        for one in kernel.instructions
+        for instruction in kernel.instructions
     ]
     return replace(kernel, instructions=tuple(renamed))
 
@@ -316,9 +321,9 @@ def _lines(kernel: SampledKernel, charges: Iterable[Charge]) -> list[ProfiledLin
     waiting: dict[Place, Counter[str]] = {}
     charged: dict[Place, Counter[str]] = {}
     executed: Counter[Place] = Counter()
-    for one in kernel.instructions:
-        waiting.setdefault((one.file, one.line), Counter()).update(one.samples)
-        executed[one.file, one.line] += one.executed
+    for instruction in kernel.instructions:
+        waiting.setdefault((instruction.file, instruction.line), Counter()).update(instruction.samples)
+        executed[instruction.file, instruction.line] += instruction.executed
     for entry in charges:
         cause = kernel.instructions[entry.cause]
         charged.setdefault((cause.file, cause.line), Counter())[entry.reason] += entry.samples
@@ -343,10 +348,10 @@ def _compared(
 ) -> list[tuple[str, int, int]]:
     """Return quantities, each with opbench's sum and the profiler's total."""
     by_reason = Counter[str]()
-    for one in kernel.instructions:
-        by_reason.update(one.samples)
+    for instruction in kernel.instructions:
+        by_reason.update(instruction.samples)
     total = sum(by_reason.values())
-    counted = sum(one.count for one in kernel.instructions)
+    counted = sum(instruction.count for instruction in kernel.instructions)
     charged = sum(one.samples for one in charges)
     pairs = [("# Samples", total, counted), ("# Samples, charged", charged, counted)]
     names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}

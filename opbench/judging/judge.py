@@ -38,7 +38,7 @@ SEED_BITS = 53
 
 
 def judge(
-    targets: Sequence[str | Path], options: JudgeOptions | None = None, *, tell: OnProgress = silent
+    targets: Sequence[str | Path], options: JudgeOptions | None = None, *, on_progress: OnProgress = silent
 ) -> VerdictDocument:
     """Judge kernels of one operator and return the verdict.
 
@@ -63,11 +63,11 @@ def judge(
         variants=tuple(map(str, options.variants)),
         trust=options.trust,
     )
-    return judge_submission(submitted, settings, seed, options.seed is not None, tell)
+    return judge_submission(submitted, settings, seed, options.seed is not None, on_progress)
 
 
 def judge_submission(
-    submitted: SubmittedKernels, settings: Settings, seed: int, seed_given: bool, tell: OnProgress = silent
+    submitted: SubmittedKernels, settings: Settings, seed: int, seed_given: bool, on_progress: OnProgress = silent
 ) -> VerdictDocument:
     """Judge a submission that was read already, with the given seed."""
     from opbench.running.header import run_start
@@ -77,11 +77,11 @@ def judge_submission(
     problems = {v.id: judged_problems(v, submitted.operator, named, seed, settings.drawn) for v in submitted.variants}
     cases = _cases(submitted, problems, seed)
     with start_reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
-        ran = _cpu_run(submitted, settings, cases, seed, tell)
+        ran = _cpu_run(submitted, settings, cases, seed, on_progress)
         facts = sections.Facts(submitted, settings, problems, cases, ran, reading.result())
     faults = _faults(facts)
     if settings.backend == "cuda" and not faults:  # a kernel with a fault could do anything to a GPU
-        checked, timed = _gpu_runs(submitted, settings, cases, seed, tell)
+        checked, timed = _gpu_runs(submitted, settings, cases, seed, on_progress)
         facts = replace(facts, gpu_checks=checked, gpu_times=timed)
         faults = _faults(facts)
     return _document(facts, faults, seed, seed_given, at)
@@ -109,7 +109,7 @@ def _cases(submitted: SubmittedKernels, problems: dict[str, list[JudgedProblem]]
 
 
 def _cpu_run(
-    submitted: SubmittedKernels, settings: Settings, cases: Sequence[Case], seed: int, tell: OnProgress
+    submitted: SubmittedKernels, settings: Settings, cases: Sequence[Case], seed: int, on_progress: OnProgress
 ) -> Run:
     """Check the cases on the emulator, tracing small ones, and launch the right ones again."""
     suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
@@ -126,11 +126,11 @@ def _cpu_run(
             capability=capability_of(settings.gpu),
             untrusted=not settings.trust,
         )
-        return run_suite(suite, setup, tell)
+        return run_suite(suite, setup, on_progress)
 
 
 def _gpu_runs(
-    submitted: SubmittedKernels, settings: Settings, cases: Sequence[Case], seed: int, tell: OnProgress
+    submitted: SubmittedKernels, settings: Settings, cases: Sequence[Case], seed: int, on_progress: OnProgress
 ) -> tuple[Run, Run]:
     """Check the same cases on the GPU, then time the task's problems together with libraries and known winners."""
     from opbench.running.probes import ceilings_for_run
@@ -140,10 +140,12 @@ def _gpu_runs(
     with tempfile.TemporaryDirectory(prefix="opbench-judge-") as folder:
         root = Path(folder)
         setup = RunSetup("cuda", root / "check", measure=False, seed=seed, secret=secret, roots=roots, keep=False)
-        checked = run_suite(suite, setup, tell)
+        checked = run_suite(suite, setup, on_progress)
         setup = replace(setup, out=root / "time", measure=True)
         timing = timing_suite(submitted, settings, seed)
-        timed = run_suite(timing, setup, tell, lambda devices: ceilings_for_run(root / "time", tell, devices))
+        timed = run_suite(
+            timing, setup, on_progress, lambda devices: ceilings_for_run(root / "time", on_progress, devices)
+        )
     return checked, timed
 
 

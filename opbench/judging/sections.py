@@ -147,24 +147,30 @@ class Facts:
         """Return a fault for each module that NVRTC rejects and the CPU's compiler accepts."""
         broken = {result.case for result in self.cpu.results if result.failure == "build"}
         return [
-            Fault("gpu-refuses", one.message, one.case, document_path(Path(one.file)) if one.file else "", one.line)
-            for one in self.code.faults
-            if one.case not in broken
+            Fault(
+                "gpu-refuses",
+                fault.message,
+                fault.case,
+                document_path(Path(fault.file)) if fault.file else "",
+                fault.line,
+            )
+            for fault in self.code.faults
+            if fault.case not in broken
         ]
 
     def lower_classes(self) -> list[Fault]:
         """Return a fault for each sign that alone disproves the precision in the header."""
         return [
             Fault(
-                seen.rule.name,
-                f"{seen.instruction} multiplies in {seen.detail}",
-                seen.kernel,
-                document_path(Path(seen.file)) if seen.file else "",
-                seen.line,
-                _text_of(self.submitted, seen),
+                sign.rule.name,
+                f"{sign.instruction} multiplies in {sign.detail}",
+                sign.kernel,
+                document_path(Path(sign.file)) if sign.file else "",
+                sign.line,
+                _text_of(self.submitted, sign),
             )
-            for seen in self.code.signs
-            if seen.rule.refuses
+            for sign in self.code.signs
+            if sign.rule.refuses
         ]
 
     def beyond_limits(self) -> list[Fault]:
@@ -236,8 +242,8 @@ class Facts:
         worst, allowed = max(errors, key=lambda pair: pair[0], default=(None, None))
         sizes = {
             str(judged.problem): JudgedSize(str(judged.problem), judged.origin)
-            for each in self.problems.values()
-            for judged in each
+            for problem in self.problems.values()
+            for judged in problem
         }
         drawn = sum(size.origin in ("random", "boundary") for size in sizes.values())
         passed = bool(good) and len(good) == len(results)
@@ -346,20 +352,20 @@ class Facts:
         codes = {fault.code for fault in faults}
         seen = tuple(
             Sign(
-                code=one.rule.name,
-                title=one.rule.title,
-                why=one.rule.why,
-                kernel=one.kernel,
-                file=document_path(Path(one.file)) if one.file else "",
-                line=one.line,
-                source=_text_of(self.submitted, one),
-                instruction=one.instruction,
-                levels=one.levels,
-                count=one.count,
-                effect=self._effect(one, codes),
-                detail=one.detail,
+                code=sign.rule.name,
+                title=sign.rule.title,
+                why=sign.rule.why,
+                kernel=sign.kernel,
+                file=document_path(Path(sign.file)) if sign.file else "",
+                line=sign.line,
+                source=_text_of(self.submitted, sign),
+                instruction=sign.instruction,
+                levels=sign.levels,
+                count=sign.count,
+                effect=self._effect(sign, codes),
+                detail=sign.detail,
             )
-            for one in self.code.signs
+            for sign in self.code.signs
         )
         if not self.code.arch:
             return Signs("not decided", f"not read: {self.code.missing}")
@@ -368,11 +374,11 @@ class Facts:
         said = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
         return Signs("failed" if refused else "passed", said, self.code.arch, seen)
 
-    def _effect(self, seen: SeenSign, codes: set[str]) -> Effect:
+    def _effect(self, seen_sign: SeenSign, codes: set[str]) -> Effect:
         """Return whether one of the refusal codes is an effect of this sign."""
-        if seen.rule.refuses or codes & set(seen.rule.effects):
+        if seen_sign.rule.refuses or codes & set(seen_sign.rule.effects):
             return "refused"
-        of_time = self.gpu_times is None and bool(set(seen.rule.effects) & set(REFUSALS_OF_TIME))
+        of_time = self.gpu_times is None and bool(set(seen_sign.rule.effects) & set(REFUSALS_OF_TIME))
         return "not decided" if of_time or self.right(()).status == "not decided" else "none seen"
 
     def judged_cases(self, code_of: Callable[[Result], str]) -> tuple[JudgedCase, ...]:
@@ -484,12 +490,12 @@ def _traced(traced: int, cases: int) -> str:
     return f"{traced} traced case{'' if traced == 1 else 's'}" + ("" if traced == cases else f" of {cases}")
 
 
-def _text_of(submitted: SubmittedKernels, seen: SeenSign) -> str:
+def _text_of(submitted: SubmittedKernels, seen_sign: SeenSign) -> str:
     """Return the source line of a sign; "" if the line is not in a submitted file."""
     for variant in submitted.variants:
         for source in variant.sources:
-            if str(source.path) == seen.file and 0 < seen.line <= len(lines := source.text.splitlines()):
-                return lines[seen.line - 1].strip()
+            if str(source.path) == seen_sign.file and 0 < seen_sign.line <= len(lines := source.text.splitlines()):
+                return lines[seen_sign.line - 1].strip()
     return ""
 
 

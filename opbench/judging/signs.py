@@ -213,17 +213,24 @@ def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterat
         yield STATE_RULE, "PTX", one.function, _own_place(one, files), one.text, name
 
 
-def _own_place(one: PtxInstruction, files: set[str]) -> tuple[str, int]:
+def _own_place(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str, int]:
     """Return the line in the kernel's own files; for code from a compiler's header, the line that calls it."""
-    return one.called_from if one.file not in files and one.called_from[0] in files else (one.file, one.line)
+    return (
+        ptx_instruction.called_from
+        if ptx_instruction.file not in files and ptx_instruction.called_from[0] in files
+        else (ptx_instruction.file, ptx_instruction.line)
+    )
 
 
 def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]) -> Iterator[_Found]:
     names = {source.path.name: str(source.path) for source in case.variant.sources}
     for kernel in code.values():
-        for one in kernel.instructions:
-            text = f"{one.opcode} {one.operands}".strip()
-            place = (names.get(one.file, one.file) if one.file else str(case.variant.path)), one.line
+        for instruction in kernel.instructions:
+            text = f"{instruction.opcode} {instruction.operands}".strip()
+            place = (
+                (names.get(instruction.file, instruction.file) if instruction.file else str(case.variant.path)),
+                instruction.line,
+            )
             for rule in RULES:
                 if rule.sass and re.search(rule.sass, text):
                     yield rule, "SASS", kernel.name, place, text, ""

@@ -40,18 +40,18 @@ class Verification:
     notes: tuple[str, ...] = ()
 
 
-def verify(path: Path, targets: Sequence[str] = (), *, tell: OnProgress = silent) -> Verification:
+def verify(path: Path, targets: Sequence[str] = (), *, on_progress: OnProgress = silent) -> Verification:
     """Judge the kernels of an earlier verdict again and return the differences.
 
     `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if
     a kernel is missing.
     """
     stored = read_document(path)
-    again = judge_again(stored, targets or stored.submission.targets, tell)
+    again = judge_again(stored, targets or stored.submission.targets, on_progress)
     return compare(stored, again)
 
 
-def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: OnProgress = silent) -> VerdictDocument:
+def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: OnProgress = silent) -> VerdictDocument:
     """Judge the same kernels with the same seed on this machine and return the verdict."""
     settings, submission = stored.settings, stored.submission
     for target in targets:
@@ -60,7 +60,7 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], tell: OnProgres
     folders = [Path(folder) for folder in settings.variants]
     submitted = read_submission(targets, submission.task, None, folders, settings.trust)
     backend = settings.backend if settings.backend == "cpu" else backends.resolve("auto")
-    return judge_submission(submitted, replace(settings, backend=backend), stored.seed, True, tell)
+    return judge_submission(submitted, replace(settings, backend=backend), stored.seed, True, on_progress)
 
 
 def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:

@@ -104,10 +104,10 @@ def pointer_mismatches(
     has several definitions, if its head has preprocessor branches, or if the launch passes another number of arguments.
     """
     kernels = [
-        (source, one)
+        (source, declaration)
         for source in sources
-        for one in declarations(source.text)
-        if one.is_kernel and one.name == plain_kernel(launch.kernel)
+        for declaration in declarations(source.text)
+        if declaration.is_kernel and declaration.name == plain_kernel(launch.kernel)
     ]
     if len(kernels) != 1:
         return []
@@ -185,18 +185,18 @@ def _names(
     """
     meanings: dict[str, set[tuple[str, ...]]] = {}
     for source in sources:
-        for one in declarations(source.text):
-            if alias := _alias_definition(one):
+        for declaration in declarations(source.text):
+            if alias := _alias_definition(declaration):
                 meanings.setdefault(alias[0], set()).add(alias[1])
     names: dict[str, Sequence[str]] = {name: texts.pop() for name, texts in meanings.items() if len(texts) == 1}
     names |= {name: tuple(_token_texts(value)) for name, value in macros.items()}
     return names | _template_arguments(kernel, called)
 
 
-def _alias_definition(one: Declaration) -> tuple[str, tuple[str, ...]] | None:
+def _alias_definition(declaration: Declaration) -> tuple[str, tuple[str, ...]] | None:
     """Return the alias that a declaration defines, and the words of its type; None if the declaration defines none."""
-    texts = [token.text for token in one.tokens if token.text != ";"]
-    if one.kind == "directive":
+    texts = [token.text for token in declaration.tokens if token.text != ";"]
+    if declaration.kind == "directive":
         match = re.match(r"#\s*define\s+(\w+)[ \t]+([^(\n]*)$", texts[0].split("//")[0].rstrip())
         return (match[1], tuple(_token_texts(match[2]))) if match else None
     if len(texts) > 2 and texts[0] == "typedef" and re.fullmatch(r"\w+", texts[-1]) and "{" not in texts:
@@ -243,8 +243,12 @@ def _bracket_depth(code: Sequence[Token]) -> int:
 def _has_reinterpretation(sources: Sequence[Source]) -> bool:
     """Return whether device code reinterprets bits by a function or by a cast of a pointer."""
     for source in sources:
-        for one in declarations(source.text):
-            texts = [token.text for token in one.tokens] if one.is_device and one.kind == "function" else []
+        for declaration in declarations(source.text):
+            texts = (
+                [token.text for token in declaration.tokens]
+                if declaration.is_device and declaration.kind == "function"
+                else []
+            )
             if any(_REINTERPRETS.fullmatch(text) for text in texts):
                 return True
             if any(a == "*" and b == ")" for a, b in itertools.pairwise(texts)):

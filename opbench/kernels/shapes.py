@@ -73,9 +73,9 @@ def make_shapes(
     seed: int,
     is_small: Fits,
     is_affordable: Fits,
-    known: Sequence[Operator] = (),
+    operators: Sequence[Operator] = (),
 ) -> GeneratedShapes:
-    """Return up to `count` problems that at least one config of the variant accepts, and that are not in `known`.
+    """Return up to `count` problems that at least one config of the variant accepts, and that are not in `operators`.
 
     `starts` are problems of the operator to start from. Axes that no rule restricts have the starts' sizes. If
     rules allow, sizes are at least twice the smallest one, so that a loop over tiles has two passes. Problems
@@ -88,13 +88,17 @@ def make_shapes(
         if solved is not None:
             fits = is_small if is_small(solved) else is_affordable
             made |= dict.fromkeys(search.varied(solved, fits, is_small))
-        if sum(map(is_small, made.keys() - set(known))) >= ENOUGH * count:
+        if sum(map(is_small, made.keys() - set(operators))) >= ENOUGH * count:
             break
-    fresh = [problem for problem in made if problem not in known]
+    fresh = [problem for problem in made if problem not in operators]
     within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=emulated_work)
     if within:
         return GeneratedShapes(
-            tuple(_choose_diverse(within, count, {p: search.accepted_configs(p) for p in {*within, *known}}, known))
+            tuple(
+                _choose_diverse(
+                    within, count, {p: search.accepted_configs(p) for p in {*within, *operators}}, operators
+                )
+            )
         )
     return GeneratedShapes(nearest=NearestProblem(min(made, key=emulated_work), "") if made else search.nearest)
 
@@ -405,11 +409,11 @@ def _choose_diverse(
     problems: Sequence[Operator],
     count: int,
     accepted_configs: Mapping[Operator, frozenset[int]],
-    known: Sequence[Operator],
+    operators: Sequence[Operator],
 ) -> list[Operator]:
     """Choose `count` problems, each with as many new properties as possible.
 
-    More than `count` are chosen only while a config accepts none of the chosen and `known` problems.
+    More than `count` are chosen only while a config accepts none of the chosen and `operators` problems.
     """
     sizes = [{k: v for k, v in p.axes.items() if isinstance(v, int)} for p in problems]
     least = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
@@ -418,7 +422,7 @@ def _choose_diverse(
     missing = (
         frozenset[int]()
         .union(*(accepted_configs[p] for p in problems))
-        .difference(*(accepted_configs[p] for p in known))
+        .difference(*(accepted_configs[p] for p in operators))
     )
     while left and (len(chosen) < count or missing):
         best = max(left, key=lambda p: (len(accepted_configs[p] & missing), len(shown[p] - seen)))

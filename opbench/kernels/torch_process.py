@@ -103,9 +103,9 @@ def constants_of(tree: ast.Module) -> dict[str, list[ast.expr]]:
             target, value = statement.targets[0], statement.value
             if isinstance(target, ast.Name):
                 many = isinstance(value, (ast.Tuple, ast.List))
-                for index, part in enumerate(value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]):
-                    if _whole_number(part) is not None:
-                        constants[f"{target.id}_{index}" if many else _axis_name(target.id)] = [part]
+                for index, element in enumerate(value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]):
+                    if _whole_number(element) is not None:
+                        constants[f"{target.id}_{index}" if many else _axis_name(target.id)] = [element]
         if isinstance(statement, ast.FunctionDef) and statement.name in ("get_inputs", "get_init_inputs"):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= MIN_LITERAL:
@@ -184,7 +184,7 @@ class BuiltTask:
         finally:
             torch.set_default_dtype(before)
         outputs = list(out) if isinstance(out, (list, tuple)) else [out]
-        if not outputs or not all(isinstance(one, torch.Tensor) for one in outputs):
+        if not outputs or not all(isinstance(output_name, torch.Tensor) for output_name in outputs):
             raise BadTask("returns something other than tensors; return a tensor or a tuple of tensors")
         return outputs
 

@@ -196,8 +196,8 @@ def _to_draw(parts: Sequence[Section]) -> list[Section]:
     return [part for turn in turns for part in turn][: max(CHARTS, len(turns[0]))]
 
 
-def _chart_priority(part: Section) -> tuple[int, float]:
-    return len({row.variant for row in part.rows}), part.rows[0].compulsory_bytes or 0
+def _chart_priority(section: Section) -> tuple[int, float]:
+    return len({row.variant for row in section.rows}), section.rows[0].compulsory_bytes or 0
 
 
 def _write(path: Path, content: bytes) -> Path:

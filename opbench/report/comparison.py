@@ -22,11 +22,15 @@ MAX_LENGTH = 60_000
 HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 
 
-def summary(found: RunComparison) -> str:
+def summary(run_comparison: RunComparison) -> str:
     """Return a summary such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
-    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items()) or "nothing to compare"
-    of = f" of {len(found.cases)} case{'s' if len(found.cases) > 1 else ''}" if found.cases else ""
-    return f"{counts}{of}" + (f"; {len(found.left_out)} not compared" if found.left_out else "")
+    counts = ", ".join(f"{count} {name}" for name, count in run_comparison.counts.items()) or "nothing to compare"
+    of = (
+        f" of {len(run_comparison.cases)} case{'s' if len(run_comparison.cases) > 1 else ''}"
+        if run_comparison.cases
+        else ""
+    )
+    return f"{counts}{of}" + (f"; {len(run_comparison.left_out)} not compared" if run_comparison.left_out else "")
 
 
 def answer(comparison: RunComparison) -> str:

@@ -159,9 +159,9 @@ def to_page(all_series: Sequence[Series], threshold: float) -> str:
     )
 
 
-def _environment_changes(found: Sequence[Series], run: int) -> str:
+def _environment_changes(all_series: Sequence[Series], run: int) -> str:
     """Return the differences of environment between a run and the previous run of the same cases."""
-    changes = dict.fromkeys(words for s in found for index, words in s.changes if s.points[index].run == run)
+    changes = dict.fromkeys(words for s in all_series for index, words in s.changes if s.points[index].run == run)
     return "; ".join(changes)
 
 

@@ -304,7 +304,7 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
     folder, reports = run.folder.resolve(), shipped("reports").resolve()
     if not folder.is_relative_to(reports):
         return []
-    own = [part.problem for part in sections(rows(run)) if part.operator == operator]
+    own = [section.problem for section in sections(rows(run)) if section.operator == operator]
     picture = folder / f"{chart_name(operator, own.index(problem))}.png"
     if not picture.is_file():
         return []

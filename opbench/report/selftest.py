@@ -40,9 +40,9 @@ def keep_selftest(outcome: Selftest, folder: Path) -> None:
     _write(folder, FILE, json.dumps(outcome.to_json(), indent=1).encode())
 
 
-def is_selftest(place: Path) -> bool:
+def is_selftest(path: Path) -> bool:
     """Return whether a folder or a file contains the results of a self-test."""
-    return plain_name(place) == FILE or stored(place / FILE).is_file()
+    return plain_name(path) == FILE or stored(path / FILE).is_file()
 
 
 def read_selftest(place: Path) -> Selftest:
@@ -97,7 +97,7 @@ def detection_chart(outcome: Selftest) -> Chart | None:
         colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
         for index, (slow, (count, total)) in enumerate(sorted(seen.items())):
             low, high = stats.share_interval(count, total)
-            beside = [other for other, found in lines.items() if slow in found]
+            beside = [other for other, line in lines.items() if slow in line]
             x = 100 * slow + 0.06 * (beside.index(label) - (len(beside) - 1) / 2)
             gid = f"{number}-{index}"
             axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1.2)
@@ -126,8 +126,8 @@ def detection_chart(outcome: Selftest) -> Chart | None:
 def detection_limit(outcome: Selftest) -> str:
     """Return a sentence on the injected slow-downs that a comparison detects; "" if none was injected."""
     counts: dict[float, tuple[int, int]] = {}
-    for seen in _detections(outcome).values():
-        for slow, (count, total) in seen.items():
+    for detection in _detections(outcome).values():
+        for slow, (count, total) in detection.items():
             before = counts.get(slow, (0, 0))
             counts[slow] = (before[0] + count, before[1] + total)
     parts = [f"{100 * slow:g} % in {count} of {total} pairs" for slow, (count, total) in sorted(counts.items()) if slow]

@@ -88,8 +88,8 @@ def check(profile: SourceProfile) -> str:
             f"All sums by line, instruction and reason equal the profiler's own totals ({profile.compared} compared)."
         )
     texts = [
-        f"{one.quantity} of {one.kernel}: {one.summed:,} here, {one.total:,} by the profiler"
-        for one in profile.mismatches
+        f"{mismatch.quantity} of {mismatch.kernel}: {mismatch.summed:,} here, {mismatch.total:,} by the profiler"
+        for mismatch in profile.mismatches
     ]
     return "Sums differ from the profiler's totals: " + "; ".join(texts) + "."
 
@@ -145,8 +145,8 @@ def write_source(profile: SourceProfile, path: Path) -> Path:
     total = profile.total
     by_rule: dict[str, int] = {}
     for kernel in profile.kernels:
-        for one in kernel.charges:
-            by_rule[one.rule] = by_rule.get(one.rule, 0) + one.samples
+        for charge in kernel.charges:
+            by_rule[charge.rule] = by_rule.get(charge.rule, 0) + charge.samples
     page = render_template(
         "source.html.j2",
         title=f"Where warps wait: {profile.case}",
@@ -195,8 +195,8 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
     lines = {(line.file, line.line): line for line in kernel.lines}
     scale = _Scale(colours, max((line.total for line in kernel.lines), default=0))
     first_instruction: dict[tuple[str, int], int] = {}
-    for index, one in enumerate(kernel.instructions):
-        first_instruction.setdefault((one.file, one.line), index)
+    for index, instruction in enumerate(kernel.instructions):
+        first_instruction.setdefault((instruction.file, instruction.line), index)
     files = sorted(kernel.sources, key=lambda file: -sum(line.total for line in kernel.lines if line.file == file))
     return {
         "anchor": f"k{number}",
@@ -247,19 +247,19 @@ def _instruction_rows(
     scale = _Scale(colours, max((sum(counts.values()) for counts in charged.values()), default=0))
     first = kernel.instructions[0].address if kernel.instructions else 0
     rows: list[dict[str, object]] = []
-    for index, one in enumerate(kernel.instructions):
+    for index, instruction in enumerate(kernel.instructions):
         mine = charged.get(index, {})
         samples = sum(mine.values())
         rows.append(
             {
                 "anchor": f"k{number}i{index}",
-                "offset": f"{one.address - first:04x}",
-                "line": one.line,
-                "line_anchor": _line_anchor(number, kernel, one.file, one.line),
-                "text": one.text.rstrip(" ;"),
+                "offset": f"{instruction.address - first:04x}",
+                "line": instruction.line,
+                "line_anchor": _line_anchor(number, kernel, instruction.file, instruction.line),
+                "text": instruction.text.rstrip(" ;"),
                 "bar": scale.bar(mine),
                 "share": units.percent(samples / total) if samples >= 0.0005 * total and total else "",
-                "waits": _wait_links(number, kernel, causes.get(index, []), sum(one.samples.values())),
+                "waits": _wait_links(number, kernel, causes.get(index, []), sum(instruction.samples.values())),
             }
         )
     return rows
@@ -268,9 +268,9 @@ def _instruction_rows(
 def _wait_links(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
     """Return links to the instructions that an instruction mostly waits for, as anchor and text."""
     found = []
-    for one in charges[:2]:
-        if one.samples < 0.2 * samples:
+    for charge in charges[:2]:
+        if charge.samples < 0.2 * samples:
             continue
-        text = read_operands(kernel.instructions[one.cause].text).opcode
-        found.append((f"k{number}i{one.cause}", text))
+        text = read_operands(kernel.instructions[charge.cause].text).opcode
+        found.append((f"k{number}i{charge.cause}", text))
     return found

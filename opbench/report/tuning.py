@@ -10,10 +10,10 @@ from opbench.results.files import Run
 from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
 
-def head(found: Tuning) -> tuple[str, ...]:
+def head(tuning: Tuning) -> tuple[str, ...]:
     """Return the column headings for the finals."""
     columns = ("config", "median", "95 % interval", "vs best")
-    return columns if found.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
+    return columns if tuning.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
 
 def lines(tuning: Tuning, run: Run | None) -> list[str]:
@@ -46,9 +46,9 @@ def result_config(config: dict[str, int]) -> str:
     return print_config(config).strip("[]").replace(",", " ") or "(no tunables)"
 
 
-def count_ties(found: Tuning, run: Run | None) -> int:
+def count_ties(tuning: Tuning, run: Run | None) -> int:
     """Return how many configs in the finals tie with the best, including the best."""
-    finals = ranked_finals(found, run)
+    finals = ranked_finals(tuning, run)
     return sum(1 for final in finals if final.low <= finals[0].high)
 
 

@@ -56,9 +56,9 @@ class Advised:
         """Return whether gains can be estimated: only if the time is known to be above the lower bound."""
         return 0.0 < self.of_bound < NEAR
 
-    def gain_text(self, one: Advice) -> str:
+    def gain_text(self, advice: Advice) -> str:
         """Return what a piece of the advice gains, or that only a time says so."""
-        return one.gain_text if self.gains else UNKNOWN_GAIN
+        return advice.gain_text if self.gains else UNKNOWN_GAIN
 
     def sentences(self, most: int) -> list[str]:
         """Return at most so many pieces of advice as sentences, or why there is none."""
@@ -110,16 +110,16 @@ def advise_counted(
 
 
 def advised_by_lines(
-    found: Advised, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
+    advised: Advised, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
 ) -> Advised:
     """Add the advice that the counted lines of a case allow, where its machine code is not known for a reason."""
     product = case.problem.flops() > PRODUCT * case.problem.bytes()
     kind: KernelKind = "product" if product else "stream"
-    advice = advise_lines(problems, distance, case.variant.mechanism, kind, found.bound_s)
+    advice = advise_lines(problems, distance, case.variant.mechanism, kind, advised.bound_s)
     without_code = f"its machine code is not known: {missing or 'nothing was compiled'}"
     if not advice:
-        return replace(found, reason=without_code)
-    return replace(found, advice=tuple(advice), counted_case=case.name, left_out=without_code)
+        return replace(advised, reason=without_code)
+    return replace(advised, advice=tuple(advice), counted_case=case.name, left_out=without_code)
 
 
 DOUBLE = "f64"
@@ -220,7 +220,7 @@ def most_alike(measured: Result, counted: Iterable[Result]) -> Result | None:
     """Return the counted case that stands for a measured one: the same variant, most modes, its config, the largest."""
     alike = [one for one in counted if (one.operator, one.variant) == (measured.operator, measured.variant)]
 
-    def likeness(one: Result) -> tuple[int, bool, int]:
-        return shared_modes(measured.axes, one.axes), one.config == measured.config, one.compulsory_bytes
+    def likeness(result: Result) -> tuple[int, bool, int]:
+        return shared_modes(measured.axes, result.axes), result.config == measured.config, result.compulsory_bytes
 
     return max(alike, key=likeness, default=None)

@@ -242,7 +242,7 @@ def _blocks(counters: Mapping[str, Any]) -> int | None:
 
 def _code(resources: Mapping[str, LaunchResources]) -> Code:
     """Return the machine code of those kernels of a case for which the run has it."""
-    return {kernel: taken.sass for kernel, taken in resources.items() if taken.sass}
+    return {kernel: resource.sass for kernel, resource in resources.items() if resource.sass}
 
 
 def compare_case(
@@ -335,7 +335,7 @@ def reasons(comparisons: Iterable[CountComparison]) -> dict[str, list[str]]:
     """Return each reason for a difference with the cases to which it applies."""
     cases_by_reason: dict[str, list[str]] = {}
     for c in comparisons:
-        for words in c.reasons:
-            cases = cases_by_reason.setdefault(f"{c.quantity}: {words}", [])
+        for reason in c.reasons:
+            cases = cases_by_reason.setdefault(f"{c.quantity}: {reason}", [])
             cases += [c.case]
     return cases_by_reason

@@ -17,7 +17,7 @@ def faults_of(result: Result, file: str) -> list[Finding]:
     """
     if result.status not in BAD_STATUSES:
         return []
-    if findings := [one for one in (result.verdict.findings if result.verdict else ()) if not one.hint]:
+    if findings := [finding for finding in (result.verdict.findings if result.verdict else ()) if not finding.hint]:
         return findings
     kind = (WRONG_RESULT if result.status == "wrong" else FAILED_CASE).kind
     first, *details = result.reason.strip().splitlines() or [""]

@@ -236,7 +236,7 @@ class Result:
         return {
             **to_json(replace(self, verdict=None, resources={})),
             "verdict": self.verdict.to_json() if self.verdict else None,
-            "resources": {kernel: to_json(taken, sparse=True) for kernel, taken in self.resources.items()},
+            "resources": {kernel: to_json(resource, sparse=True) for kernel, resource in self.resources.items()},
         }
 
 

@@ -208,16 +208,16 @@ def fastest(run: Run | None) -> list[Result]:
     return [r for _, r in sorted(timed, key=lambda pair: pair[0])]
 
 
-def finals_run(found: Tuning) -> Run | None:
+def finals_run(tuning: Tuning) -> Run | None:
     """Return the run that measured the finals, maybe incomplete; None if it was not started."""
-    name = found.finals.folder if found.finals else found.stopped.finals if found.stopped else ""
-    place = found.folder / name
+    name = tuning.finals.folder if tuning.finals else tuning.stopped.finals if tuning.stopped else ""
+    place = tuning.folder / name
     return read_run(place) if name and run_file(place).is_file() else None
 
 
-def is_tuning(place: Path) -> bool:
+def is_tuning(path: Path) -> bool:
     """Return whether a folder or a file contains the record of a search."""
-    return place.name == FILE or (place / FILE).is_file()
+    return path.name == FILE or (path / FILE).is_file()
 
 
 def read_tuning(place: Path) -> Tuning:

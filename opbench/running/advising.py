@@ -219,12 +219,14 @@ def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
     return next((v for v in variants if (v.operator, v.name) == (result.operator, result.variant)), None)
 
 
-def _with_advice(found: Advised, facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic) -> Advised:
+def _with_advice(
+    advised: Advised, facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic
+) -> Advised:
     """Add the advice of all rules that fit."""
     subject = Subject.of_case(counted, variants)
     problems = _line_problems(subject, counted, traffic)
     advice = advise(facts, problems, counted.variant.mechanism, subject.remedies)
-    return replace(found, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
+    return replace(advised, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
 
 
 def _line_problems(subject: Subject, counted: Case, traffic: Traffic) -> list[Diagnosis]:
@@ -232,8 +234,8 @@ def _line_problems(subject: Subject, counted: Case, traffic: Traffic) -> list[Di
     return diagnose(subject, traffic.estimated(), sources_of(counted.variant.path, traffic))
 
 
-def _without(found: Advised, reason: str) -> Advised:
-    return replace(found, reason=reason)
+def _without(advised: Advised, reason: str) -> Advised:
+    return replace(advised, reason=reason)
 
 
 def small_case(variant: Variant, result: Result, catalog: Catalog) -> Case | None:

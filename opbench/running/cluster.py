@@ -221,7 +221,7 @@ class _WorkerPool:
             require_alike({**self._environments, place: environment})
         except EnvironmentFault as fault:
             return self._reject(worker, fault, strict)
-        if environment.uuid and environment.uuid in {known.uuid for known in self._environments.values()}:
+        if environment.uuid and environment.uuid in {environment.uuid for environment in self._environments.values()}:
             message = (
                 f"{place}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
             )

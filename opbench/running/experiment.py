@@ -104,7 +104,7 @@ def assemble_knockouts(
     for name in INSTRUCTION_CLASSES:
         removal = knockout.removal(name)
         if removal.taken or removal.kept:
-            kept = tuple(KeptLine(*one) for one in removal.kept_lines(own))
+            kept = tuple(KeptLine(*line) for line in removal.kept_lines(own))
             reason = "" if removal.taken else kept[0].reason
             costs[name] = ClassCost(name, len(removal.taken), removal.lines(own), kept, reason=reason)
     found = AssembledKnockOuts(case, knockout, arch, costs)
@@ -131,31 +131,31 @@ def assemble_knockouts(
     return found
 
 
-def _assembled(found: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
+def _assembled(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
     """Return the cubin without some classes of instructions, or the assembler's error."""
     try:
-        return assemble(found.knockout.without(names), found.arch, found.case.variant.name)
+        return assemble(assembled.knockout.without(names), assembled.arch, assembled.case.variant.name)
     except CompileError as error:
         return error
 
 
-def _with_changes(found: AssembledKnockOuts, cost: ClassCost, before: Path, after: Path) -> ClassCost:
+def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, before: Path, after: Path) -> ClassCost:
     """Return a class with the changes of the machine code; without nvdisasm, only the changes of registers."""
     registers = tuple(
-        max(kernels[name].registers for name in found.knockout.kernels)
+        max(kernels[name].registers for name in assembled.knockout.kernels)
         for kernels in (read_cubin(path.read_bytes()).kernels for path in (before, after))
     )
     cost = replace(cost, registers=(registers[0], registers[1]))
     try:
-        old, new = (_group_counts(path, found.knockout.kernels) for path in (before, after))
+        old, new = (_group_counts(path, assembled.knockout.kernels) for path in (before, after))
     except EnvironmentFault:
         return cost
-    removal = {id(one) for one in found.knockout.removal(cost.name).taken}
+    removal = {id(one) for one in assembled.knockout.removal(cost.name).taken}
     left = [
-        one
-        for flow in found.knockout.flows
-        for one in flow.function.statements
-        if cost.name == BANK_CONFLICTS or id(one) not in removal
+        statement
+        for flow in assembled.knockout.flows
+        for statement in flow.function.statements
+        if cost.name == BANK_CONFLICTS or id(statement) not in removal
     ]
     needed = ptx_counts(left)
     changes = [
@@ -256,10 +256,14 @@ def _named_gpu(gpu: str) -> tuple[tuple[int, int], int]:
 # On a GPU ---------------------------------------------------------------------------------------------------------
 
 
-def without_times(found: AssembledKnockOuts) -> Experiment:
+def without_times(assembled: AssembledKnockOuts) -> Experiment:
     """Return the experiment without times: only the instructions that each knock-out removes."""
     return Experiment(
-        found.case.name, found.arch, found.assembler, found.same_machine_code, tuple(found.costs.values())
+        assembled.case.name,
+        assembled.arch,
+        assembled.assembler,
+        assembled.same_machine_code,
+        tuple(assembled.costs.values()),
     )
 
 
@@ -312,14 +316,14 @@ class KnockOutTimer:
         """End the worker process."""
         self._worker.stop()
 
-    def run(self, found: AssembledKnockOuts, on_progress: Callable[[str], None] = lambda text: None) -> Experiment:
+    def run(self, assembled: AssembledKnockOuts, on_progress: Callable[[str], None] = lambda text: None) -> Experiment:
         """Time a case without each class, then without pairs of the classes that cost most time.
 
         A knock-out that faults or hangs gets a reason and no time. Raises UsageError for a case that is not
         right.
         """
-        packed, costs = pack(found.case), dict(found.costs)
-        cubins = dict(found.cubins)
+        packed, costs = pack(assembled.case), dict(assembled.costs)
+        cubins = dict(assembled.cubins)
         self._drop_faulty(packed, cubins, costs, on_progress)
         on_progress(f"{len(cubins) - 1} knock-outs are timed")
         times = self._times(packed, cubins, costs)
@@ -327,9 +331,9 @@ class KnockOutTimer:
         for name, cost in costs.items():
             if name in times:
                 costs[name] = with_times(cost, original, times[name])
-        pairs = self._paired(found, packed, costs, original, on_progress)
+        pairs = self._paired(assembled, packed, costs, original, on_progress)
         return replace(
-            without_times(found),
+            without_times(assembled),
             classes=tuple(costs.values()),
             pairs=tuple(pairs),
             source="measured",
@@ -396,7 +400,7 @@ class KnockOutTimer:
 
     def _paired(
         self,
-        found: AssembledKnockOuts,
+        assembled: AssembledKnockOuts,
         packed: PackedCase,
         costs: Mapping[str, ClassCost],
         original: Measurement,
@@ -408,15 +412,15 @@ class KnockOutTimer:
         # Classes that seem to cost nothing may hide behind each other, so there are always pairs.
         chosen = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MAX_PAIRED, len(worth)))]
         pairs = list(itertools.combinations([cost.name for cost in chosen], 2))
-        cubins = {ORIGINAL: found.cubins[ORIGINAL], **{cost.name: found.cubins[cost.name] for cost in chosen}}
+        cubins = {ORIGINAL: assembled.cubins[ORIGINAL], **{cost.name: assembled.cubins[cost.name] for cost in chosen}}
         for pair in pairs:
-            outcome = _assembled(found, pair)
+            outcome = _assembled(assembled, pair)
             if isinstance(outcome, Path) and self._fault(packed, {"+".join(pair): outcome}) is None:
                 cubins["+".join(pair)] = outcome
         if not any("+" in name for name in cubins):
             return []
         on_progress(f"{len(pairs)} pairs are timed")
-        times = {name: one.samples_s for name, one in self._times(packed, cubins, {}).items()}
+        times = {name: time.samples_s for name, time in self._times(packed, cubins, {}).items()}
         return [pair_cost(pair, times) for pair in pairs if {*pair, "+".join(pair)} <= times.keys()]
 
 

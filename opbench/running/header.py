@@ -61,7 +61,9 @@ class RunFile:
     def __enter__(self) -> RunFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._writer.close()
 
     def _completed(self) -> Run | None:

@@ -84,9 +84,9 @@ class ProblemRun:
     """Run problems with the same settings and pass their results to one sink."""
 
     def __init__(
-        self, settings: RunSettings, known: CaseFaults, sink: ResultSink, gpu_code: BackgroundCompiler
+        self, settings: RunSettings, case_faults: CaseFaults, sink: ResultSink, gpu_code: BackgroundCompiler
     ) -> None:
-        self._settings, self._known, self._sink, self._gpu_code = settings, known, sink, gpu_code
+        self._settings, self._known, self._sink, self._gpu_code = settings, case_faults, sink, gpu_code
         self._packed: dict[str, PackedCase] = {}
 
     def pack(self, case: Case) -> PackedCase:

@@ -73,7 +73,7 @@ def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
 
 
 def profile_case(
-    target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, say: PrintLine
+    target: Target, folder: Path, options: ProfileOptions, writer: RunWriter | None, print_line: PrintLine
 ) -> dict[str, Any]:
     """Profile one case; store the tool's report in `folder`/profile, append a line to the results and return it.
 
@@ -91,7 +91,7 @@ def profile_case(
     else:
         collect = commands.nsys_profile(binary, target, folder)
         read = commands.nsys_read(binary, report)
-    output = run_tool(collect, options, say)
+    output = run_tool(collect, options, print_line)
     if fault := _fault(options.tool, target, output.returncode, output.lines):
         raise fault
     if not report.exists():
@@ -101,7 +101,7 @@ def profile_case(
             kind="no-report",
             subject=target.case,
         )
-    table = _read_report(read, target, options, say)
+    table = _read_report(read, target, options, print_line)
     line = {
         "case": target.case,
         "tool": options.tool,
@@ -115,7 +115,7 @@ def profile_case(
 
 
 def read_source(
-    case: Case, target: Target, folder: Path, options: ProfileOptions, say: PrintLine, catalog: Catalog
+    case: Case, target: Target, folder: Path, options: ProfileOptions, print_line: PrintLine, catalog: Catalog
 ) -> SourceProfile:
     """Read the samples of a report that `profile_case` wrote with `options.source`, and assign them to source lines.
 
@@ -125,7 +125,7 @@ def read_source(
     binary, report = tools.find_tool("ncu"), commands.report_path(target, folder, "ncu")
     pages = [commands.ncu_source(binary, report, view) for view in ("sass", "cuda,sass")]
     instructions, lines, totals = (
-        _read_report(page, target, options, say) for page in (*pages, commands.ncu_read(binary, report))
+        _read_report(page, target, options, print_line) for page in (*pages, commands.ncu_read(binary, report))
     )
     kernels = [with_texts(kernel, text_of(case)) for kernel in with_lines(read_sampled(instructions), lines)]
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
@@ -147,7 +147,7 @@ def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
     """Return the executed warp instructions of a profile by class, and the FLOPs of tensor-core instructions."""
     classes: Counter[str] = Counter()
     flops: Counter[str] = Counter()
-    for one in (one for kernel in kernels for one in kernel.instructions):
+    for one in (instruction for kernel in kernels for instruction in kernel.instructions):
         operands = read_operands(one.text)
         instruction = Instruction(operands.predicate, operands.opcode, operands.text, one.line)
         classes[instruction.kind] += one.executed
@@ -183,9 +183,9 @@ def text_of(case: Case) -> Callable[[str], str | None]:
     return read
 
 
-def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, say: PrintLine) -> str:
+def _read_report(argv: Sequence[str], target: Target, options: ProfileOptions, print_line: PrintLine) -> str:
     """Return the text that a tool prints for a report; raise the tool's error."""
-    printed = run_tool(argv, options, lambda line: None, announce=say)
+    printed = run_tool(argv, options, lambda line: None, announce=print_line)
     if fault := _fault(options.tool, target, printed.returncode, printed.messages):
         raise fault
     return "\n".join(printed.lines)
@@ -251,13 +251,15 @@ class Output:
         return [line for line in self.lines if line.startswith(("==", "ERROR", "error"))]
 
 
-def run_tool(argv: Sequence[str], options: ProfileOptions, say: PrintLine, announce: PrintLine | None = None) -> Output:
-    """Run a tool; pass its command and then each line to `say` as it arrives.
+def run_tool(
+    argv: Sequence[str], options: ProfileOptions, print_line: PrintLine, announce: PrintLine | None = None
+) -> Output:
+    """Run a tool; pass its command and then each line to `print_line` as it arrives.
 
     Raises EnvironmentFault if the tool cannot be started or exceeds the time limit; its process group is then
     killed.
     """
-    (announce or say)(f"$ {commands.shell_text(argv)}")
+    (announce or print_line)(f"$ {commands.shell_text(argv)}")
     try:
         process = subprocess.Popen(
             argv,
@@ -287,7 +289,7 @@ def run_tool(argv: Sequence[str], options: ProfileOptions, say: PrintLine, annou
         try:
             for line in process.stdout or ():
                 lines.append(line.rstrip("\n"))
-                say(lines[-1])
+                print_line(lines[-1])
             process.wait()
         except BaseException:
             # Ctrl-C reaches only this process, because the tool has its own session.

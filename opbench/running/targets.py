@@ -302,15 +302,15 @@ def _share_problems(pairs: Sequence[Case], shapes: Sequence[Operator], turns: in
 
     Every problem and every config occurs.
     """
-    kept: list[Case] = []
+    cases: list[Case] = []
     for number, config in enumerate(pairs[0].variant.configs):
         own = [case for case in pairs if case.config == config]
         examples = [case for case in own if case.problem not in shapes]
         random = [case for case in own if case.problem in shapes]
-        kept += examples[number % turns :: turns] or examples[:1]
-        kept += random[number % len(random) :][:1] if random else []
-    chosen = {case.name for case in kept}
-    met = {case.problem for case in kept}
+        cases += examples[number % turns :: turns] or examples[:1]
+        cases += random[number % len(random) :][:1] if random else []
+    chosen = {case.name for case in cases}
+    met = {case.problem for case in cases}
     for case in pairs:  # a problem without a config so far gets the first one that fits
         if case.problem not in met:
             met.add(case.problem)

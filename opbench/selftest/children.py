@@ -27,7 +27,7 @@ RANGE = "selftest/clocks()"
 
 
 def in_child(
-    package: str, command: str, arguments: Sequence[str], limit_s: float, say: PrintLine = lambda line: None
+    package: str, command: str, arguments: Sequence[str], limit_s: float, print_line: PrintLine = lambda line: None
 ) -> tuple[Any, float]:
     """Run a hidden command of opbench; return the JSON that it wrote and its wall time, process start included.
 
@@ -45,7 +45,7 @@ def in_child(
         path = Path(folder) / "found.json"
         began = time.perf_counter()
         argv = (*opbench(command), *arguments, "--out", str(path))
-        output = run_tool(argv, ProfileOptions(time_limit_s=limit_s), say)
+        output = run_tool(argv, ProfileOptions(time_limit_s=limit_s), print_line)
         spent_s = time.perf_counter() - began
         if output.returncode or not path.exists():
             last = next((line for line in reversed(output.lines) if line.strip()), "no output")
@@ -68,17 +68,17 @@ def cell_arguments(cells: Sequence[Cell]) -> list[str]:
     return [text for cell in cells for text in ("--cell", cell.to_text())]
 
 
-def times_in_child(timer: str, cells: Sequence[Cell], say: PrintLine = lambda line: None) -> dict[str, float]:
+def times_in_child(timer: str, cells: Sequence[Cell], print_line: PrintLine = lambda line: None) -> dict[str, float]:
     """Return the times by "cupti" or "bench"; raises EnvironmentFault with the reason if there are none."""
-    samples, _ = in_child(timer, "selftest-target", [timer, *cell_arguments(cells)], LIMIT_S, say)
+    samples, _ = in_child(timer, "selftest-target", [timer, *cell_arguments(cells)], LIMIT_S, print_line)
     return median_of(samples)
 
 
-def times_by_ncu(cells: Sequence[Cell], say: PrintLine = lambda line: None) -> dict[str, float]:
+def times_by_ncu(cells: Sequence[Cell], print_line: PrintLine = lambda line: None) -> dict[str, float]:
     """Return `gpu__time_duration` of each cell as `opbench profile` measures it: caches flushed, clocks not locked."""
     with tempfile.TemporaryDirectory(prefix="opbench-timer-") as folder:
         watched = Target(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
-        line = profile_case(watched, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, say)
+        line = profile_case(watched, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, print_line)
     return durations(cells, [kernel.get("time_s") for kernel in line["kernels"]])
 
 

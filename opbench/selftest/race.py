@@ -33,10 +33,12 @@ def compared_cases() -> list[Case]:
     return [cases[name] for name in spread(cases, MOST_CELLS)]
 
 
-def compare_engines_in_child(say: PrintLine = lambda line: None) -> tuple[list[Comparison], list[str]]:
+def compare_engines_in_child(print_line: PrintLine = lambda line: None) -> tuple[list[Comparison], list[str]]:
     """Compare both engines on the quick suite's cells; raises EnvironmentFault if cuda.bench is missing."""
     names = [case.name for case in compared_cases()]
-    answers, _ = in_child("bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_TIME_S, say)
+    answers, _ = in_child(
+        "bench", "selftest-race", ["race", *_arguments(names)], RACE_LIMIT_S + SPARE_TIME_S, print_line
+    )
     return comparisons(answers)
 
 
@@ -54,11 +56,11 @@ def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparis
     return done, left_out
 
 
-def time_in_own_processes(names: Sequence[str], say: PrintLine = lambda line: None) -> list[SingleProcessTime]:
+def time_in_own_processes(names: Sequence[str], print_line: PrintLine = lambda line: None) -> list[SingleProcessTime]:
     """Measure each cell by `cuda.bench` in its own process, and time that process."""
     times = []
     for name in names:
-        answer, spent_s = in_child("bench", "selftest-race", ["alone", *_arguments([name])], RACE_LIMIT_S, say)
+        answer, spent_s = in_child("bench", "selftest-race", ["alone", *_arguments([name])], RACE_LIMIT_S, print_line)
         times.append(SingleProcessTime(name, spent_s, answer["bench_s"]))
     return times
 

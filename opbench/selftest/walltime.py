@@ -149,12 +149,12 @@ def _judge_comparisons(part: Part, sentence: str, comparisons: Sequence[Comparis
 
 
 def _judge_processes(
-    part: Part, found: Sequence[SingleProcessTime], run: Run | None, comparisons: Sequence[Comparison]
+    part: Part, times: Sequence[SingleProcessTime], run: Run | None, comparisons: Sequence[Comparison]
 ) -> None:
-    mean = sum(cell.process_s for cell in found) / len(found)
-    part.figures |= {"alone": [vars(cell) for cell in found], "alone_mean_s": mean}
-    rows = [(cell.case, units.duration(cell.process_s), units.duration(cell.bench_s)) for cell in found]
-    rows.append(("mean", units.duration(mean), units.duration(sum(cell.bench_s for cell in found) / len(found))))
+    mean = sum(cell.process_s for cell in times) / len(times)
+    part.figures |= {"alone": [vars(cell) for cell in times], "alone_mean_s": mean}
+    rows = [(cell.case, units.duration(cell.process_s), units.duration(cell.bench_s)) for cell in times]
+    rows.append(("mean", units.duration(mean), units.duration(sum(cell.bench_s for cell in times) / len(times))))
     head = ("cell", "whole process", "of it measured")
     part.table("One process a cell: cuda.bench at its defaults, machine code compiled before", head, rows)
     part.notes.append(f"One process a cell takes {units.duration(mean)} on average; a run's cases take this time each.")

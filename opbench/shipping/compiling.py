@@ -28,21 +28,21 @@ class CompiledText:
     """Why there is no cubin; empty if there is one."""
 
 
-def architecture(found: Iterable[KernelText], arch: str) -> str:
+def architecture(texts: Iterable[KernelText], arch: str) -> str:
     """Return the architecture to compile for, with its own features (such as sm_90a) if a kernel needs them."""
-    own = any(piece.request.compute_capability.endswith("a") for piece in found)
+    own = any(piece.request.compute_capability.endswith("a") for piece in texts)
     return arch + "a" * (own and not arch.endswith("a"))
 
 
-def roots(found: Iterable[KernelText]) -> tuple[list[str], list[str]]:
+def roots(texts: Iterable[KernelText]) -> tuple[list[str], list[str]]:
     """Return the qualified names of the kernels and of the variables."""
-    kernels = [piece.qualified(kernel) for piece in found for kernel in piece.request.kernels]
-    return kernels, [piece.qualified(name) for piece in found for name in piece.request.constants]
+    kernels = [piece.qualified(kernel) for piece in texts for kernel in piece.request.kernels]
+    return kernels, [piece.qualified(name) for piece in texts for name in piece.request.constants]
 
 
-def compile_text(text: DeviceText, found: Iterable[KernelText], arch: str) -> CompiledText:
+def compile_text(text: DeviceText, texts: Iterable[KernelText], arch: str) -> CompiledText:
     """Compile the text; raises CompileError with the compiler's lines."""
-    pieces = list(found)
+    pieces = list(texts)
     try:
         compiler = library(arch)
         folders = include_options(arch)

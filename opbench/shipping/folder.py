@@ -38,26 +38,26 @@ def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, o
     """Write all files, or none; raises EnvironmentFault if the system refuses."""
     require_free(out, replace)
     manifest_text = json.dumps({"ship": 1, **manifest, "files": sorted(files)}, indent=1).encode() + b"\n"
-    made: Path | None = None
+    path: Path | None = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        path = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
         for name, content in {**files, MANIFEST: manifest_text}.items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            paths.write_atomically(made / name, content)
-        made.chmod(0o755)
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            paths.write_atomically(path / name, content)
+        path.chmod(0o755)
         if out.exists():
             old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old."))
             out.replace(old / out.name)
-            made.replace(out)
+            path.replace(out)
             shutil.rmtree(old, ignore_errors=True)
         else:
-            made.replace(out)
+            path.replace(out)
     except OSError as error:
         why = error.strerror or error
         raise EnvironmentFault(
             f"{out}: cannot be written: {why}; {writing_remedy(error)}name another folder: --out DIR"
         ) from None
     finally:
-        if made is not None and made.exists():
-            shutil.rmtree(made, ignore_errors=True)
+        if path is not None and path.exists():
+            shutil.rmtree(path, ignore_errors=True)

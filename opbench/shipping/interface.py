@@ -20,23 +20,23 @@ def header_text(library: Library) -> str:
     n, upper = library.name, library.name.upper()
     top = template("header").replace("@n@", n).replace("@N@", upper).replace("@arch@", library.arch)
     lines = [*banner(library.gpu, library.arch, library.command), f"#ifndef {upper}_H", f"#define {upper}_H", top]
-    for operator, held in library.cases.items():
-        lines += ["", wrap_code("\n".join(_operator_header(library, operator, held)))]
+    for operator, case in library.cases.items():
+        lines += ["", wrap_code("\n".join(_operator_header(library, operator, case)))]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     return "\n".join(lines)
 
 
-def _operator_header(library: Library, operator: str, held: Sequence[LibraryCase]) -> list[str]:
+def _operator_header(library: Library, operator: str, cases: Sequence[LibraryCase]) -> list[str]:
     n, kind, o = library.name, library.operator(operator), safe(operator)
     doc = (inspect.getdoc(kind) or "").split("\n\n", maxsplit=1)[0]
     lines = [f"/* ---- {operator}", *comment(doc), "   Tensors:"]
-    tensors = {t.name: (t, "in ", one) for one in reversed(held) for t in one.code.inputs}
-    tensors |= {t.name: (t, "out", one) for one in reversed(held) for t in one.code.outputs}
-    order = [name for name in names_of(held) if name in {safe(t) for t in tensors}]
+    tensors = {t.name: (t, "in ", one) for one in reversed(cases) for t in one.code.inputs}
+    tensors |= {t.name: (t, "out", one) for one in reversed(cases) for t in one.code.outputs}
+    order = [name for name in names_of(cases) if name in {safe(t) for t in tensors}]
     by_name = {safe(name): value for name, value in tensors.items()}
     lines += [f"     {by_name[name][1]} {_told(by_name[name][2].case.problem, by_name[name][0])}" for name in order]
     lines += ["   Problems:"]
-    for one in held:
+    for one in cases:
         words = [one.case.name.removesuffix(str(one.case.problem))]
         words += [f"workspace {one.code.workspace_bytes:,} bytes"] if one.code.workspace_bytes else []
         words += [one.time_note] if one.time_note else []
@@ -45,7 +45,7 @@ def _operator_header(library: Library, operator: str, held: Sequence[LibraryCase
     lines += ["typedef struct {", *(_field(kind, *axis) for axis in axes_of(kind)), f"}} {n}_{o}_problem;"]
     function = f"{n}_status {n}_{o}"
     problem = f"const {n}_{o}_problem* problem"
-    rest = f"({problem}, {parameters(held)}, void* workspace, cudaStream_t stream);"
+    rest = f"({problem}, {parameters(cases)}, void* workspace, cudaStream_t stream);"
     lines += [
         "/* How many problems there are, and the one of a number. */",
         f"int {n}_{o}_count(void);",
@@ -53,8 +53,8 @@ def _operator_header(library: Library, operator: str, held: Sequence[LibraryCase
         f"{function}_workspace({problem}, size_t* bytes);",
         f"{function}{rest}",
     ]
-    if any(one.code.once.lines for one in held):
-        constant = ", ".join(sorted({name for one in held for name in one.case.setup.inputs}))
+    if any(one.code.once.lines for one in cases):
+        constant = ", ".join(sorted({name for one in cases for name in one.case.setup.inputs}))
         lines += [
             f"/* The same in two steps: what is made of {constant} alone stays in the workspace, so that further",
             "   calls with that workspace need not make it again while these stay as they are. */",
@@ -98,11 +98,11 @@ def common_text(library: Library) -> str:
     return text
 
 
-def functions_text(library: Library, operator: str, held: Sequence[LibraryCase]) -> str:
+def functions_text(library: Library, operator: str, cases: Sequence[LibraryCase]) -> str:
     """Return the functions of one operator."""
     n, o, upper = library.name, safe(operator), library.name.upper()
-    names, kind = names_of(held), f"{library.name}_{safe(operator)}_problem"
-    given = f"const {kind}* problem, {parameters(held)}, void* workspace"
+    names, kind = names_of(cases), f"{library.name}_{safe(operator)}_problem"
+    given = f"const {kind}* problem, {parameters(cases)}, void* workspace"
     lines = [
         f"// ---- {operator} " + "-" * (110 - len(operator)),
         f"static int find(const {kind}* problem) {{",
@@ -110,34 +110,34 @@ def functions_text(library: Library, operator: str, held: Sequence[LibraryCase])
         '        say("the problem is a null pointer");',
         "        return -1;",
         "    }",
-        *(f"    if ({_test(library, one)}) return {number};" for number, one in enumerate(held)),
-        f"    {_refusal(library, operator, held)}",
+        *(f"    if ({_test(library, one)}) return {number};" for number, one in enumerate(cases)),
+        f"    {_refusal(library, operator, cases)}",
         "    return -1;",
         "}",
         f"static {n}_status run({given}, unsigned steps, cudaStream_t stream) {{",
-        *(f"    (void){name};" for name in names if any(name not in one.tensors for one in held)),
+        *(f"    (void){name};" for name in names if any(name not in one.tensors for one in cases)),
         "    const int number = find(problem);",
         f"    if (number < 0) return {upper}_NOT_HELD;",
         f"    if ({n}_status status = on_this_gpu()) return status;",
         "    switch (number) {",
-        *(line for number, one in enumerate(held) for line in _call(number, one, upper)),
+        *(line for number, one in enumerate(cases) for line in _call(number, one, upper)),
         "    }",
         f"    return {upper}_NOT_HELD;",
         "}",
         f"static const {kind} {o}_problems[] = {{",
-        *(f"    {row(library, operator, one)}," for one in held),
+        *(f"    {row(library, operator, one)}," for one in cases),
         "};",
-        f"int {n}_{o}_count(void) {{ return {len(held)}; }}",
+        f"int {n}_{o}_count(void) {{ return {len(cases)}; }}",
         f"{n}_status {n}_{o}_at(int number, {kind}* problem) {{",
-        f"    if (!problem || number < 0 || number >= {len(held)}) {{",
-        f'        say("{operator}: there is no problem %d; 0 to {len(held) - 1} are there", number);',
+        f"    if (!problem || number < 0 || number >= {len(cases)}) {{",
+        f'        say("{operator}: there is no problem %d; 0 to {len(cases) - 1} are there", number);',
         f"        return {upper}_BAD_ARGUMENT;",
         "    }",
         f"    *problem = {o}_problems[number];",
         f"    return {upper}_OK;",
         "}",
         f"{n}_status {n}_{o}_workspace(const {kind}* problem, size_t* bytes) {{",
-        f"    static const size_t sizes[] = {{{', '.join(str(one.code.workspace_bytes) for one in held)}}};",
+        f"    static const size_t sizes[] = {{{', '.join(str(one.code.workspace_bytes) for one in cases)}}};",
         "    const int number = find(problem);",
         f"    if (number < 0) return {upper}_NOT_HELD;",
         "    if (bytes) *bytes = sizes[number];",
@@ -145,7 +145,7 @@ def functions_text(library: Library, operator: str, held: Sequence[LibraryCase])
         "}",
     ]
     ways = {"": "ALL"}
-    if any(one.code.once.lines for one in held):
+    if any(one.code.once.lines for one in cases):
         ways |= {"_prepare": "PREPARE", "_prepared": "REST"}
     for suffix, steps in ways.items():
         lines += [
@@ -156,9 +156,9 @@ def functions_text(library: Library, operator: str, held: Sequence[LibraryCase])
     return "\n".join(lines)
 
 
-def row(library: Library, operator: str, one: LibraryCase) -> str:
+def row(library: Library, operator: str, library_case: LibraryCase) -> str:
     """Return the C initialiser of a problem."""
-    values = one.case.problem.axes
+    values = library_case.case.problem.axes
     listed = (
         str(values[name]) if mode is None else c_string(str(values[name])) for name, mode in _axes(library, operator)
     )
@@ -169,18 +169,18 @@ def _axes(library: Library, operator: str) -> list[tuple[str, str | None]]:
     return axes_of(library.operator(operator))
 
 
-def _test(library: Library, one: LibraryCase) -> str:
-    values = one.case.problem.axes
+def _test(library: Library, library_case: LibraryCase) -> str:
+    values = library_case.case.problem.axes
     tests = [
         f"problem->{safe(name)} == {values[name]}"
         if mode is None
         else f"is(problem->{safe(name)}, {c_string(str(values[name]))}, {c_string(mode)})"
-        for name, mode in _axes(library, one.case.problem.name)
+        for name, mode in _axes(library, library_case.case.problem.name)
     ]
     return " && ".join(tests)
 
 
-def _refusal(library: Library, operator: str, held: Sequence[LibraryCase]) -> str:
+def _refusal(library: Library, operator: str, cases: Sequence[LibraryCase]) -> str:
     axes = _axes(library, operator)
     shown = ", ".join(f"{name}=%{'lld' if mode is None else 's'}" for name, mode in axes)
     values = ", ".join(
@@ -189,19 +189,19 @@ def _refusal(library: Library, operator: str, held: Sequence[LibraryCase]) -> st
         else f"problem->{safe(name)} ? problem->{safe(name)} : {c_string(mode)}"
         for name, mode in axes
     )
-    known = ", ".join(str(one.case.problem) for one in held[:MAX_SHOWN])
-    known += f" and {len(held) - MAX_SHOWN} more" if len(held) > MAX_SHOWN else ""
+    known = ", ".join(str(one.case.problem) for one in cases[:MAX_SHOWN])
+    known += f" and {len(cases) - MAX_SHOWN} more" if len(cases) > MAX_SHOWN else ""
     words = f"{operator}({shown}) is not in this library; it holds {known}; to add it: opbench ship"
     return f"say({c_string(words)}, {values});"
 
 
-def _call(number: int, one: LibraryCase, upper: str) -> list[str]:
-    names = one.tensors
-    needed = [*names, *(["workspace"] if one.code.workspace else [])]
+def _call(number: int, library_case: LibraryCase, upper: str) -> list[str]:
+    names = library_case.tensors
+    needed = [*names, *(["workspace"] if library_case.code.workspace else [])]
     checks = " && ".join(f"given({c_string(name)}, {name})" for name in needed)
-    call = f"{one.function}({', '.join(names)}, workspace, steps, stream)"
+    call = f"{library_case.function}({', '.join(names)}, workspace, steps, stream)"
     return [
         f"        case {number}:",
         f"            if (!({checks})) return {upper}_BAD_ARGUMENT;",
-        f"            return told({call}, {c_string(one.case.name)});",
+        f"            return told({call}, {c_string(library_case.case.name)});",
     ]

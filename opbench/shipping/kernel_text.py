@@ -78,7 +78,7 @@ class DeviceText:
         return "\n\n".join(part for part in (lines, *self.kernels.values()) if part) + "\n"
 
 
-def device_text(found: Iterable[KernelText]) -> DeviceText:
+def device_text(texts: Iterable[KernelText]) -> DeviceText:
     """Return the device text of some kernels.
 
     Shared headers are included in the namespace of each kernel, because two of them may conflict within one namespace.
@@ -86,7 +86,7 @@ def device_text(found: Iterable[KernelText]) -> DeviceText:
     system: dict[str, None] = {}
     shared: dict[str, str] = {}
     kernels: dict[str, str] = {}
-    for piece in found:
+    for piece in texts:
         own, *headers = _cut(piece)
         common = [source for source in headers if _is_shared(source, piece.request.include)]
         private = [source for source in headers if source not in common]
@@ -128,12 +128,12 @@ def _header_text(source: Source) -> str:
     return comment + _ONCE.sub("", _INCLUDE.sub("", source.text)).lstrip("\n")
 
 
-def _cut(piece: KernelText) -> Sequence[Source]:
+def _cut(kernel_text: KernelText) -> Sequence[Source]:
     """Return the variant's texts; for a file with host code, only the parts that its kernels need."""
-    sources = piece.variant.sources
+    sources = kernel_text.variant.sources
     if not device_part.has_host_part(sources):
         return sources
-    part = device_part.device_part(sources, piece.request.roots)
+    part = device_part.device_part(sources, kernel_text.request.roots)
     return [Source(s.path, part.texts[s.path].encode(), s.modified_ns) for s in sources]
 
 
@@ -141,16 +141,16 @@ def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
     return any(source.path.parent == folder / HEADERS for folder in folders)
 
 
-def _of_the_system(texts: Iterable[Source], found: Sequence[Source]) -> list[str]:
+def _of_the_system(texts: Iterable[Source], sources: Sequence[Source]) -> list[str]:
     """Return the headers in angle brackets that no folder of opbench has: those of the compiler."""
-    ours = {source.path.name for source in found}
+    ours = {source.path.name for source in sources}
     named = [name for source in texts for _, name in includes(source.text)]
     return [f"<{n[1:-1]}>" for n in named if Path(n[1:-1]).name not in ours and not device_part.is_host_header(n[1:-1])]
 
 
-def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], shared: Sequence[str]) -> str:
+def _piece_text(kernel_text: KernelText, own: Source, private: Sequence[Source], shared: Sequence[str]) -> str:
     """Return one namespace, with a comment that names its variant and origin."""
-    variant = piece.variant
+    variant = kernel_text.variant
     text = _HEADER.sub("", own.text).lstrip("\n")
     why = match[0] if (match := _COMMENT.match(text)) else ""
     headers = {source.path.name: source for source in private}
@@ -162,20 +162,20 @@ def _piece_text(piece: KernelText, own: Source, private: Sequence[Source], share
     body = _INCLUDE.sub(inlined, text[len(why) :])
     body = _NAMED_AS_C.sub(lambda match: "inline namespace c_names {" if match[1] else "", body).strip("\n")
     body = _BLANK.sub("\n\n", body).strip("\n")
-    macros = dict.fromkeys(name for name, _ in piece.request.macros)
+    macros = dict.fromkeys(name for name, _ in kernel_text.request.macros)
     for source in (own, *private):
         macros |= dict.fromkeys(defined_macros(source.text))
     lines = [
         f"// {RULE_LINE}",
-        f"// {variant.id}{print_config(piece.config)}: {variant.title}",
+        f"// {variant.id}{print_config(kernel_text.config)}: {variant.title}",
         f"// from {_origin(variant)}, sha256 {variant.source_sha256[:16]}",
         "//",
         *why.rstrip("\n").split("\n"),
-        *(f"#define {name} {value}" for name, value in piece.request.macros),
-        f"namespace {piece.space} {{",
+        *(f"#define {name} {value}" for name, value in kernel_text.request.macros),
+        f"namespace {kernel_text.space} {{",
         *(f'#include "{HEADERS}/{name}"' for name in shared),
         body,
-        f"}}  // namespace {piece.space}",
+        f"}}  // namespace {kernel_text.space}",
         *(f"#undef {name}" for name in macros),
     ]
     return "\n".join(lines)

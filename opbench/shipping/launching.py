@@ -88,14 +88,14 @@ def safe(name: str) -> str:
     return f"{plain}_" if plain in KEYWORDS or plain[0].isdigit() else plain
 
 
-def handle(piece: KernelText, kernel: str) -> str:
+def handle(kernel_text: KernelText, kernel: str) -> str:
     """Return the name of a kernel's handle in the source."""
-    return safe(f"{piece.space}__{kernel}".replace("::", "__"))
+    return safe(f"{kernel_text.space}__{kernel}".replace("::", "__"))
 
 
 def launch_code(
     case: Case,
-    piece: KernelText,
+    kernel_text: KernelText,
     sm_count: int,
     sizes: Mapping[str, Sequence[int]],
     written: Collection[str] | None = None,
@@ -123,7 +123,7 @@ def launch_code(
     }
 
     def part(steps: Sequence[KernelLaunch]) -> StepLines:
-        found = [launch_step(launch, case, piece, shapes, sizes) for launch in steps]
+        found = [launch_step(launch, case, kernel_text, shapes, sizes) for launch in steps]
         return StepLines(
             tuple(line for step in found for line in step.lines),
             frozenset(name for step in found for name in step.reads),
@@ -160,7 +160,7 @@ def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written: set[str]
 def launch_step(
     launch: KernelLaunch,
     case: Case,
-    piece: KernelText,
+    kernel_text: KernelText,
     tensors: Mapping[str, Tensor],
     sizes: Mapping[str, Sequence[int]],
 ) -> StepLines:
@@ -170,11 +170,11 @@ def launch_step(
         needs = Needs.FILL if launch.value else Needs.NOTHING
         return StepLines((f"TRY({_fill(launch, tensors[launch.zero])});",), reads, needs)
     if launch.constant:
-        return StepLines(tuple(_constant(launch, piece, tensors)), reads)
+        return StepLines(tuple(_constant(launch, kernel_text, tensors)), reads)
     maps = [line for tensor in launch.tensor_maps for line in _map(tensor, tensors)]
-    given = ", ".join(_arguments(launch, case, tensors, sizes.get(piece.qualified(launch.kernel))))
+    given = ", ".join(_arguments(launch, case, tensors, sizes.get(kernel_text.qualified(launch.kernel))))
     shape = _shape(launch)
-    call = f"TRY(launch({handle(piece, launch.kernel)}(), {shape}, stream{', ' if given else ''}{given}));"
+    call = f"TRY(launch({handle(kernel_text, launch.kernel)}(), {shape}, stream{', ' if given else ''}{given}));"
     return StepLines((*maps, call), reads, Needs.MAPS if maps else Needs.NOTHING)
 
 
@@ -206,8 +206,8 @@ def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
     )
 
 
-def _constant(launch: KernelLaunch, piece: KernelText, tensors: Mapping[str, Tensor]) -> list[str]:
-    place = f"{handle(piece, launch.constant)}()"
+def _constant(launch: KernelLaunch, kernel_text: KernelText, tensors: Mapping[str, Tensor]) -> list[str]:
+    place = f"{handle(kernel_text, launch.constant)}()"
     if launch.tensor:
         tensor = tensors[launch.tensor]
         copied = f"cudaMemcpyAsync({place}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"

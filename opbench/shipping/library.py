@@ -58,7 +58,7 @@ class Library:
     @property
     def all_cases(self) -> list[LibraryCase]:
         """Return all cases in order."""
-        return [one for cases in self.cases.values() for one in cases]
+        return [case for cases in self.cases.values() for case in cases]
 
 
 def make_library(
@@ -93,9 +93,9 @@ def names_of(cases: Iterable[LibraryCase]) -> dict[str, str]:
     """
     inputs: dict[str, str] = {}
     outputs: dict[str, str] = {}
-    for one in cases:
-        inputs |= {safe(tensor.name): "const void*" for tensor in one.code.inputs}
-        outputs |= {safe(tensor.name): "void*" for tensor in one.code.outputs}
+    for case in cases:
+        inputs |= {safe(tensor.name): "const void*" for tensor in case.code.inputs}
+        outputs |= {safe(tensor.name): "void*" for tensor in case.code.outputs}
     return {**inputs, **{name: kind for name, kind in outputs.items() if name not in inputs}}
 
 

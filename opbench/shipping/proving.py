@@ -63,17 +63,17 @@ def step_of(tensor: Tensor) -> int:
     return step
 
 
-def expectation(one: LibraryCase, number: int, numbers: Numbers) -> None:
+def expectation(library_case: LibraryCase, number: int, numbers: Numbers) -> None:
     """Add the data for the test of a case to the file."""
-    problem, seed = one.case.problem, 1 + 16 * number
+    problem, seed = library_case.case.problem, 1 + 16 * number
     inputs = inputs_of(problem, seed)
     if not is_drawn(problem):
-        for tensor in one.code.inputs:
+        for tensor in library_case.code.inputs:
             numbers.add(f"{number}.{tensor.name}", inputs[tensor.name], tensor.dtype)
-    tolerance = problem.allowance(one.case.variant.precision)
+    tolerance = problem.allowance(library_case.case.variant.precision)
     reference = problem.reference_outputs(inputs)
     magnitude = None if tolerance.exact else problem.magnitude_outputs(inputs)
-    for tensor in one.code.outputs:
+    for tensor in library_case.code.outputs:
         step, want = step_of(tensor), reference[tensor.name].astype(np.float64).reshape(-1)
         name = f"{number}.{tensor.name}"
         if magnitude is None:
@@ -84,12 +84,12 @@ def expectation(one: LibraryCase, number: int, numbers: Numbers) -> None:
         numbers.add(f"{name}.reference", want[::step], "f64")
 
 
-def expectations(library: Library, tell: Callable[[str], None]) -> bytes:
+def expectations(library: Library, on_progress: Callable[[str], None]) -> bytes:
     """Return the file with the data of all tests."""
     numbers = Numbers()
-    for number, one in enumerate(library.all_cases):
-        tell(one.case.name)
-        expectation(one, number, numbers)
+    for number, case in enumerate(library.all_cases):
+        on_progress(case.case.name)
+        expectation(case, number, numbers)
     return numbers.content({"made by": library.command, "reference": "float64, NumPy"})
 
 
@@ -97,12 +97,12 @@ def test_text(library: Library) -> str:
     """Return the test program."""
     n = library.name
     tests, calls, number = [], [], 0
-    for operator, held in library.cases.items():
-        for one in held:
-            tests.append(_test(library, operator, held, one, number))
+    for operator, case in library.cases.items():
+        for one in case:
+            tests.append(_test(library, operator, case, one, number))
             calls.append(f"    wrong += !test_{one.function}(file);")
             number += 1
-    tests += [_refusals(library, operator, held) for operator, held in library.cases.items()]
+    tests += [_refusals(library, operator, case) for operator, case in library.cases.items()]
     calls += [f"    wrong += !refuses_{safe(operator)}();" for operator in library.cases]
     includes = ["algorithm", "cmath", "cstdint", "cstdio", "cstdlib", "cstring", "string", "vector"]
     parts = [
@@ -135,27 +135,29 @@ def test_text(library: Library) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _test(library: Library, operator: str, held: tuple[LibraryCase, ...], one: LibraryCase, number: int) -> str:
+def _test(
+    library: Library, operator: str, cases: tuple[LibraryCase, ...], library_case: LibraryCase, number: int
+) -> str:
     n, o = library.name, safe(operator)
     lines = [
-        f"// {one.case.name}",
-        f"static bool test_{one.function}(const Tensors& file) {{",
-        f'    std::printf("%s\\n", "{one.case.name}");',
-        f"    const {n}_{o}_problem problem = {row(library, operator, one)};",
+        f"// {library_case.case.name}",
+        f"static bool test_{library_case.function}(const Tensors& file) {{",
+        f'    std::printf("%s\\n", "{library_case.case.name}");',
+        f"    const {n}_{o}_problem problem = {row(library, operator, library_case)};",
         "    size_t bytes = 0;",
         f"    {n}_status status = {n}_{o}_workspace(&problem, &bytes);",
         "    const Memory workspace(bytes);",
     ]
     seed = 1 + 16 * number
-    for i, tensor in enumerate(one.code.inputs):
+    for i, tensor in enumerate(library_case.code.inputs):
         source = (
             f"drawn({tensor.elements}, {TYPES[tensor.dtype]}, {seed + i})"
-            if is_drawn(one.case.problem)
+            if is_drawn(library_case.case.problem)
             else f'Memory(file.at("{number}.{tensor.name}", {tensor.nbytes}), {tensor.nbytes})'
         )
         lines.append(f"    const Memory {safe(tensor.name)} = {source};")
-    lines += [f"    const Memory {safe(tensor.name)}({tensor.nbytes});" for tensor in one.code.outputs]
-    given = ", ".join(name if name in one.tensors else "nullptr" for name in names_of(held))
+    lines += [f"    const Memory {safe(tensor.name)}({tensor.nbytes});" for tensor in library_case.code.outputs]
+    given = ", ".join(name if name in library_case.tensors else "nullptr" for name in names_of(cases))
     lines += [
         f"    auto call = [&](cudaStream_t stream) {{ return {n}_{o}(&problem, {given}, workspace, stream); }};",
         "    if (!status) status = call(nullptr);",
@@ -163,11 +165,11 @@ def _test(library: Library, operator: str, held: tuple[LibraryCase, ...], one: L
         f'        std::printf("  FAILED: %s\\n", {n}_message());',
         "        return false;",
         "    }",
-        f'    check(cudaDeviceSynchronize(), "{one.function}");',
+        f'    check(cudaDeviceSynchronize(), "{library_case.function}");',
         "    bool right = true;",
     ]
-    for tensor in one.code.outputs:
-        norm = one.case.problem.allowance(one.case.variant.precision).norm
+    for tensor in library_case.code.outputs:
+        norm = library_case.case.problem.allowance(library_case.case.variant.precision).norm
         lines.append(
             f'    right &= judged(file, "{number}.{tensor.name}", {safe(tensor.name)}.read(), {TYPES[tensor.dtype]}, '
             f"{step_of(tensor)}, {norm!r});"
@@ -176,10 +178,10 @@ def _test(library: Library, operator: str, held: tuple[LibraryCase, ...], one: L
     return "\n".join(lines)
 
 
-def _refusals(library: Library, operator: str, held: tuple[LibraryCase, ...]) -> str:
+def _refusals(library: Library, operator: str, cases: tuple[LibraryCase, ...]) -> str:
     """Return test code: an unknown problem and a null pointer must return their error status."""
     n, o = library.name, safe(operator)
-    nothing = ", ".join(["nullptr"] * len(names_of(held)))
+    nothing = ", ".join(["nullptr"] * len(names_of(cases)))
     axis = next(name for name, default in axes_of(library.operator(operator)) if default is None)
     call = f"{n}_{o}(&problem, {nothing}, nullptr, nullptr)"
     lines = [

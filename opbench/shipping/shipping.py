@@ -31,7 +31,7 @@ class ShipResult:
     summary: str
 
 
-def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda words: None) -> ShipResult:
+def ship_library(options: ShipOptions, on_progress: Callable[[str], None] = lambda words: None) -> ShipResult:
     """Write a library of the named problems.
 
     Raises UsageError, CompileError or EnvironmentFault and then writes nothing.
@@ -41,7 +41,7 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     book = read_book(options.book) if options.book else None
     gpu = target(options.gpu, book)
     choice = choose_cases(options.names, catalog, book, gpu, options.precision)
-    tell(f"compiling {len(choice.cases)} case{'s' * (len(choice.cases) != 1)}")
+    on_progress(f"compiling {len(choice.cases)} case{'s' * (len(choice.cases) != 1)}")
     library = make_library(choice.cases, options.name, gpu, choice.time_notes, options.command)
     n = library.name
     cubin = f"{n}.{library.arch}.cubin"
@@ -58,13 +58,13 @@ def ship_library(options: ShipOptions, tell: Callable[[str], None] = lambda word
     if library.compiled.cubin:
         files[cubin] = library.compiled.cubin
     if options.test:
-        files[f"{n}_test.safetensors"] = expectations(library, lambda case: tell(f"float64 reference of {case}"))
+        files[f"{n}_test.safetensors"] = expectations(library, lambda case: on_progress(f"float64 reference of {case}"))
     notes = list(choice.notes)
     if library.compiled.why_not:
         notes.append(f"no cubin: {library.compiled.why_not}")
     write_folder(options.out, files, manifest(library), options.replace)
     texts = len(library.kernels)
-    problems = sum(len(held) for held in library.cases.values())
+    problems = sum(len(case) for case in library.cases.values())
     size = units.si(sum(map(len, files.values())), "B")
     counted = f"{problems} problem{'s' * (problems != 1)}, {texts} kernel text{'s' * (texts != 1)}"
     summary = f"wrote {options.out}: {counted}, {size}"
@@ -78,7 +78,7 @@ def manifest(library: Library) -> dict[str, JSON]:
         "command": library.command,
         "gpu": library.gpu,
         "arch": library.arch,
-        "cases": {one.case.name: one.case.variant.source_sha256 for one in library.all_cases},
+        "cases": {case.case.name: case.case.variant.source_sha256 for case in library.all_cases},
     }
 
 
@@ -91,12 +91,12 @@ def readme(library: Library, cubin: str) -> str:
     rows = [("problem", "variant", "workspace", "measured")]
     rows += [
         (
-            f"{one.case.problem.name}{one.case.problem}",
-            one.case.name.removesuffix(str(one.case.problem)),
-            units.si(one.code.workspace_bytes, "B") if one.code.workspace_bytes else "–",
-            one.time_note or "–",
+            f"{case.case.problem.name}{case.case.problem}",
+            case.case.name.removesuffix(str(case.case.problem)),
+            units.si(case.code.workspace_bytes, "B") if case.code.workspace_bytes else "–",
+            case.time_note or "–",
         )
-        for one in library.all_cases
+        for case in library.all_cases
     ]
     lines = [
         f"# {n}: kernels for {library.gpu} ({library.arch})",

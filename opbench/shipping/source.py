@@ -18,29 +18,29 @@ STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
 
 def source_text(library: Library) -> str:
     """Return the whole source."""
-    codes = [one.code for one in library.all_cases]
+    codes = [case.code for case in library.all_cases]
     parts = [
         "\n".join([*banner(library.gpu, library.arch, library.command), "//", *_contents(library)]),
         f'#include "{library.name}.h"',
         *kernels_and_launching(library.text, library.kernels, library.compiled, codes),
         "// ---- launches: a function a problem " + "-" * 84,
         STEPS,
-        *(wrap_code(_function(one)) for one in library.all_cases),
+        *(wrap_code(_function(case)) for case in library.all_cases),
         common_text(library),
-        *(wrap_code(functions_text(library, operator, held)) for operator, held in library.cases.items()),
+        *(wrap_code(functions_text(library, operator, case)) for operator, case in library.cases.items()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def kernels_and_launching(
-    text: DeviceText, found: Sequence[KernelText], compiled: CompiledText, codes: Sequence[LaunchCode]
+    text: DeviceText, texts: Sequence[KernelText], compiled: CompiledText, codes: Sequence[LaunchCode]
 ) -> list[str]:
     """Return the kernels, their handles, and the support functions that the launches need."""
     needs = functools.reduce(operator.or_, (code.needs for code in codes), Needs.NOTHING)
     return [
         "\n".join(includes(needs)),
         f"#ifdef __CUDACC__  // -------- kernels: for the GPU's compiler\n{text}#endif  // kernels",
-        template("cubin") + "\n" + "\n".join(_handles(found, compiled)),
+        template("cubin") + "\n" + "\n".join(_handles(texts, compiled)),
         launch_support(needs),
     ]
 
@@ -51,10 +51,10 @@ def _contents(library: Library) -> list[str]:
     return lines + [f"//   {piece.space}: {piece.variant.title}" for piece in library.kernels]
 
 
-def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
+def _handles(texts: Iterable[KernelText], compiled: CompiledText) -> list[str]:
     """Return one line per kernel and one per variable."""
     lines = []
-    for piece in found:
+    for piece in texts:
         for kind, names in (("KERNEL", piece.request.kernels), ("CONSTANT", piece.request.constants)):
             for name in names:
                 qualified = piece.qualified(name)
@@ -62,14 +62,14 @@ def _handles(found: Iterable[KernelText], compiled: CompiledText) -> list[str]:
     return lines
 
 
-def _function(one: LibraryCase) -> str:
+def _function(library_case: LibraryCase) -> str:
     """Return the function that launches one case."""
-    code = one.code
+    code = library_case.code
     given = [*(f"const void* {safe(t.name)}" for t in code.inputs), *(f"void* {safe(t.name)}" for t in code.outputs)]
     lines = [
-        f"// {one.case.name}",
-        f"static cudaError_t {one.function}({', '.join(given)}, void* workspace, unsigned steps,",
-        f"{' ' * (len(one.function) + 20)}cudaStream_t stream) {{",
+        f"// {library_case.case.name}",
+        f"static cudaError_t {library_case.function}({', '.join(given)}, void* workspace, unsigned steps,",
+        f"{' ' * (len(library_case.function) + 20)}cudaStream_t stream) {{",
         *([] if code.workspace else ["    (void)workspace;"]),
         *([] if code.once.lines else ["    if (!(steps & REST)) return cudaSuccess;"]),
         *workspaces(code),
@@ -110,9 +110,9 @@ def updates(code: LaunchCode) -> list[str]:
     return lines
 
 
-def _guarded(part: StepLines, when: str) -> list[str]:
-    if not part.lines:
+def _guarded(step_lines: StepLines, when: str) -> list[str]:
+    if not step_lines.lines:
         return []
     if not when:
-        return [f"    {line}" for line in part.lines]
-    return [f"    if (steps & {when}) {{", *(f"        {line}" for line in part.lines), "    }"]
+        return [f"    {line}" for line in step_lines.lines]
+    return [f"    if (steps & {when}) {{", *(f"        {line}" for line in step_lines.lines), "    }"]

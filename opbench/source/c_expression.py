@@ -223,7 +223,9 @@ class _Converter:
             return self.whole(given)
         name = MIN_MAX_FUNCTIONS.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
-            limits = [DEVICE_LIMIT.search("".join(token.text for token in part)) is not None for part in arguments]
+            limits = [
+                DEVICE_LIMIT.search("".join(token.text for token in argument)) is not None for argument in arguments
+            ]
             if name == "min" and any(limits):  # a device limit
                 return self.whole(arguments[limits.index(False)] if not all(limits) else arguments[0])
             return f"{name}({self.whole(arguments[0])}, {self.whole(arguments[1])})"

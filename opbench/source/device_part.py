@@ -72,12 +72,12 @@ def has_host_part(sources: Sequence[Source]) -> bool:
 def _has_host_part(text: str) -> bool:
     if not re.search(r"<<<|\bmain\s*\(|#\s*include|\bcuda[A-Z]", text):
         return False
-    for found in declarations(text):
-        if found.kind == "directive":
-            name = included(found.tokens[0])
+    for declaration in declarations(text):
+        if declaration.kind == "directive":
+            name = included(declaration.tokens[0])
             if name and is_host_header(name[1:-1]):
                 return True
-        elif not found.is_device and any(_is_host_word(token.text) for token in found.tokens):
+        elif not declaration.is_device and any(_is_host_word(token.text) for token in declaration.tokens):
             return True
     return False
 
@@ -86,9 +86,13 @@ def _is_host_word(word: str) -> bool:
     return word in ("<<<", "main") or bool(re.fullmatch(r"cuda[A-Z]\w*", word))
 
 
-def _is_host_function(one: Declaration) -> bool:
+def _is_host_function(declaration: Declaration) -> bool:
     """Return whether a function is host code because it launches kernels or calls the CUDA runtime."""
-    return one.kind == "function" and not one.is_device and any(_is_host_word(token.text) for token in one.tokens)
+    return (
+        declaration.kind == "function"
+        and not declaration.is_device
+        and any(_is_host_word(token.text) for token in declaration.tokens)
+    )
 
 
 def is_host_header(name: str) -> bool:
@@ -98,7 +102,7 @@ def is_host_header(name: str) -> bool:
 
 def kernels_of(text: str) -> list[Declaration]:
     """Return the names of the kernels that a text defines, in order."""
-    return [found for found in declarations(text) if found.is_kernel]
+    return [declaration for declaration in declarations(text) if declaration.is_kernel]
 
 
 def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
@@ -138,9 +142,9 @@ def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
     return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)), implied_headers(texts.values()))
 
 
-def _open_namespace(space: str, text: str, one: Declaration) -> str:
+def _open_namespace(space: str, text: str, declaration: Declaration) -> str:
     """Return a `using namespace`, after an empty definition, because no header may have opened the namespace."""
-    return f"namespace {space} {{}} {text[one.start : one.end]}"
+    return f"namespace {space} {{}} {text[declaration.start : declaration.end]}"
 
 
 def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
@@ -154,10 +158,10 @@ def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
     return "".join(made) + text[position:]
 
 
-def _branches(one: Declaration, text: str) -> str:
+def _branches(declaration: Declaration, text: str) -> str:
     """Return the preprocessor conditions within a removed declaration, each on its line: they may end after it."""
     lines, goes_on = [], False
-    for line in text[one.start : one.end].split("\n"):
+    for line in text[declaration.start : declaration.end].split("\n"):
         match = re.match(r"\s*#\s*(\w+)", line)
         goes_on = goes_on or bool(match and match[1] in CONDITIONAL_DIRECTIVES)
         lines.append(line if goes_on else "")
@@ -171,11 +175,11 @@ def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
     kept: set[int] = set()
     uses, calls, waiting = set(wanted), set[str](), set(wanted)
 
-    def keep(one: Declaration) -> None:
-        kept.add(id(one))
-        waiting.update(one.uses - uses, one.calls - calls)
-        uses.update(one.uses)
-        calls.update(one.calls)
+    def keep(declaration: Declaration) -> None:
+        kept.add(id(declaration))
+        waiting.update(declaration.uses - uses, declaration.calls - calls)
+        uses.update(declaration.uses)
+        calls.update(declaration.calls)
 
     for one in everything:
         if "operator" in one.names and one.is_device:
@@ -228,9 +232,14 @@ def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tupl
     everything = [one for each in found.values() for one in each]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
 
-    def only_declared(one: Declaration) -> bool:
-        words = {token.text for token in one.tokens}
-        return one.kind == "other" and "extern" in words and "=" not in words and bool(one.marks & DEVICE_QUALIFIERS)
+    def only_declared(declaration: Declaration) -> bool:
+        words = {token.text for token in declaration.tokens}
+        return (
+            declaration.kind == "other"
+            and "extern" in words
+            and "=" not in words
+            and bool(declaration.marks & DEVICE_QUALIFIERS)
+        )
 
     defined = {name for one in everything if not only_declared(one) and one.kind == "other" for name in one.names}
     for source in sources:

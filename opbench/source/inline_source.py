@@ -32,12 +32,12 @@ def read_inline_source(path: Path) -> str:
             given = next((k.value for k in node.keywords if k.arg == SOURCES), None)
             if given is None and len(node.args) > POSITION:
                 given = node.args[POSITION]
-            for part in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given] if given else []:
-                text = _text(part, texts)
+            for element in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given] if given else []:
+                text = _text(element, texts)
                 if text is None:
                     raise UsageError(
                         f"{SOURCES} is computed; a text, or the name of a text at the top of the file, is needed",
-                        Location(path, part.lineno),
+                        Location(path, element.lineno),
                     )
                 if text not in found:
                     found.append(text)

@@ -23,15 +23,15 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
     A project is everything below the nearest `.git` above the file; without one, two folders above the file are
     searched.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     while True:
-        for name in _missing(path, (*folders, *found)):
+        for name in _missing(path, (*folders, *paths)):
             holder = next((folder for folder in _candidates(path) if (folder / name).is_file()), None)
             if holder is not None:
-                found.append(holder)
+                paths.append(holder)
                 break
         else:
-            return tuple(found)
+            return tuple(paths)
 
 
 def is_compiler_header(name: str) -> bool:

@@ -82,8 +82,8 @@ def race(
     return found
 
 
-def _is_slower(one: RaceSamples, leader: RaceSamples, options: RaceOptions) -> bool:
+def _is_slower(race_samples: RaceSamples, leader: RaceSamples, options: RaceOptions) -> bool:
     """Return whether a candidate is slower: with few samples by a large factor, later by non-overlapping intervals."""
-    if len(one.samples) < options.least:
-        return min(one.samples) > options.hopeless * max(leader.samples)
-    return one.interval.low > leader.interval.high
+    if len(race_samples.samples) < options.least:
+        return min(race_samples.samples) > options.hopeless * max(leader.samples)
+    return race_samples.interval.low > leader.interval.high

@@ -166,19 +166,19 @@ def _warm_up(
     The first two runs are not queued behind a blocked stream: loading a kernel there would deadlock.
     """
     began = now()
-    taken: list[Sample] = []
+    samples: list[Sample] = []
     while True:
-        taken.append(clock.sample(contender.next_launch(), hold_stream=False))
-        guard.note(taken[-1].sm_clock_hz)
+        samples.append(clock.sample(contender.next_launch(), hold_stream=False))
+        guard.note(samples[-1].sm_clock_hz)
         spent_s = now() - began
-        contender.settled = is_warmed_up([s.seconds for s in taken[-8:]], [s.sm_clock_hz for s in taken[-8:]])
-        ready = len(taken) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
-        if len(taken) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
+        contender.settled = is_warmed_up([s.seconds for s in samples[-8:]], [s.sm_clock_hz for s in samples[-8:]])
+        ready = len(samples) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
+        if len(samples) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
             break
     if contender.hold_stream:
-        taken.append(clock.sample(contender.next_launch(), hold_stream=True))
-        contender.hold_stream = taken[-1].stream_held
-    contender.warmup_runs = len(taken)
+        samples.append(clock.sample(contender.next_launch(), hold_stream=True))
+        contender.hold_stream = samples[-1].stream_held
+    contender.warmup_runs = len(samples)
     contender.before = clock.device_state()
 
 

@@ -43,7 +43,7 @@ FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
 
 
 def tune(
-    variant: Variant, problem: Operator, options: TuneOptions, tell: OnProgress = lambda progress: None
+    variant: Variant, problem: Operator, options: TuneOptions, on_progress: OnProgress = lambda progress: None
 ) -> tuple[Tuning, Run | None]:
     """Search a variant's configs on this GPU; return the record, and the run of the finalists (None without finalists).
 
@@ -68,7 +68,7 @@ def tune(
         bench = GpuBench(
             variant, problem, space, worker, compilers, target, _racing(options), options.mode, options.energy
         )
-        search = _search(space, options, bench, earlier, writer, tell)
+        search = _search(space, options, bench, earlier, writer, on_progress)
         search.began = began - search.spent_s  # start-up counts towards the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
         reason = search.run(options.budget_s - final_s)
@@ -80,7 +80,7 @@ def tune(
         if finals and options.energy and (energies is None or energies.folder != finals.folder):
             writer.write("energies", to_json(_energies(search, bench, finals, final_s)))
         worker.end()
-        run = _measured(finals, variant, problem, options, final_s, tell) if finals else None
+        run = _measured(finals, variant, problem, options, final_s, on_progress) if finals else None
         folder = finals.folder if finals else ""
         spent_s = bench.now() - search.began
         writer.write("stopped", to_json(Stopped(round(spent_s, 3), options.budget_s, reason, folder)))
@@ -154,13 +154,13 @@ def _search(
     bench: GpuBench,
     earlier: Tuning | None,
     writer: RunWriter,
-    tell: OnProgress,
+    on_progress: OnProgress,
 ) -> Search:
     """Return a search that writes each trial to disk before the next one, with the earlier trials loaded."""
 
     def keep(trial: Trial) -> None:
         writer.write("trial", to_json(trial, sparse=True))
-        tell(Progress("tune", f"{len(search.trials) + 1} tried", int(trial.at_s), int(options.budget_s)))
+        on_progress(Progress("tune", f"{len(search.trials) + 1} tried", int(trial.at_s), int(options.budget_s)))
 
     strategy = STRATEGIES[options.strategy](space, options.seed)
     search = Search(space, strategy, bench, keep, earlier.spent_s if earlier else 0.0)
@@ -231,7 +231,7 @@ def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -
 
 
 def _measured(
-    finals: Finals, variant: Variant, problem: Operator, options: TuneOptions, final_s: float, tell: OnProgress
+    finals: Finals, variant: Variant, problem: Operator, options: TuneOptions, final_s: float, on_progress: OnProgress
 ) -> Run:
     """Check the best configs in full and measure them to the target, interleaved, as a run in the folder of the finals.
 
@@ -242,5 +242,5 @@ def _measured(
     suite = Suite(finals.folder, f"the best of {variant.id}", cases, timing)
     folder = options.out / finals.folder
     return run_suite(
-        suite, RunSetup("cuda", folder, resume=True, roots=options.variants, command=options.command), tell
+        suite, RunSetup("cuda", folder, resume=True, roots=options.variants, command=options.command), on_progress
     )

@@ -57,7 +57,10 @@ def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 def reports(result: Result) -> list[str]:
     """The reason of a result, and each finding in one line that begins with its file's name, with its details."""
     findings = result.verdict.findings if result.verdict else ()
-    named = [replace(one, file=Path(one.file).name, kernel_file=Path(one.kernel_file).name) for one in findings]
+    named = [
+        replace(finding, file=Path(finding.file).name, kernel_file=Path(finding.kernel_file).name)
+        for finding in findings
+    ]
     lines = [" ".join((headline(one), *one.details)) for one in named]
     at_its_line = [f"{one.file}:{one.line}: {one.rule}: {one.message}" for one in named]
     return [f"{result.status}: {result.reason}", *lines, *at_its_line]

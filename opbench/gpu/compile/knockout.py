@@ -78,8 +78,8 @@ class ClassInstructions:
 
 def _by_place(statements: Iterable[Statement], own: str) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for one in statements:
-        place = str(one.line) if one.file == own else f"{PurePath(one.file).name}:{one.line}"
+    for statement in statements:
+        place = str(statement.line) if statement.file == own else f"{PurePath(statement.file).name}:{statement.line}"
         counts[place] = counts.get(place, 0) + 1
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
@@ -114,10 +114,12 @@ class KnockOut:
                 earlier = self._buffers.get(name, [set() for _ in own])
                 self._buffers[name] = [one | two for one, two in zip(own, earlier, strict=True)]
         self.kernels = tuple(self._buffers)
-        used = [one for one in self.module.functions if one.name in self._buffers or not one.is_kernel]
+        used = [
+            function for function in self.module.functions if function.name in self._buffers or not function.is_kernel
+        ]
         self.flows = self._followed(used)
-        self._spins = any(True for one in self.flows for _ in one.spins())
-        every = [one for flow in self.flows for one in flow.function.statements]
+        self._spins = any(True for flow in self.flows for _ in flow.spins())
+        every = [statement for flow in self.flows for statement in flow.function.statements]
         self._bulk_counts = any(map(_is_counted_copy, every))
         self._initialises = any(one.base == "mbarrier" and "init" in one.modifiers for one in every)
 
@@ -126,7 +128,7 @@ class KnockOut:
 
         Stores to buffers from which a kernel loads addresses keep their values.
         """
-        sources = {one.name: parameters(one) for one in functions}
+        sources = {function.name: parameters(function) for function in functions}
 
         def buffers(function: Function, access: Statement) -> set[str]:
             known = self._buffers.get(function.name, [])
@@ -138,18 +140,18 @@ class KnockOut:
 
         stored: set[int] = set()
         while True:
-            flows = [follow_values(one, stored) for one in functions]
+            flows = [follow_values(function, stored) for function in functions]
             read = set()
             for flow in flows:
-                for one in flow.function.statements:
-                    if _is_global_load(one) and flow.reason(one):
-                        read |= buffers(flow.function, one)
+                for statement in flow.function.statements:
+                    if _is_global_load(statement) and flow.reason(statement):
+                        read |= buffers(flow.function, statement)
             found = {
-                one.start
+                statement.start
                 for flow in flows
-                for one in flow.function.statements
-                if read and is_store(one, "global")
-                if (own := buffers(flow.function, one)) & read or "*" in own | read
+                for statement in flow.function.statements
+                if read and is_store(statement, "global")
+                if (own := buffers(flow.function, statement)) & read or "*" in own | read
             }
             if found <= stored:
                 return flows
@@ -159,46 +161,54 @@ class KnockOut:
         """Return the instructions of one class: those that can be removed and those that cannot."""
         taken, kept = [], []
         for flow in self.flows:
-            for one in flow.function.statements:
-                if not _belongs(name, one):
+            for statement in flow.function.statements:
+                if not _belongs(name, statement):
                     continue
-                if reason := self._reason(name, one, flow):
-                    kept.append((one, reason))
+                if reason := self._reason(name, statement, flow):
+                    kept.append((statement, reason))
                 else:
-                    taken.append(one)
+                    taken.append(statement)
         return ClassInstructions(name, tuple(taken), tuple(kept))
 
-    def _reason(self, name: str, one: Statement, flow: Flow) -> str:
+    def _reason(self, name: str, statement: Statement, flow: Flow) -> str:
         """Return why an instruction of a class cannot be removed; empty if it can."""
-        if reason := flow.reason(one):
+        if reason := flow.reason(statement):
             return reason
-        if one.modifiers & ORDERED_QUALIFIERS and name in (GLOBAL_LOADS, GLOBAL_STORES) and one.base != "cp":
+        if (
+            statement.modifiers & ORDERED_QUALIFIERS
+            and name in (GLOBAL_LOADS, GLOBAL_STORES)
+            and statement.base != "cp"
+        ):
             return WAITS
-        if one.base in ("ld", "st", "atom", "red") and not one.modifiers & {"global", "shared"}:
+        if statement.base in ("ld", "st", "atom", "red") and not statement.modifiers & {"global", "shared"}:
             return UNKNOWN_SPACE
         if flow.shared and name in (BARRIERS, BANK_CONFLICTS):
             return next(iter(flow.shared.values()))
-        writes_shared = is_store(one, "shared") or (name == GLOBAL_LOADS and one.base == "cp")
-        if writes_shared and (reason := flow.shared_reason(one)):
+        writes_shared = is_store(statement, "shared") or (name == GLOBAL_LOADS and statement.base == "cp")
+        if writes_shared and (reason := flow.shared_reason(statement)):
             return reason
         if name in (GLOBAL_STORES, ATOMICS, BARRIERS) and self._spins:
             return AWAITED
-        if one.start in flow.stored:
+        if statement.start in flow.stored:
             return STORED_ADDRESS
         if name == BARRIERS and self._initialises:
             return MBARRIER
-        if name == GLOBAL_LOADS and _is_bulk(one) and self._bulk_counts:
+        if name == GLOBAL_LOADS and _is_bulk(statement) and self._bulk_counts:
             return MBARRIER
-        if name == BANK_CONFLICTS and self._conflicts is not None and (one.file, one.line) not in self._conflicts:
+        if (
+            name == BANK_CONFLICTS
+            and self._conflicts is not None
+            and (statement.file, statement.line) not in self._conflicts
+        ):
             return NO_CONFLICTS
-        if name == BANK_CONFLICTS and self._too_small(flow.function, one):
+        if name == BANK_CONFLICTS and self._too_small(flow.function, statement):
             return TOO_SMALL
-        return "" if _is_understood(name, one, flow.function) else NOT_UNDERSTOOD
+        return "" if _is_understood(name, statement, flow.function) else NOT_UNDERSTOOD
 
-    def _too_small(self, function: Function, one: Statement) -> bool:
+    def _too_small(self, function: Function, statement: Statement) -> bool:
         """Return whether shared memory is too small to give each of 32 lanes its own place."""
         known = self._shared_bytes.get(function.name, 0)
-        return not function.shared or known < 32 * _lane_bytes(one) + 16
+        return not function.shared or known < 32 * _lane_bytes(statement) + 16
 
     def without(self, names: Collection[str]) -> str:
         """Return the PTX without the removable instructions of some classes."""
@@ -206,10 +216,10 @@ class KnockOut:
         edits: list[tuple[int, int, str]] = []
         for flow in self.flows:
             editor = _Editor(flow.function, self._shared_bytes.get(flow.function.name, 0))
-            for one in flow.function.statements:
+            for statement in flow.function.statements:
                 for name, chosen in taken.items():
-                    if id(one) in chosen:
-                        editor.remove(name, one)
+                    if id(statement) in chosen:
+                        editor.remove(name, statement)
             edits += editor.edits()
         if any("[kosunk]" in new for _, _, new in edits):
             first = self.module.text.index("\n", self.module.text.index(".address_size")) + 1
@@ -232,44 +242,46 @@ def _buffers_of(launch: KernelLaunch, argument: Argument) -> set[str]:
 # The classes ------------------------------------------------------------------------------------------------------
 
 
-def _is_global_load(one: Statement) -> bool:
-    return one.base in ("ld", "ldu") and "global" in one.modifiers
+def _is_global_load(statement: Statement) -> bool:
+    return statement.base in ("ld", "ldu") and "global" in statement.modifiers
 
 
-def _is_bulk(one: Statement) -> bool:
+def _is_bulk(statement: Statement) -> bool:
     """Return whether an instruction is a bulk copy, by TMA or without a tensor map."""
     return (
-        one.base == "cp" and "bulk" in one.modifiers and not one.modifiers & {"commit_group", "wait_group", "prefetch"}
+        statement.base == "cp"
+        and "bulk" in statement.modifiers
+        and not statement.modifiers & {"commit_group", "wait_group", "prefetch"}
     )
 
 
-def _is_bulk_load(one: Statement) -> bool:
-    return _is_bulk(one) and "complete_tx" in one.modifiers and "global" in one.modifiers
+def _is_bulk_load(statement: Statement) -> bool:
+    return _is_bulk(statement) and "complete_tx" in statement.modifiers and "global" in statement.modifiers
 
 
-def _is_counted_copy(one: Statement) -> bool:
+def _is_counted_copy(statement: Statement) -> bool:
     """Return whether an instruction other than a load signals bytes at an mbarrier, such as a copy within a cluster."""
-    return "complete_tx" in one.modifiers and not _is_bulk_load(one)
+    return "complete_tx" in statement.modifiers and not _is_bulk_load(statement)
 
 
-def _expects_bytes(one: Statement) -> bool:
-    return one.base == "mbarrier" and "expect_tx" in one.modifiers
+def _expects_bytes(statement: Statement) -> bool:
+    return statement.base == "mbarrier" and "expect_tx" in statement.modifiers
 
 
-def _belongs(name: str, one: Statement) -> bool:
+def _belongs(name: str, statement: Statement) -> bool:
     """Return whether an instruction belongs to a class."""
-    has, base = one.modifiers, one.base
+    has, base = statement.modifiers, statement.base
     if name == GLOBAL_LOADS:
         copies = base == "cp" and {"async", "shared", "global"} <= has and "bulk" not in has
         generic = base == "ld" and not has & {"shared", "local", "param", "const"}
-        return _is_global_load(one) or generic or copies or _is_bulk_load(one)
+        return _is_global_load(statement) or generic or copies or _is_bulk_load(statement)
     if name == GLOBAL_STORES:
         generic = base == "st" and not has & {"shared", "local", "param", "async"}
-        return generic or (_is_bulk(one) and "complete_tx" not in has)
+        return generic or (_is_bulk(statement) and "complete_tx" not in has)
     if name == SHARED:
         return base in ("ldmatrix", "stmatrix") or (base in ("ld", "st") and "shared" in has and "async" not in has)
     if name == BANK_CONFLICTS:
-        return _belongs(SHARED, one)
+        return _belongs(SHARED, statement)
     if name == BARRIERS:
         return base in ("bar", "barrier") and bool(has & {"sync", "arrive"}) and not has & {"warp", "cluster", "red"}
     if name == MATRIX:
@@ -277,27 +289,32 @@ def _belongs(name: str, one: Statement) -> bool:
     return base in ("atom", "red") and "async" not in has
 
 
-def _is_understood(name: str, one: Statement, function: Function) -> bool:
+def _is_understood(name: str, statement: Statement, function: Function) -> bool:
     """Return whether a replacement for an instruction is known."""
-    if name == BARRIERS or one.base == "cp":
+    if name == BARRIERS or statement.base == "cp":
         return True
-    if name == MATRIX and one.base == "wgmma":
-        return len(one.operands) > 2
+    if name == MATRIX and statement.base == "wgmma":
+        return len(statement.operands) > 2
     if name == MATRIX:
-        vectors = [registers_of(operand) for operand in one.operands[:4]]
+        vectors = [registers_of(operand) for operand in statement.operands[:4]]
         widths = {function.width(register) for vector in vectors for register in vector}
         return len(vectors) == 4 and all(vectors) and widths in ({32}, {64})
-    address = next((operand for operand in one.operands if operand.startswith("[")), "")
-    registers = (*results(one), *(r for operand in one.operands if operand != address for r in registers_of(operand)))
+    address = next((operand for operand in statement.operands if operand.startswith("[")), "")
+    registers = (
+        *results(statement),
+        *(r for operand in statement.operands if operand != address for r in registers_of(operand)),
+    )
     return bool(_ADDRESS.fullmatch(address)) and all(function.width(r) in (16, 32, 64) for r in registers)
 
 
-def _lane_bytes(one: Statement) -> int:
+def _lane_bytes(statement: Statement) -> int:
     """Return the bytes that one lane of an access to shared memory transfers."""
-    if one.base in ("ldmatrix", "stmatrix"):
+    if statement.base in ("ldmatrix", "stmatrix"):
         return 16
-    vector = next((int(part[1:]) for part in one.opcode.split(".") if part in ("v2", "v4", "v8")), 1)
-    bits = next((hit[1] for part in one.opcode.split(".") if (hit := re.fullmatch(r"[busf](8|16|32|64)", part))), "32")
+    vector = next((int(part[1:]) for part in statement.opcode.split(".") if part in ("v2", "v4", "v8")), 1)
+    bits = next(
+        (hit[1] for part in statement.opcode.split(".") if (hit := re.fullmatch(r"[busf](8|16|32|64)", part))), "32"
+    )
     return vector * _BYTES[bits]
 
 
@@ -333,26 +350,26 @@ INTENDED_GROUPS = {
 def ptx_counts(statements: Iterable[Statement]) -> dict[str, int]:
     """Return the number of PTX instructions in each group; each needs a machine instruction unless it is removed."""
     counts = dict.fromkeys(GROUPS, 0)
-    for one in statements:
-        if group := _group(one):
+    for statement in statements:
+        if group := _group(statement):
             counts[group] += 1
     return counts
 
 
-def _group(one: Statement) -> str:
-    if _is_bulk(one):
+def _group(statement: Statement) -> str:
+    if _is_bulk(statement):
         return "bulk copies"
     for name, group in ((GLOBAL_LOADS, "global loads"), (GLOBAL_STORES, "global stores"), (SHARED, "shared memory"),
                         (BARRIERS, "barriers"), (MATRIX, "matrix"), (ATOMICS, "atomics")):  # fmt: skip
-        if _belongs(name, one):
+        if _belongs(name, statement):
             return group
-    if one.base == "shfl":
+    if statement.base == "shfl":
         return "shuffles"
-    if one.base in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh") and "f32" in one.modifiers:
+    if statement.base in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh") and "f32" in statement.modifiers:
         return "special functions"
-    if one.base in ("fma", "add", "sub", "mul"):
+    if statement.base in ("fma", "add", "sub", "mul"):
         kinds = {"f32": "fp32", "f32x2": "fp32", "f16x2": "fp16", "bf16x2": "fp16", "f64": "fp64"}
-        return next((group for kind, group in kinds.items() if kind in one.modifiers), "")
+        return next((group for kind, group in kinds.items() if kind in statement.modifiers), "")
     return ""
 
 
@@ -379,28 +396,28 @@ class _Editor:
     _used: set[int] = field(default_factory=set)
     _bulk_removed: bool = False
 
-    def remove(self, name: str, one: Statement) -> None:
+    def remove(self, name: str, statement: Statement) -> None:
         """Replace one instruction of a class."""
         if name == BARRIERS:
             code: Iterable[str] = ()
         elif name == BANK_CONFLICTS:
-            code = self._without_conflicts(one)
+            code = self._without_conflicts(statement)
         elif name == MATRIX:
-            code = self._sink_descriptors(one) if one.base == "wgmma" else self._sink_operands(one)
-        elif one.base == "ldmatrix" and self._is_fragment(one):
-            code = self._fragment(one)
-        elif one.base in ("ld", "ldu", "ldmatrix"):
-            code = self._load(one, pooled="shared" in one.modifiers and one.base != "ldmatrix")
+            code = self._sink_descriptors(statement) if statement.base == "wgmma" else self._sink_operands(statement)
+        elif statement.base == "ldmatrix" and self._is_fragment(statement):
+            code = self._fragment(statement)
+        elif statement.base in ("ld", "ldu", "ldmatrix"):
+            code = self._load(statement, pooled="shared" in statement.modifiers and statement.base != "ldmatrix")
         else:
-            code = self._sink(one)
-        if one.base == "cp" and "complete_tx" in one.modifiers:
+            code = self._sink(statement)
+        if statement.base == "cp" and "complete_tx" in statement.modifiers:
             self._bulk_removed = True
-        self._replace(one, code)
+        self._replace(statement, code)
 
-    def _replace(self, one: Statement, code: Iterable[str]) -> None:
+    def _replace(self, statement: Statement, code: Iterable[str]) -> None:
         lines = list(code)
         text = " ".join(("{ .reg .b32 %kox, %koy, %kow;", *lines, "}")) if lines else ""
-        self._edits.append((one.start, one.end, text))
+        self._edits.append((statement.start, statement.end, text))
 
     def edits(self) -> Iterator[tuple[int, int, str]]:
         """Yield the replacements as start, end and new text."""
@@ -408,17 +425,23 @@ class _Editor:
         if not self._edits:
             return
         yield self.function.start, self.function.start, "\n" + "\n".join(self._prologue())
-        for one in self.function.statements:
-            if self._sinks and one.base in ("ret", "exit"):
-                test = f"setp.eq.and.b32 %kop, %kosink, {SENTINEL}, {'!' if one.negated else ''}{one.guard};"
-                if not one.guard:
+        for statement in self.function.statements:
+            if self._sinks and statement.base in ("ret", "exit"):
+                test = (
+                    f"setp.eq.and.b32 %kop, %kosink, {SENTINEL}, {'!' if statement.negated else ''}{statement.guard};"
+                )
+                if not statement.guard:
                     test = f"setp.eq.b32 %kop, %kosink, {SENTINEL};"
-                yield one.start, one.start, f"{test} @%kop st.global.u32 [kosunk], %kosink;\n"
-            if self._bulk_removed and _expects_bytes(one):
-                written = ", ".join((*one.operands[:-1], "0"))
-                yield one.start, one.end, f"{one.predicate}{one.opcode} {written};"
-            if one.base == "mov" and one.operands[0] in self._accumulators and self._is_constant(one.operands[1]):
-                yield one.start, one.end, ""
+                yield statement.start, statement.start, f"{test} @%kop st.global.u32 [kosunk], %kosink;\n"
+            if self._bulk_removed and _expects_bytes(statement):
+                written = ", ".join((*statement.operands[:-1], "0"))
+                yield statement.start, statement.end, f"{statement.predicate}{statement.opcode} {written};"
+            if (
+                statement.base == "mov"
+                and statement.operands[0] in self._accumulators
+                and self._is_constant(statement.operands[1])
+            ):
+                yield statement.start, statement.end, ""
         return
 
     def _prologue(self) -> Iterator[str]:
@@ -460,17 +483,17 @@ class _Editor:
 
     # Values of loads ------------------------------------------------------------------------------------------------
 
-    def _load(self, one: Statement, pooled: bool) -> Iterator[str]:
+    def _load(self, statement: Statement, pooled: bool) -> Iterator[str]:
         """Yield the replacement of a load: its results get bits of the address."""
-        yield from self._address_word(one)
-        hit = _ADDRESS.fullmatch(next(operand for operand in one.operands if operand.startswith("[")))
+        yield from self._address_word(statement)
+        hit = _ADDRESS.fullmatch(next(operand for operand in statement.operands if operand.startswith("[")))
         assert hit
-        offset, size = int(hit[2] or 0), max(1, _lane_bytes(one) // max(1, len(results(one))))
-        for number, register in enumerate(results(one)):
+        offset, size = int(hit[2] or 0), max(1, _lane_bytes(statement) // max(1, len(results(statement))))
+        for number, register in enumerate(results(statement)):
             width, salt = self.function.width(register), offset // size + number
             if width == 16:
                 yield f"prmt.b32 %kox, %kow, {0x3C + salt % 4}, 0x444{salt // 4 % 2};"
-                yield f"{one.predicate}cvt.u16.u32 {register}, %kox;"
+                yield f"{statement.predicate}cvt.u16.u32 {register}, %kox;"
                 continue
             word = "%kox"
             if pooled and number:
@@ -479,11 +502,11 @@ class _Editor:
             else:
                 yield f"prmt.b32 %kox, %kow, {ONE + salt % 0x80}, 0x5410;"
             value = f"{{{word}, {word}}}" if width == 64 else word
-            yield f"{one.predicate}mov.b{width} {register}, {value};"
+            yield f"{statement.predicate}mov.b{width} {register}, {value};"
 
-    def _address_word(self, one: Statement) -> Iterator[str]:
+    def _address_word(self, statement: Statement) -> Iterator[str]:
         """Yield an instruction that moves the lower half of the address to %kow."""
-        hit = _ADDRESS.fullmatch(next(operand for operand in one.operands if operand.startswith("[")))
+        hit = _ADDRESS.fullmatch(next(operand for operand in statement.operands if operand.startswith("[")))
         assert hit
         width = self.function.width(hit[1])
         if width == 64:
@@ -493,60 +516,60 @@ class _Editor:
         else:
             yield f"{{ .reg .b64 %kol; mov.u64 %kol, {hit[1]}; cvt.u32.u64 %kow, %kol; }}"
 
-    def _is_fragment(self, one: Statement) -> bool:
+    def _is_fragment(self, statement: Statement) -> bool:
         """Return whether only matrix instructions use the results of a load; then equal values remove no arithmetic."""
-        return all(self._users.get(register, set()) <= {"mma", "mov"} for register in results(one))
+        return all(self._users.get(register, set()) <= {"mma", "mov"} for register in results(statement))
 
     @cached_property
     def _users(self) -> dict[str, set[str]]:
         users: dict[str, set[str]] = {}
-        for one in self.function.statements:
-            for register in operands(one):
-                users.setdefault(register, set()).add(one.base)
+        for statement in self.function.statements:
+            for register in operands(statement):
+                users.setdefault(register, set()).add(statement.base)
         return users
 
-    def _fragment(self, one: Statement) -> Iterator[str]:
+    def _fragment(self, statement: Statement) -> Iterator[str]:
         """Yield values for the results of ldmatrix.
 
         Matrix instructions need neighbouring registers, so that the results of one load are neighbours here,
         too: otherwise each would be copied before each use.
         """
         self._sinks = True
-        yield from self._address_word(one)
-        yield f"{one.predicate}xor.b32 %kosink, %kosink, %kow;"
-        produced = results(one)
+        yield from self._address_word(statement)
+        yield f"{statement.predicate}xor.b32 %kosink, %kosink, %kow;"
+        produced = results(statement)
         first = -(-self._fragments // len(produced)) * len(produced)
         self._fragments = first + len(produced)
         for number, register in enumerate(produced):
-            yield f"{one.predicate}mov.b32 {register}, %kofragment{(first + number) % FRAGMENTS};"
+            yield f"{statement.predicate}mov.b32 {register}, %kofragment{(first + number) % FRAGMENTS};"
 
     # Uses of values -------------------------------------------------------------------------------------------------
 
-    def _sink(self, one: Statement) -> Iterator[str]:
+    def _sink(self, statement: Statement) -> Iterator[str]:
         """Yield instructions that use every register of an instruction, and values for its results."""
         self._sinks = True
-        produced = results(one)
-        for operand in one.operands:
-            if operand in produced or (produced and operand is one.operands[0]):
+        produced = results(statement)
+        for operand in statement.operands:
+            if operand in produced or (produced and operand is statement.operands[0]):
                 continue
             for register in registers_of(operand):
-                yield from self._use(one, register, low_only=operand.startswith("["))
+                yield from self._use(statement, register, low_only=operand.startswith("["))
         if produced and "_" not in produced:
-            yield from self._load(one, pooled=False)
+            yield from self._load(statement, pooled=False)
 
-    def _sink_descriptors(self, one: Statement) -> Iterator[str]:
+    def _sink_descriptors(self, statement: Statement) -> Iterator[str]:
         """Yield uses of a wgmma's operands; its accumulators get values that the assembler cannot compute."""
         self._sinks = True
-        self._accumulators |= dict.fromkeys(registers_of(one.operands[0]))
-        self._constant |= dict.fromkeys(registers_of(one.operands[0]))
-        for operand in one.operands[1:3]:
+        self._accumulators |= dict.fromkeys(registers_of(statement.operands[0]))
+        self._constant |= dict.fromkeys(registers_of(statement.operands[0]))
+        for operand in statement.operands[1:3]:
             for register in registers_of(operand):
-                yield from self._use(one, register, low_only=True)
+                yield from self._use(statement, register, low_only=True)
 
-    def _use(self, one: Statement, register: str, low_only: bool) -> Iterator[str]:
+    def _use(self, statement: Statement, register: str, low_only: bool) -> Iterator[str]:
         """Yield an exclusive-or of a register into the register on which the kernel's end depends."""
         width = self.function.width(register)
-        use = f"{one.predicate}xor.b32 %kosink, %kosink,"
+        use = f"{statement.predicate}xor.b32 %kosink, %kosink,"
         if width == 64:
             yield f"mov.b64 {{%kox, %koy}}, {register}; {use} %kox;" + ("" if low_only else f" {use} %koy;")
         elif width == 32:
@@ -554,24 +577,24 @@ class _Editor:
         elif width == 16:
             yield f"mov.b32 %kox, {{{register}, {register}}}; {use} %kox;"
 
-    def _sink_operands(self, one: Statement) -> Iterator[str]:
+    def _sink_operands(self, statement: Statement) -> Iterator[str]:
         """Yield uses of a matrix instruction's operands, each loaded value once, and one multiply-add.
 
         Its other results are its accumulators. The next instruction on the same accumulators changes the next
         one, so that a loop changes all of them.
         """
         self._sinks = True
-        first, second, before = (registers_of(operand) for operand in one.operands[1:4])
-        produced = registers_of(one.operands[0])
+        first, second, before = (registers_of(operand) for operand in statement.operands[1:4])
+        produced = registers_of(statement.operands[0])
         self._accumulators |= dict.fromkeys((*produced, *before))
         chosen = self._products.get(before, 0) % len(produced)
         self._products[produced] = chosen + 1
-        for operand in one.operands[1:3]:
+        for operand in statement.operands[1:3]:
             for register in registers_of(operand):
-                place = self._written_before(register, one.start)
+                place = self._written_before(register, statement.start)
                 if place not in self._used:
                     self._used.add(place)
-                    yield from self._use(one, register, low_only=True)
+                    yield from self._use(statement, register, low_only=True)
         for number, (new, old) in enumerate(zip(produced, before, strict=True)):
             if number == chosen:
                 yield f"fma.rn.f{self.function.width(new)} {new}, {first[0]}, {second[0]}, {old};"
@@ -587,27 +610,31 @@ class _Editor:
         """Return whether an operand is a number, or a register that only receives numbers."""
         if re.match(r"[-\d]", operand):
             return True
-        writers = [one for one in self.function.statements if operand in results(one)]
-        return bool(writers) and all(one.base == "mov" and re.match(r"[-\d]", one.operands[1]) for one in writers)
+        writers = [statement for statement in self.function.statements if operand in results(statement)]
+        return bool(writers) and all(
+            writer.base == "mov" and re.match(r"[-\d]", writer.operands[1]) for writer in writers
+        )
 
     @cached_property
     def _writes(self) -> dict[str, list[int]]:
         places: dict[str, list[int]] = {}
-        for one in self.function.statements:
-            for register in results(one):
-                places.setdefault(register, []).append(one.start)
+        for statement in self.function.statements:
+            for register in results(statement):
+                places.setdefault(register, []).append(statement.start)
         return places
 
     # Addresses ------------------------------------------------------------------------------------------------------
 
-    def _without_conflicts(self, one: Statement) -> Iterator[str]:
+    def _without_conflicts(self, statement: Statement) -> Iterator[str]:
         """Yield the access with conflict-free addresses, one place per lane; its original address is still computed."""
-        width = _lane_bytes(one)
+        width = _lane_bytes(statement)
         # Another place for each access: at one place, later stores would replace earlier ones.
         offset = self._moved % ((self.shared_bytes - 16 - 32 * width) // 16 + 1) * 16
         self._moved += 1
         self._lanes.add(width)
-        yield from self._address_word(one)
+        yield from self._address_word(statement)
         yield f"and.b32 %kow, %kow, %kozero; or.b32 %kow, %kow, %kolanes{width};"
-        written = ", ".join(f"[%kow+{offset}]" if operand.startswith("[") else operand for operand in one.operands)
-        yield f"{one.predicate}{one.opcode} {written};"
+        written = ", ".join(
+            f"[%kow+{offset}]" if operand.startswith("[") else operand for operand in statement.operands
+        )
+        yield f"{statement.predicate}{statement.opcode} {written};"

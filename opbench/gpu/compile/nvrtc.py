@@ -205,8 +205,8 @@ def _unsupported_architecture(wanted: str) -> str:
     return f"no NVRTC here compiles for {wanted}: {', '.join(ranges)}"
 
 
-def _oldest_and_newest(one: Nvrtc) -> tuple[int, int]:
-    numbers = one.architectures()
+def _oldest_and_newest(compiler: Nvrtc) -> tuple[int, int]:
+    numbers = compiler.architectures()
     return numbers[0], numbers[-1]
 
 
@@ -252,8 +252,8 @@ def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, 
     """Return a hash of everything that affects the cubin, including file names, which line information contains."""
     digest = hashlib.sha256()
     texts = (part for source in sources for part in (source.content, str(source.path).encode()))
-    for part in (*texts, repr(version).encode(), *(option.encode() for option in options)):
-        digest.update(len(part).to_bytes(8, "little") + part)
+    for text in (*texts, repr(version).encode(), *(option.encode() for option in options)):
+        digest.update(len(text).to_bytes(8, "little") + text)
     return digest.hexdigest()[:24]
 
 

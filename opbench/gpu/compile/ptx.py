@@ -54,15 +54,15 @@ class Ptx:
 
     def variables_written(self) -> Iterator[tuple[PtxInstruction, str]]:
         """Yield each store or atomic operation that may write a module variable, with the variable's name."""
-        for one in self.instructions:
-            base = one.opcode.partition(".")[0]
+        for instruction in self.instructions:
+            base = instruction.opcode.partition(".")[0]
             if base not in ("st", "atom", "red"):
                 continue
-            inside = one.operands.partition("[")[2].partition("]")[0]
-            points = self.pointers.get(one.function, {})
+            inside = instruction.operands.partition("[")[2].partition("]")[0]
+            points = self.pointers.get(instruction.function, {})
             for word in _WORD.findall(inside):
                 for name in sorted(points.get(word, frozenset()) | ({word} & self.variables)):
-                    yield one, name
+                    yield instruction, name
 
 
 def parse_ptx(text: str) -> Ptx:

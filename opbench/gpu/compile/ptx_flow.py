@@ -59,13 +59,13 @@ class Flow:
 
     def spins(self) -> Iterator[Statement]:
         """Yield the loads by which a thread waits for another thread."""
-        for one in self.function.statements:
+        for statement in self.function.statements:
             if (
-                one.base in ("ld", "atom")
-                and one.modifiers & {*ORDERED_QUALIFIERS, "atom"}
-                and self.reason(one) == BRANCH
+                statement.base in ("ld", "atom")
+                and statement.modifiers & {*ORDERED_QUALIFIERS, "atom"}
+                and self.reason(statement) == BRANCH
             ):
-                yield one
+                yield statement
 
 
 def results(statement: Statement) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def operands(statement: Statement) -> tuple[str, ...]:
 
 def addresses(statement: Statement) -> tuple[str, ...]:
     """Return the registers in an instruction's memory address."""
-    return tuple(name for one in statement.operands if one.startswith("[") for name in registers_of(one))
+    return tuple(name for operand in statement.operands if operand.startswith("[") for name in registers_of(operand))
 
 
 def follow_values(function: Function, stored: Collection[int] = ()) -> Flow:
@@ -120,20 +120,20 @@ def _fix(flow: Flow, names: tuple[str, ...], reason: str) -> None:
             flow.fixed.setdefault(name, reason)
 
 
-def _follow_one(flow: Flow, one: Statement) -> None:
+def _follow_one(flow: Flow, statement: Statement) -> None:
     """For an instruction whose result must not change, mark its operands and the stores that it reads from."""
-    if is_store(one, "shared") and (why := flow.shared_reason(one)):
-        _fix(flow, operands(one), why)
-    if one.start in flow.stored:
-        _fix(flow, operands(one), STORED_ADDRESS)
-    reason = flow.reason(one)
+    if is_store(statement, "shared") and (why := flow.shared_reason(statement)):
+        _fix(flow, operands(statement), why)
+    if statement.start in flow.stored:
+        _fix(flow, operands(statement), STORED_ADDRESS)
+    reason = flow.reason(statement)
     if not reason:
         return
-    if one.base in ("ld", "ldmatrix") and "shared" in one.modifiers:
-        flow.fix_shared(one, reason)
-    if one.base not in ("ld", "ldu", "ldmatrix", "tex"):
-        _fix(flow, operands(one), reason)
-    _fix(flow, (one.guard,), reason)
+    if statement.base in ("ld", "ldmatrix") and "shared" in statement.modifiers:
+        flow.fix_shared(statement, reason)
+    if statement.base not in ("ld", "ldu", "ldmatrix", "tex"):
+        _fix(flow, operands(statement), reason)
+    _fix(flow, (statement.guard,), reason)
 
 
 def is_store(statement: Statement, space: str) -> bool:
@@ -144,7 +144,7 @@ def is_store(statement: Statement, space: str) -> bool:
 def parameters(function: Function) -> dict[str, frozenset[str]]:
     """Return the parameters, by number, from which each register is computed without loads from memory."""
     prefix = f"{function.name}_param_"
-    words = {word for one in function.statements for word in operands(one) if word.startswith(prefix)}
+    words = {word for statement in function.statements for word in operands(statement) if word.startswith(prefix)}
     return sources(function, {word: word.removeprefix(prefix) for word in words})
 
 
@@ -156,12 +156,12 @@ def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozens
     found: dict[str, frozenset[str]] = {}
     before = -1
     while before != (before := sum(map(len, found.values()))):
-        for one in function.statements if origins else ():
-            if one.base in MEMORY_OPCODES and "param" not in one.modifiers:
+        for statement in function.statements if origins else ():
+            if statement.base in MEMORY_OPCODES and "param" not in statement.modifiers:
                 continue
-            words = operands(one)
+            words = operands(statement)
             seen = frozenset(origins[word] for word in words if word in origins)
             seen = seen.union(*(found.get(word, frozenset()) for word in words))
-            for name in results(one) if seen else ():
+            for name in results(statement) if seen else ():
                 found[name] = found.get(name, frozenset()) | seen
     return found

@@ -108,15 +108,15 @@ _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|coop
 """NVRTC's message for a CUDA header that is not installed: the machine's fault, not the source's."""
 
 
-def _try_compile(request: BuildRequest, wanted: GpuProduct, machine_code: bool) -> CompiledKernels | Resources:
+def _try_compile(request: BuildRequest, product: GpuProduct, machine_code: bool) -> CompiledKernels | Resources:
     """Return the compiled kernels, or the reason why compiling failed."""
-    reason = missing_capability(wanted.capability, request.compute_capability)
+    reason = missing_capability(product.capability, request.compute_capability)
     if reason:
-        have = "{}.{}".format(*wanted.capability)
-        return Resources(missing=f"{reason}; {wanted.name} has {have}")
-    arch = wanted.arch
+        have = "{}.{}".format(*product.capability)
+        return Resources(missing=f"{reason}; {product.name} has {have}")
+    arch = product.arch
     try:
-        return compile_for(request, wanted, machine_code)
+        return compile_for(request, product, machine_code)
     except EnvironmentFault as error:
         return Resources(missing=str(error), arch=arch)
     except CompileError as error:
@@ -129,12 +129,12 @@ def _try_compile(request: BuildRequest, wanted: GpuProduct, machine_code: bool) 
         return Resources(missing=f"the cubin cannot be written to the cache: {error.strerror or error}")
 
 
-def compile_for(request: BuildRequest, wanted: GpuProduct, machine_code: bool = True) -> CompiledKernels:
+def compile_for(request: BuildRequest, product: GpuProduct, machine_code: bool = True) -> CompiledKernels:
     """Compile a module and read its cubin; raise CompileError, EnvironmentFault or BadCubin.
 
     `code` of the result is empty without `machine_code`.
     """
-    arch = nvrtc.architecture(wanted.capability, request)
+    arch = nvrtc.architecture(product.capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
     content = compiled.cubin.read_bytes()
     cubin = read_cubin(content)
@@ -166,15 +166,17 @@ def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, Kernel
     }
 
 
-def _resources(case: Case, wanted: GpuProduct, outcome: CompiledKernels | Resources, blocks: bool = False) -> Resources:
+def _resources(
+    case: Case, product: GpuProduct, outcome: CompiledKernels | Resources, blocks: bool = False
+) -> Resources:
     """Return the resources of a case's kernels, with the occupancy of its launches on the GPU."""
     if isinstance(outcome, Resources):
         return outcome
     try:
-        launches = case.launches(wanted.limits.sm_count)
+        launches = case.launches(product.limits.sm_count)
     except OpbenchError as error:
         return Resources(missing=str(error), arch=outcome.arch)
-    entries = launch_resources(outcome.kernels, launches, wanted.limits)
+    entries = launch_resources(outcome.kernels, launches, product.limits)
     source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library(outcome.arch).version)
     taken = {
         name: replace(

@@ -162,16 +162,24 @@ class KernelCode:
     @property
     def mix(self) -> InstructionMix:
         """Return the numbers of the kernel's instructions."""
-        real = [one for one in self.instructions if not one.idle]
+        real = [instruction for instruction in self.instructions if not instruction.idle]
         return InstructionMix(
             len(real), _count_texts(one.kind for one in real), _count_texts(one.access for one in real)
         )
 
     def lines(self) -> dict[str, dict[str, int]]:
         """Return the memory instructions of each source line, such as {"14": {"LDG.128": 1}}."""
-        places = {(one.file, one.line): one.place for one in self.instructions if one.line and one.access}
+        places = {
+            (instruction.file, instruction.line): instruction.place
+            for instruction in self.instructions
+            if instruction.line and instruction.access
+        }
         return {
-            place: _count_texts(one.access for one in self.instructions if one.place == place and not one.idle)
+            place: _count_texts(
+                instruction.access
+                for instruction in self.instructions
+                if instruction.place == place and not instruction.idle
+            )
             for _, place in sorted(places.items())
         }
 
@@ -266,9 +274,9 @@ _TILES = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4, "16832":
 _WARPGROUP_TILE = re.compile(r"\.64x(\d+)x(\d+)")
 
 
-def _is_conditional(one: Instruction) -> bool:
+def _is_conditional(instruction: Instruction) -> bool:
     """Return whether a jump is conditional: it has a predicate, or a condition among its operands."""
-    return bool(one.predicate) or re.match(r"!?U?P\d|UP\d", one.operands) is not None
+    return bool(instruction.predicate) or re.match(r"!?U?P\d|UP\d", instruction.operands) is not None
 
 
 def _reaches(after: list[set[int]], start: int, wanted: int) -> bool:
@@ -380,14 +388,14 @@ class _Listing:
             for block, (start, end) in enumerate(zip(first, ends, strict=True))
         )
 
-    def _target(self, one: Instruction) -> int | None:
+    def _target(self, instruction: Instruction) -> int | None:
         """Return the index of a jump's target; None if unknown.
 
         The target of a RET is unknown: it names the start of its kernel.
         """
-        if one.base not in ("BRA", "JMP", "CALL"):
+        if instruction.base not in ("BRA", "JMP", "CALL"):
             return None
-        names = [hit[1] or hit[0] for hit in _TARGET.finditer(one.operands)]
+        names = [hit[1] or hit[0] for hit in _TARGET.finditer(instruction.operands)]
         return next((self.labels[name] for name in names if name in self.labels), None)
 
     def _sunk_loads(self, code: list[Instruction]) -> dict[str, int]:

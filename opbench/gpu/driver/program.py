@@ -139,11 +139,11 @@ class CudaProgram:
         kernel = self._kernel_step(launch, buffers, stream, extended)
         objects = [value for value in kernel.keep if isinstance(value, TextureObject)]
 
-        def copies(wanted: Iterable[Copy]) -> list[BoundStep]:
+        def copies(count: Iterable[Copy]) -> list[BoundStep]:
             call = self._device.driver.raw
             return [
                 BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(one)), stream), keep=(one,))
-                for one in wanted
+                for one in count
             ]
 
         before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
@@ -337,7 +337,7 @@ def _find_buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
     return buffers[name]
 
 
-def _bind_structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
+def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> CValue:
     """Return a structure with the addresses of these buffers."""
 
     def address_of(name: str) -> int:
@@ -352,7 +352,7 @@ def _bind_structure(given: Struct, launch: KernelLaunch, buffers: Mapping[str, B
         return device_buffer.pointer
 
     with _naming_kernel(launch):
-        packed = given.packed(address_of)
+        packed = struct.packed(address_of)
     return ctypes.create_string_buffer(packed, len(packed))
 
 

@@ -84,5 +84,5 @@ def _torch() -> ModuleType:
         import torch.export
     except ImportError:
         raise MissingExtra("importing from PyTorch needs it", "torch") from None
-    found: ModuleType = torch
-    return found
+    module_type: ModuleType = torch
+    return module_type

@@ -187,8 +187,8 @@ class Assembly:
         if len(values) == 1:
             return values[0]
         whole = values[0]
-        for i, part in enumerate(values[1:], 1):
-            whole = self.net.concat(whole, part, name=name if i == len(values) - 1 else f"{name}.{i}")
+        for i, value in enumerate(values[1:], 1):
+            whole = self.net.concat(whole, value, name=name if i == len(values) - 1 else f"{name}.{i}")
         return whole
 
     def elementwise(self, name: str, op: str, a: Operand, b: Operand) -> Operand:

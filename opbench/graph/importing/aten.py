@@ -94,10 +94,10 @@ def _import_node(build: Assembly, known: Known, node: torch.fx.Node) -> object:
             operator,
             tuple(sorted(OPERATORS)),
         )
-    given: Arguments = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
-    given |= dict(zip((arg.name for arg in schema.arguments), node.args, strict=False)) | node.kwargs
-    given = {key: _resolve_argument(known, value) for key, value in given.items()}
-    result = OPERATORS[operator](build, node.name, given)
+    arguments: Arguments = {arg.name: arg.default_value for arg in schema.arguments if arg.has_default_value()}
+    arguments |= dict(zip((arg.name for arg in schema.arguments), node.args, strict=False)) | node.kwargs
+    arguments = {key: _resolve_argument(known, value) for key, value in arguments.items()}
+    result = OPERATORS[operator](build, node.name, arguments)
     shape = getattr(node.meta.get("val"), "shape", None)
     if isinstance(result, Value) and shape is not None and tuple(shape) != result.shape:
         raise build.refuse(
@@ -115,7 +115,7 @@ def _resolve_argument(known: Known, value: Any) -> Any:
 
 def _flatten_results(results: object) -> list[object]:
     return (
-        [part for item in results for part in _flatten_results(item)]
+        [result for item in results for result in _flatten_results(item)]
         if isinstance(results, list | tuple)
         else [results]
     )

@@ -99,8 +99,8 @@ def charge(instructions: Sequence[SampledInstruction]) -> list[Charge]:
     """Charge all samples of a kernel; the sum of all charges equals the sum of all samples."""
     code = _code_of(instructions)
     charges = []
-    for index, one in enumerate(instructions):
-        for reason, samples in one.samples.items():
+    for index, instruction in enumerate(instructions):
+        for reason, samples in instruction.samples.items():
             causes, rule = _causes(code, index, reason)
             weights = [instructions[cause].executed for cause in causes]
             for cause, part in zip(causes, apportion(samples, weights), strict=True):
@@ -176,38 +176,38 @@ def _pending(own: Operands) -> int:
         return 0
 
 
-def _ends_product_group(one: Operands) -> bool:
-    return one.base in PRODUCTS and "gsb0" in one.text
+def _ends_product_group(operands: Operands) -> bool:
+    return operands.base in PRODUCTS and "gsb0" in operands.text
 
 
 # Control flow -----------------------------------------------------------------------------------------------------
 
 
 def _code_of(instructions: Sequence[SampledInstruction]) -> _Code:
-    operands = [read_operands(one.text) for one in instructions]
+    operands = [read_operands(instruction.text) for instruction in instructions]
     first = instructions[0].address if instructions else 0
-    index_of = {one.address: index for index, one in enumerate(instructions)}
+    index_of = {instruction.address: index for index, instruction in enumerate(instructions)}
     before: list[list[int]] = [[] for _ in instructions]
-    for index, one in enumerate(operands):
-        target = _target(one, first, index_of)
+    for index, operand in enumerate(operands):
+        target = _target(operand, first, index_of)
         if target is not None:
             before[target].append(index)
-        goes_on = one.base not in ENDS or one.predicate not in ("", "@PT") or _has_condition(one)
+        goes_on = operand.base not in ENDS or operand.predicate not in ("", "@PT") or _has_condition(operand)
         if goes_on and index + 1 < len(operands):
             before[index + 1].append(index)
     return _Code(instructions, operands, [tuple(dict.fromkeys(some)) for some in before])
 
 
-def _has_condition(one: Operands) -> bool:
+def _has_condition(operands: Operands) -> bool:
     """Return whether a branch has a condition as operand, such as "BRA P1, 0x80" or "BRA.U UP0, 0x80"."""
-    return one.base == "BRA" and (re.match(r"^!?U?P\d", one.text) is not None or ".DIV" in one.opcode)
+    return operands.base == "BRA" and (re.match(r"^!?U?P\d", operands.text) is not None or ".DIV" in operands.opcode)
 
 
-def _target(one: Operands, first: int, index_of: Mapping[int, int]) -> int | None:
+def _target(operands: Operands, first: int, index_of: Mapping[int, int]) -> int | None:
     """Return the index of a jump's target; None if there is none or it lies elsewhere."""
-    if one.base not in ("BRA", "JMP", "CALL"):
+    if operands.base not in ("BRA", "JMP", "CALL"):
         return None
-    hit = _TARGET.search(one.text)
+    hit = _TARGET.search(operands.text)
     if hit is None:
         return None
     address = int(hit[1], 16)
@@ -271,7 +271,7 @@ def _last_of(
     instructions that only arrive at a barrier do not count.
     """
     found: dict[int, None] = {}
-    grouped = any(ends_group(one) for one in code.operands)
+    grouped = any(ends_group(operand) for operand in code.operands)
 
     def visit(at: int, groups: int) -> int | None:
         one = code.operands[at]

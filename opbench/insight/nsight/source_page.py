@@ -130,9 +130,9 @@ def _locate(
     kernel: SampledKernel, places: Mapping[tuple[str, int], tuple[str, int]], sources: Mapping[str, Mapping[int, str]]
 ) -> SampledKernel:
     located = []
-    for one in kernel.instructions:
-        file, line = places.get((kernel.name, one.address)) or places.get(("", one.address)) or ("", 0)
-        located.append(replace(one, file=file, line=line))
+    for instruction in kernel.instructions:
+        file, line = places.get((kernel.name, instruction.address)) or places.get(("", instruction.address)) or ("", 0)
+        located.append(replace(instruction, file=file, line=line))
     files = {one.file for one in located}
     return replace(
         kernel,

@@ -48,11 +48,11 @@ class Attribution:
     turns: NetworkLaunches | None = None
     """Renews the plan before each of its samples."""
 
-    def measure(self, tell: OnProgress) -> AttributionRecord:
+    def measure(self, on_progress: OnProgress) -> AttributionRecord:
         """Measure all alternatives and return their record; an alternative that fails has its reason."""
         found, nodes = [], len(self.network.graph.nodes)
         for alternative in alternatives(self.planned, self.network, self.context):
-            tell(Progress("measure", f"without {alternative.choice}", nodes, nodes))
+            on_progress(Progress("measure", f"without {alternative.choice}", nodes, nodes))
             if record := self._measure_one(alternative):
                 found.append(record)
         full = full_form(self.planned, self.network)

@@ -226,11 +226,13 @@ def _cost_function(results: Results, options: NetOptions) -> Callable[[Operator]
 # Results ----------------------------------------------------------------------------------------------------------
 
 
-def results_for(graph: Graph, options: NetOptions, backend: str, tell: OnProgress, catalog: Catalog) -> Results:
+def results_for(graph: Graph, options: NetOptions, backend: str, on_progress: OnProgress, catalog: Catalog) -> Results:
     """Return the results of the given runs, and of cases measured now; raise UsageError if they match no node."""
     results = gather_timed_cases(options.results, catalog)
     _require_fitting_results(graph, options, results)
-    return {**results, **_measure_candidates(graph, options, backend, tell, catalog)} if options.tune else results
+    return (
+        {**results, **_measure_candidates(graph, options, backend, on_progress, catalog)} if options.tune else results
+    )
 
 
 def gather_timed_cases(folders: tuple[Path, ...], catalog: Catalog) -> Results:
@@ -245,18 +247,20 @@ def gather_timed_cases(folders: tuple[Path, ...], catalog: Catalog) -> Results:
     return usable_results({key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in merged.items()}, catalog)
 
 
-def _measure_candidates(graph: Graph, options: NetOptions, backend: str, tell: OnProgress, catalog: Catalog) -> Results:
+def _measure_candidates(
+    graph: Graph, options: NetOptions, backend: str, on_progress: OnProgress, catalog: Catalog
+) -> Results:
     """Measure the cases that support the network's nodes, in every possible layout."""
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     graphs = []
     for layout in layouts:
         laid, _ = convert_layouts(graph, replace(options, layout=layout), {})
         graphs += [laid, split_fused(laid, fused_nodes(laid))]
-    return measured_here(graphs, options, options.out, tell, catalog)
+    return measured_here(graphs, options, options.out, on_progress, catalog)
 
 
 def measured_here(
-    graphs: Sequence[Graph], options: ChoosingOptions, out: Path, tell: OnProgress, catalog: Catalog
+    graphs: Sequence[Graph], options: ChoosingOptions, out: Path, on_progress: OnProgress, catalog: Catalog
 ) -> Results:
     """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed."""
     cases: dict[str, Case] = {}
@@ -266,5 +270,5 @@ def measured_here(
     folder, name = out / "tuning", graphs[0].name
     suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
     resume = (folder / FILE).exists()
-    run_suite(suite, RunSetup("cuda", folder, resume, roots=options.variants, command=options.command), tell)
+    run_suite(suite, RunSetup("cuda", folder, resume, roots=options.variants, command=options.command), on_progress)
     return gather_timed_cases((folder,), catalog)

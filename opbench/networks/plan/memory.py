@@ -89,7 +89,7 @@ def plan_memory(
     before = _ancestors(graph) if parallel else [(1 << index) - 1 for index in range(len(graph.nodes))]
     lower_bound = max(_live_bytes(buffers, len(graph.nodes)), default=0)
     if share:
-        apart = [[_may_share(one, other, before) for other in buffers] for one in buffers]
+        apart = [[_may_share(buffer, other, before) for other in buffers] for buffer in buffers]
         places = _best_places(buffers, apart, lower_bound)
     else:
         places = list(itertools.accumulate((buffer.size for buffer in buffers), initial=0))[:-1]
@@ -146,7 +146,7 @@ def _ancestors(graph: Graph) -> list[int]:
     return ancestors
 
 
-def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
+def _may_share(buffer: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
     """Return whether all uses of one buffer end before the other's first use, in either order."""
 
     def done(first: _Buffer, then: _Buffer) -> bool:
@@ -154,7 +154,7 @@ def _may_share(one: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
             return False
         return all(before[then.start] >> user & 1 for user in first.users)
 
-    return done(one, other) or done(other, one)
+    return done(buffer, other) or done(other, buffer)
 
 
 def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:

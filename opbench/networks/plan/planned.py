@@ -53,7 +53,9 @@ class PlannedNetwork:
     def __enter__(self) -> PlannedNetwork:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -74,7 +76,7 @@ def network(name: str, *, weights: str = "", training: bool = False, **sizes: in
     return make_graph(NetOptions(name, sizes, weights=weights), training=training)
 
 
-def plan(graph: Graph, *, tell: OnProgress = lambda progress: None, **changes: Any) -> PlannedNetwork:
+def plan(graph: Graph, *, on_progress: OnProgress = lambda progress: None, **changes: Any) -> PlannedNetwork:
     """Choose a variant for each node of a network, place its memory, and return it ready to run.
 
     `changes` are options of `opbench net run` under their names in Python (`NetOptions`): `backend="cpu"`,
@@ -84,7 +86,7 @@ def plan(graph: Graph, *, tell: OnProgress = lambda progress: None, **changes: A
     options = NetOptions(graph.name, **changes)
     name, catalog = options.resolved(), Catalog(options.variants)
     fused, passes = apply_enabled_passes(graph, options)
-    results = results_for(fused, options, name, tell, catalog)
+    results = results_for(fused, options, name, on_progress, catalog)
     backend = backends.open_backend(name)
     environment = backend.environment()
     ready, chosen, decided = plan_network(

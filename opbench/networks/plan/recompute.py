@@ -197,7 +197,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
     if node is None or not late:
         return training
     number = late[0]
-    before = {name for one in graph.nodes[:number] for name in one.outputs.values()}
+    before = {name for node in graph.nodes[:number] for name in node.outputs.values()}
     views = [v.name for v in graph.values.values() if v.of and graph.base(v.name) == value]
     names = _rename_reads(graph, (node.name, *node.outputs.values(), *views))
     outputs = {}

@@ -69,7 +69,7 @@ from opbench.running.worker import Worker
 from opbench.timing.host import HostTime
 
 
-def run_network(options: NetOptions, tell: OnProgress = lambda progress: None) -> Record:
+def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: None) -> Record:
     """Run a network, write `network.json` and `plan.json` into its folder, and return the record.
 
     Raises UsageError, before anything is launched, for options that exclude each other, and EnvironmentFault
@@ -86,7 +86,7 @@ def run_network(options: NetOptions, tell: OnProgress = lambda progress: None) -
     graph, rewrites = apply_enabled_passes(original, options)
     if options.plan:
         load_plan(options.plan, graph.name, "", options.precision)
-    results = results_for(graph, options, name, tell, catalog)
+    results = results_for(graph, options, name, on_progress, catalog)
     make_folder(options.out)
     worker = Worker(Open(name, options.variants, options.seed), options.out / "worker.log")
     try:
@@ -95,7 +95,7 @@ def run_network(options: NetOptions, tell: OnProgress = lambda progress: None) -
         graph, plan, decided = plan_network(graph, options, results, *place, catalog, target(environment))
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
-        checks = _check_all_nodes(graph, cases, inputs, worker, options, tell) if options.check else {}
+        checks = _check_all_nodes(graph, cases, inputs, worker, options, on_progress) if options.check else {}
     finally:
         worker.stop()  # Free the worker's memory on the GPU for the network.
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE_WEIGHTS not in options.without)
@@ -104,7 +104,7 @@ def run_network(options: NetOptions, tell: OnProgress = lambda progress: None) -
         original, graph, plan, rewrites, results, options, catalog, target(environment), network.backend.sm_count
     )
     try:
-        record = _measure_network(network, options, planned, inputs, environment, checks, tell)
+        record = _measure_network(network, options, planned, inputs, environment, checks, on_progress)
     finally:
         network.close()
     record = replace(
@@ -176,13 +176,18 @@ def make_inputs(graph: Graph, options: NetOptions) -> Arrays:
 
 
 def _check_all_nodes(
-    graph: Graph, cases: Mapping[str, Case], inputs: Arrays, worker: Worker, options: NetOptions, tell: OnProgress
+    graph: Graph,
+    cases: Mapping[str, Case],
+    inputs: Arrays,
+    worker: Worker,
+    options: NetOptions,
+    on_progress: OnProgress,
 ) -> dict[str, NodeVerdict]:
     number = {node.name: place for place, node in enumerate(graph.nodes)}
-    tell(Progress("build", "the nodes' variants", 0, len(number)))
+    on_progress(Progress("build", "the nodes' variants", 0, len(number)))
 
     def on_start(node: str) -> None:
-        tell(Progress("check", node, number[node], len(number)))
+        on_progress(Progress("check", node, number[node], len(number)))
 
     return check_nodes(graph, cases, inputs, worker, options.time_limit_s, on_start)
 
@@ -194,7 +199,7 @@ def _measure_network(
     inputs: Arrays,
     environment: Environment,
     checks: Mapping[str, NodeVerdict],
-    tell: OnProgress,
+    on_progress: OnProgress,
 ) -> Record:
     """Time a network and return the record with verdicts, times and memory.
 
@@ -216,7 +221,7 @@ def _measure_network(
     try:
         number = len(graph.nodes)
         if not left_out:
-            tell(Progress("run", "the whole network", number, number))
+            on_progress(Progress("run", "the whole network", number, number))
             outputs = context.run(inputs)
             reference = original.reference_outputs(inputs) if options.check else reference
             ends = check_outputs(graph, network.cases, outputs, reference) if options.check else {}
@@ -225,7 +230,7 @@ def _measure_network(
         parts = Attribution(planned, network, context, inputs, reference, ceilings)
         if isinstance(backend, TimedBackend):
             if not left_out:
-                tell(Progress("measure", "the whole network", number, number))
+                on_progress(Progress("measure", "the whole network", number, number))
             clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
             turns = NetworkLaunches(context, inputs, AGREEMENT_FACTOR * allowed, whole=not left_out)
             with contextlib.closing(turns):
@@ -238,11 +243,11 @@ def _measure_network(
                     samples_s = node_samples(context, clock, turns)
                     turns.check_state()
                 if attributed and not turns.fault:
-                    attribution = replace(parts, clock=clock, turns=turns).measure(tell)
+                    attribution = replace(parts, clock=clock, turns=turns).measure(on_progress)
             fault = turns.fault
             total, attribution = (None, None) if fault else (total, attribution)
         elif attributed:
-            attribution = parts.measure(tell)
+            attribution = parts.measure(on_progress)
     finally:
         context.close()
     memory = context.memory

@@ -46,8 +46,8 @@ def find_torch(*, gpu: bool = True) -> ModuleType:
         raise EnvironmentFault(
             f"--compare torch: PyTorch {torch.__version__} sees no GPU; install a build for this driver's CUDA"
         )
-    found: ModuleType = torch
-    return found
+    module_type: ModuleType = torch
+    return module_type
 
 
 @contextlib.contextmanager

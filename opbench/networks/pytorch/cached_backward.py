@@ -83,7 +83,7 @@ CachedBackwards = tuple[Callable[..., bool], "CachedBackward | None"]
 
 
 def cache_backward(
-    known: list[CachedBackwards],
+    known_backwards: list[CachedBackwards],
     way: BackwardPass,
     saved: Sequence[Tensor],
     gradient: Tensor,
@@ -95,14 +95,14 @@ def cache_backward(
     """
     tensors = (*saved, gradient)
     if (
-        len(known) == MAX_CACHED
+        len(known_backwards) == MAX_CACHED
         or torch.is_grad_enabled()
         or not are_guards_reliable()
         or not is_plain_eager_call(tensors)
     ):
         return
-    if not any(fits(*tensors) for fits, _ in known):
-        known.append((make_guard(tensors), _make_cached(way, saved, gradient, found)))
+    if not any(fits(*tensors) for fits, _ in known_backwards):
+        known_backwards.append((make_guard(tensors), _make_cached(way, saved, gradient, found)))
 
 
 def _make_cached(

@@ -84,11 +84,11 @@ def make_guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
         return check
     tied = [(place, first) for place, first in enumerate(same) if place not in places]
 
-    def fits(*given: Tensor | None) -> bool:
+    def fits(*tensor: Tensor | None) -> bool:
         for place, first in tied:
-            if given[place] is not (None if first is None else given[first]):
+            if tensor[place] is not (None if first is None else tensor[first]):
                 return False
-        return check(*[given[place] for place in places])
+        return check(*[tensor[place] for place in places])
 
     return fits
 

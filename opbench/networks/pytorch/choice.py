@@ -134,84 +134,88 @@ def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
         return _chosen[operator, text, index]
 
 
-def _make_choice(problem: Operator, place: DevicePlace) -> ChosenRunner:
-    fitting = candidates(problem, place)
+def _make_choice(problem: Operator, device_place: DevicePlace) -> ChosenRunner:
+    fitting = candidates(problem, device_place)
     preferred = [c for pattern in _settings.prefer for c in fitting if is_named(c.name, pattern)]
     if preferred:
-        return _first_runnable(preferred[:1], place, "preferred")
-    if place.index == CPU:
-        return _first_runnable(fitting, place, "ranked first")
-    entry = entry_for(problem, place)
+        return _first_runnable(preferred[:1], device_place, "preferred")
+    if device_place.index == CPU:
+        return _first_runnable(fitting, device_place, "ranked first")
+    entry = entry_for(problem, device_place)
     if entry is None and _settings.missing == "torch" and has_peer(problem):
         return ChosenRunner(None, "not in the book")
     if entry is None:
-        if (place.index, problem.name, str(problem)) in _untimed and has_peer(problem):
+        if (device_place.index, problem.name, str(problem)) in _untimed and has_peer(problem):
             return ChosenRunner(None, "none of ours could be timed")
-        return _first_runnable(fitting, place, "ranked first, as nothing was measured")
+        return _first_runnable(fitting, device_place, "ranked first, as nothing was measured")
     if entry.speedup is not None and entry.speedup < 1 and has_peer(problem):
         return ChosenRunner(None, "PyTorch is faster")
     named = [case for case in fitting if case.name == entry.winner.case]
     if not named:
         if has_peer(problem):
             return ChosenRunner(None, f"the book's {entry.winner.case} is not there")
-        return _first_runnable(fitting, place, "ranked first, as the book's is not there")
-    return _first_runnable(named, place, "fastest in the book")
+        return _first_runnable(fitting, device_place, "ranked first, as the book's is not there")
+    return _first_runnable(named, device_place, "fastest in the book")
 
 
-def entry_for(problem: Operator, place: DevicePlace) -> BookEntry | None:
+def entry_for(problem: Operator, device_place: DevicePlace) -> BookEntry | None:
     """Return the times of a problem on a device; None without times.
 
     They are measured now if the settings say so.
     """
-    precisions = allowed_precisions(problem, place)
-    entry = book().find(problem.name, problem, gpu=place.gpu, precisions=precisions)
+    precisions = allowed_precisions(problem, device_place)
+    entry = book().find(problem.name, problem, gpu=device_place.gpu, precisions=precisions)
     if entry is None and _settings.missing == "measure":
         from opbench.networks.pytorch.measuring import measure_candidates
 
-        if (place.index, problem.name, str(problem)) not in _untimed:
-            entry = measure_candidates(problem, candidates(problem, place), place)
+        if (device_place.index, problem.name, str(problem)) not in _untimed:
+            entry = measure_candidates(problem, candidates(problem, device_place), device_place)
         if entry is not None:
             _measured[entry.key] = entry
         else:
-            _untimed.add((place.index, problem.name, str(problem)))
+            _untimed.add((device_place.index, problem.name, str(problem)))
     return entry
 
 
-def prepare(problems: Sequence[Operator], place: DevicePlace) -> None:
+def prepare(problems: Sequence[Operator], device_place: DevicePlace) -> None:
     """Compile, in parallel, the kernels of problems that will be measured."""
-    if place.index == CPU or _settings.missing != "measure":
+    if device_place.index == CPU or _settings.missing != "measure":
         return
     from opbench.networks.pytorch.measuring import compile_ahead
 
     known = book()
-    new = [p for p in problems if not known.find(p.name, p, gpu=place.gpu, precisions=allowed_precisions(p, place))]
-    compile_ahead([candidates(problem, place) for problem in dict.fromkeys(new)], place)
+    new = [
+        p
+        for p in problems
+        if not known.find(p.name, p, gpu=device_place.gpu, precisions=allowed_precisions(p, device_place))
+    ]
+    compile_ahead([candidates(problem, device_place) for problem in dict.fromkeys(new)], device_place)
 
 
-def _first_runnable(cases: Sequence[Case], place: DevicePlace, why: str) -> ChosenRunner:
+def _first_runnable(cases: Sequence[Case], device_place: DevicePlace, why: str) -> ChosenRunner:
     """Return the first case that the device can run; raise UsageError if there is none."""
     reasons = []
     for case in cases:
-        if reason := place.backend.unsupported(case.request()):
+        if reason := device_place.backend.unsupported(case.request()):
             reasons.append(f"{case.variant.name}: {reason}")
             continue
         try:
-            return ChosenRunner(runner(case, place), why)
+            return ChosenRunner(runner(case, device_place), why)
         except OpbenchError as error:
             if len(cases) == 1:
                 raise
             warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
             reasons.append(f"{case.variant.name}: {error}")
-    raise UsageError(f"no variant runs on {place.device}: {'; '.join(reasons[:2])}")
+    raise UsageError(f"no variant runs on {device_place.device}: {'; '.join(reasons[:2])}")
 
 
 # What could run it ------------------------------------------------------------------------------------------------
 
 
-def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
+def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
     """Return the cases that fit a problem in the allowed precision, as ranked by `insight.defaults`."""
     classes = {"bf16": ALLOWED_PRECISIONS["bf16"], "f16": (*ALLOWED_PRECISIONS["tf32"], "f16")}.get(
-        problem.storage, allowed_precisions(problem, place)
+        problem.storage, allowed_precisions(problem, device_place)
     )
     ladder = [
         variant
@@ -227,14 +231,14 @@ def candidates(problem: Operator, place: DevicePlace) -> list[Case]:
     if not fitting:
         why = "; ".join(f"{v.name} {v.unmet_requirement(problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(f"{problem.name}: no variant serves {problem}{f' ({why})' if why else ''}")
-    return rank_cases(fitting, place.chosen_for, product=any(variant.unit for variant in ladder))
+    return rank_cases(fitting, device_place.chosen_for, product=any(variant.unit for variant in ladder))
 
 
-def allowed_precisions(problem: Operator, place: DevicePlace) -> tuple[str, ...]:
+def allowed_precisions(problem: Operator, device_place: DevicePlace) -> tuple[str, ...]:
     """Return the precision classes that a problem's variants may use."""
     if problem.storage in ("bf16", "f16"):
         return (problem.storage,)
-    switches = "tf32" if place.index != CPU and _tf32(problem.name) else "f32"
+    switches = "tf32" if device_place.index != CPU and _tf32(problem.name) else "f32"
     return tuple(ALLOWED_PRECISIONS[_settings.precision or switches])
 
 

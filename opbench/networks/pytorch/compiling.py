@@ -157,7 +157,7 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         """Compute the outputs by two CUDA graphs, forward and backward, recorded at the first call."""
         if self._trained_by is None:
             kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-            places = tuple(given.clone(memory_format=torch.preserve_format) for given in inputs)
+            places = tuple(input_name.clone(memory_format=torch.preserve_format) for input_name in inputs)
             made = torch.cuda.make_graphed_callables(_Recorded(self), places)
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(kept[name])  # recording has changed it
@@ -169,14 +169,14 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             if self._graph is None:
                 self._record(inputs)
-            for place, given in zip(self._static[0], inputs, strict=True):
-                place.copy_(given)
+            for place, input_name in zip(self._static[0], inputs, strict=True):
+                place.copy_(input_name)
             assert self._graph is not None
             self._graph.replay()
             return [output.clone() for output in self._static[1]]
 
     def _record(self, inputs: Sequence[Tensor]) -> None:
-        places = [given.clone(memory_format=torch.preserve_format) for given in inputs]
+        places = [input_name.clone(memory_format=torch.preserve_format) for input_name in inputs]
         side = torch.cuda.Stream(self.index)
         side.wait_stream(torch.cuda.current_stream(self.index))
         with torch.cuda.stream(side):

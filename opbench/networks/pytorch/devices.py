@@ -112,11 +112,11 @@ def capturing(index: int) -> bool:
 class CudaRunner:
     """Run a case on a GPU, on PyTorch tensors at any address and on PyTorch's current stream."""
 
-    def __init__(self, case: Case, place: DevicePlace) -> None:
+    def __init__(self, case: Case, device_place: DevicePlace) -> None:
         self.case = case
-        self._index = place.index
-        self._backend: CudaBackend = place.backend  # type: ignore[assignment]
-        self._workspaces = case.workspace(place.backend.sm_count)
+        self._index = device_place.index
+        self._backend: CudaBackend = device_place.backend  # type: ignore[assignment]
+        self._workspaces = case.workspace(device_place.backend.sm_count)
         sizes = [
             -(-math.prod(t.shape) * DTYPES[t.dtype].itemsize // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
             for t in self._workspaces
@@ -160,23 +160,23 @@ class CudaRunner:
 class CpuRunner:
     """Run a case on the CPU, directly on the memory of PyTorch tensors."""
 
-    def __init__(self, case: Case, place: DevicePlace) -> None:
-        assert isinstance(place.backend, HostMemoryBackend)
+    def __init__(self, case: Case, device_place: DevicePlace) -> None:
+        assert isinstance(device_place.backend, HostMemoryBackend)
         self.case = case
-        self._backend = place.backend
+        self._backend = device_place.backend
         problem = case.problem
         self._tensors = [*problem.input_tensors(), *problem.output_tensors()]
-        self._workspaces = case.workspace(place.backend.sm_count)
-        self._launches = case.launches(place.backend.sm_count)
+        self._workspaces = case.workspace(device_place.backend.sm_count)
+        self._launches = case.launches(device_place.backend.sm_count)
         with _ONE_AT_A_TIME:
-            self._program = place.backend.load(case.request())
+            self._program = device_place.backend.load(case.request())
 
     def launch(self, tensors: Sequence[torch.Tensor]) -> None:
         """Compute the outputs and wait for them; inputs and outputs are contiguous, in the problem's order."""
         scratch = [torch.empty(t.nbytes, dtype=torch.uint8) for t in self._workspaces]
         buffers = {
-            ours.name: self._backend.on_array(ours, _memory(given))
-            for ours, given in zip([*self._tensors, *self._workspaces], [*tensors, *scratch], strict=True)
+            ours.name: self._backend.on_array(ours, _memory(tensor))
+            for ours, tensor in zip([*self._tensors, *self._workspaces], [*tensors, *scratch], strict=True)
         }
         with _ONE_AT_A_TIME:
             self._program.bind(self._launches, buffers)()
@@ -187,9 +187,9 @@ class CpuRunner:
 Runner = CudaRunner | CpuRunner
 
 
-def runner(case: Case, place: DevicePlace) -> Runner:
+def runner(case: Case, device_place: DevicePlace) -> Runner:
     """Return the object that runs a case on a device."""
-    return CpuRunner(case, place) if place.index == CPU else CudaRunner(case, place)
+    return CpuRunner(case, device_place) if device_place.index == CPU else CudaRunner(case, device_place)
 
 
 def _memory(tensor: torch.Tensor) -> np.ndarray:
@@ -200,8 +200,8 @@ def _memory(tensor: torch.Tensor) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def on_backend_stream(place: DevicePlace) -> Iterator[int]:
+def on_backend_stream(device_place: DevicePlace) -> Iterator[int]:
     """Run PyTorch's work on the stream that the backend's clock times; yield the stream's handle."""
-    backend: CudaBackend = place.backend  # type: ignore[assignment]
-    with torch.cuda.device(place.index), torch.cuda.stream(torch.cuda.ExternalStream(backend.stream_handle)):
+    backend: CudaBackend = device_place.backend  # type: ignore[assignment]
+    with torch.cuda.device(device_place.index), torch.cuda.stream(torch.cuda.ExternalStream(backend.stream_handle)):
         yield backend.stream_handle

@@ -143,15 +143,15 @@ class LayerOperator:
             def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Sequence[Tensor | None]:
                 saved = ctx.saved_tensors
                 if not (_compiling() or _differentiating() or _modes() or _functions() or _profiling()):
-                    for fits, straight in known:
+                    for fits, straight in known_backwards:
                         if fits(*saved, gradient):
                             gradients = straight(saved, gradient) if straight is not None else None
                             if gradients is not None:
                                 return gradients
                             break
-                return operator.gradients_and_cache(backward, saved, gradient, known)
+                return operator.gradients_and_cache(backward, saved, gradient, known_backwards)
 
-        known: list[CachedBackwards] = []
+        known_backwards: list[CachedBackwards] = []
         run, select_saved = plan.__call__, _select_positions(self.saved_positions(backward))
         found = plan.differentiated[needs] = apply_function(DifferentiableFunction)
         return found
@@ -191,15 +191,15 @@ class LayerOperator:
         backward: Backward,
         saved: Sequence[Tensor],
         gradient: Tensor | None,
-        known: list[CachedBackwards],
+        known_backwards: list[CachedBackwards],
     ) -> tuple[Tensor | None, ...]:
         """Compute the gradients of the tensors.
 
-        If a cached launch can compute them next time, add that launch to `known`.
+        If a cached launch can compute them next time, add that launch to `known_backwards`.
         """
         gradients = tuple(self.input_gradients(backward, saved, gradient))
         if self.has_backward_kernels and backward.way is not None and gradient is not None:
-            cache_backward(known, backward.way, saved, gradient, gradients)
+            cache_backward(known_backwards, backward.way, saved, gradient, gradients)
         return gradients
 
     def input_gradients(

@@ -28,17 +28,17 @@ MAX_CANDIDATES = 6
 TORCH_NAME = "torch"
 
 
-def measure_candidates(problem: Operator, fitting: Sequence[Case], place: DevicePlace) -> BookEntry | None:
+def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place: DevicePlace) -> BookEntry | None:
     """Time the first fitting cases and PyTorch with a cold L2; return the fastest case and PyTorch's time.
 
     Returns None if nothing can be timed. A case whose result differs from PyTorch's in float64 by more than its
     operator allows gets no time, and a message.
     """
-    able = compile_candidates(fitting, place)
-    if not isinstance(place.backend, TimedBackend) or not able:
+    able = compile_candidates(fitting, device_place)
+    if not isinstance(device_place.backend, TimedBackend) or not able:
         return None
-    with torch.no_grad(), on_backend_stream(place) as stream:
-        inputs = _inputs(problem, place)
+    with torch.no_grad(), on_backend_stream(device_place) as stream:
+        inputs = _inputs(problem, device_place)
         launches: dict[str, Callable[[], None]] = {}
         expected: list[torch.Tensor] = []
         if torch_operators.has_peer(problem):
@@ -52,13 +52,13 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
             launches[TORCH_NAME] = ask
         precisions = {}
         for case in able:
-            run = _bind_case(case, place, inputs, stream, expected)
+            run = _bind_case(case, device_place, inputs, stream, expected)
             if run is not None:
                 launches[case.name], precisions[case.name] = run, case.precision
         torch.cuda.synchronize()
         if not precisions:
             return None
-        measured = measure(place.backend.clock("cold"), launches, TUNING)
+        measured = measure(device_place.backend.clock("cold"), launches, TUNING)
     times = {name: _book_time(name, problem, one, able) for name, one in measured.items()}
     own = sorted((time for name, time in times.items() if name != TORCH_NAME), key=lambda time: time.median_s)
     ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
@@ -66,60 +66,61 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], place: Device
         problem.name,
         str(problem),
         precisions[own[0].case],
-        place.gpu,
-        place.compute_capability,
+        device_place.gpu,
+        device_place.compute_capability,
         own[0],
         ties,
         times.get(TORCH_NAME),
     )
 
 
-def compile_candidates(fitting: Sequence[Case], place: DevicePlace) -> list[Case]:
+def compile_candidates(fitting: Sequence[Case], device_place: DevicePlace) -> list[Case]:
     """Compile the first fitting cases in parallel; return those that compile and that the device can run."""
-    able = [case for case in fitting if place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
+    able = [case for case in fitting if device_place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        ready = list(pool.map(lambda case: _can_compile(case, place), able))
+        ready = list(pool.map(lambda case: _can_compile(case, device_place), able))
     return [case for case, good in zip(able, ready, strict=True) if good]
 
 
-def compile_ahead(ladders: Iterable[Sequence[Case]], place: DevicePlace) -> None:
+def compile_ahead(ladders: Iterable[Sequence[Case]], device_place: DevicePlace) -> None:
     """Compile in parallel the kernels of many problems that will be measured."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for cases in ladders:
-            able = [case for case in cases if place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
+            able = [case for case in cases if device_place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
             for case in able:
-                pool.submit(_can_compile, case, place)
+                pool.submit(_can_compile, case, device_place)
 
 
-def _can_compile(case: Case, place: DevicePlace) -> bool:
+def _can_compile(case: Case, device_place: DevicePlace) -> bool:
     try:
-        place.backend.compile(case.request())
+        device_place.backend.compile(case.request())
     except OpbenchError as error:
         warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
         return False
     return True
 
 
-def _inputs(problem: Operator, place: DevicePlace) -> list[torch.Tensor]:
+def _inputs(problem: Operator, device_place: DevicePlace) -> list[torch.Tensor]:
     """Return the inputs of the problem on the device."""
     arrays = problem.make_inputs(0)
     tensors = []
     for tensor in problem.input_tensors():
         dense = torch.from_numpy(from_storage(arrays[tensor.name], tensor.dtype).copy())
-        tensors.append(dense.to(place.device, TORCH_DTYPES[tensor.dtype]))
+        tensors.append(dense.to(device_place.device, TORCH_DTYPES[tensor.dtype]))
     return tensors
 
 
 def _bind_case(
-    case: Case, place: DevicePlace, inputs: Sequence[torch.Tensor], stream: int, expected: Sequence[torch.Tensor]
+    case: Case, device_place: DevicePlace, inputs: Sequence[torch.Tensor], stream: int, expected: Sequence[torch.Tensor]
 ) -> Callable[[], None] | None:
     """Bind a case to new outputs and run it once; return its launch, or None if it fails or is wrong."""
     outputs = [
-        torch.empty(t.shape, dtype=TORCH_DTYPES[t.dtype], device=place.device) for t in case.problem.output_tensors()
+        torch.empty(t.shape, dtype=TORCH_DTYPES[t.dtype], device=device_place.device)
+        for t in case.problem.output_tensors()
     ]
     addresses = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
     try:
-        runner = CudaRunner(case, place)
+        runner = CudaRunner(case, device_place)
         runner.launch_on(addresses, stream)
         torch.cuda.synchronize()
     except OpbenchError as error:

@@ -144,13 +144,13 @@ class CallPlan:
             self.runner.launch([*aligned, *outputs])
         return self._copy_updated_inputs(given, outputs) if self._after else outputs
 
-    def _copy_updated_inputs(self, given: Sequence[Tensor | None], found: list[Tensor]) -> list[Tensor]:
+    def _copy_updated_inputs(self, given: Sequence[Tensor | None], tensors: list[Tensor]) -> list[Tensor]:
         """Copy the last outputs over the inputs that they update, and return the other outputs."""
         count = len(self._after)
-        for place, new in zip(self._after, found[-count:], strict=True):
+        for place, new in zip(self._after, tensors[-count:], strict=True):
             if (changed := given[place]) is not None:
                 changed.copy_(new)
-        return found[:-count]
+        return tensors[:-count]
 
     def updating(self, places: tuple[int, ...]) -> CallPlan:
         """Return a plan that writes its last outputs directly over these inputs.

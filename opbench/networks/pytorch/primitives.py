@@ -108,11 +108,11 @@ class ReadyProblem:
         self.runner.launch([*ready, *found])
         return found
 
-    def _refusal(self, given: Tensor, place: int) -> UsageError:
+    def _refusal(self, tensor: Tensor, place: int) -> UsageError:
         name, shape, dtype = self._inputs[place]
         problem = self.signature.problem
         return UsageError(
-            f"{problem.name}{problem}: '{name}' is {given.dtype} {list(given.shape)} on {given.device}; "
+            f"{problem.name}{problem}: '{name}' is {tensor.dtype} {list(tensor.shape)} on {tensor.device}; "
             f"{dtype} {list(shape)} on one device with the others is needed"
         )
 

@@ -241,12 +241,12 @@ def _backward_problems(problem: Operator, call: OperatorCall) -> list[Operator]:
 
 
 def _compare_layer(
-    name: str, shown: str, entries: Sequence[BookEntry | None], problems: Sequence[Operator], place: DevicePlace
+    name: str, shown: str, entries: Sequence[BookEntry | None], problems: Sequence[Operator], device_place: DevicePlace
 ) -> LayerChoice:
     known = [entry for entry in entries if entry is not None]
     lacking = [p for e, p in zip(entries, problems, strict=True) if e is None or e.library is None]
     if lacking:
-        return LayerChoice(name, shown, f"PyTorch: no times of {lacking[0].name}{lacking[0]} on {place.gpu}")
+        return LayerChoice(name, shown, f"PyTorch: no times of {lacking[0].name}{lacking[0]} on {device_place.gpu}")
     theirs = [entry.library for entry in known if entry.library is not None]
     ours = [min(entry.winner, other, key=lambda t: t.median_s) for entry, other in zip(known, theirs, strict=True)]
     total, own = sum(t.median_s for t in theirs), sum(t.median_s for t in ours)

@@ -27,29 +27,29 @@ CHAIN_MODE = "cold, nodes in order"
 """The L2 cache is flushed before the first node; each other node finds the cache as the node before left it."""
 
 
-def read_any_run(place: Path) -> Run:
+def read_any_run(path: Path) -> Run:
     """Read a run of cases, or the run of a network as cases; raise UsageError if the folder has neither."""
-    if is_network(place) and not (place.is_dir() and run_file(place).exists()):
-        return network_run(read_network(place), place if place.is_dir() else place.parent)
-    return read_run(place)
+    if is_network(path) and not (path.is_dir() and run_file(path).exists()):
+        return network_run(read_network(path), path if path.is_dir() else path.parent)
+    return read_run(path)
 
 
-def read_case_run(place: Path) -> Run:
+def read_case_run(path: Path) -> Run:
     """Read a run of cases, or the nodes of a network as cases.
 
     A node was timed within its network: the L2 cache was flushed before the first node only. Raises UsageError
     if the file is missing.
     """
-    if place.is_dir() and run_file(place).exists():
-        return read_run(place)
-    folder = place if place.is_dir() else place.parent
-    if is_network(place):
-        record = read_network(place)
+    if path.is_dir() and run_file(path).exists():
+        return read_run(path)
+    folder = path if path.is_dir() else path.parent
+    if is_network(path):
+        record = read_network(path)
         nodes = {node.name: node.case for node in record.nodes}
         run = network_run(record, folder)
-        results = [replace(one, case=nodes[one.case.rpartition("/")[2]]) for one in run.results[1:]]
+        results = [replace(result, case=nodes[result.case.rpartition("/")[2]]) for result in run.results[1:]]
         return replace(run, results=results)
-    return read_run(place)
+    return read_run(path)
 
 
 def network_run(record: Record, folder: Path) -> Run:

@@ -209,7 +209,7 @@ class TrainingRecord:
         sparse = {
             "environment": self.environment.to_json(),
             "times": to_json(self.times, sparse=True),
-            "passes": [_without_none(to_json(each)) for each in self.passes],
+            "passes": [_without_none(to_json(pass_)) for pass_ in self.passes],
             "values": {name: {"bytes": value.bytes, "of": value.of} for name, value in self.values.items()},
         }
         parts = {"comparison": self.comparison, "exchange": self.exchange}
@@ -247,7 +247,7 @@ def _training_from_json(value: Mapping[str, Any]) -> TrainingRecord:
     """Convert JSON data to a record, also with keys of older versions; raise ValueError for invalid data."""
     own = dict(with_new_keys(value, notes="told"))
     if isinstance(passes := own.get("passes"), list):
-        own["passes"] = [with_new_keys(one, notes="said") for one in passes]
+        own["passes"] = [with_new_keys(pass_, notes="said") for pass_ in passes]
     if isinstance(comparison := own.get("comparison"), Mapping):
         own["comparison"] = {**comparison, "first_step": with_new_keys(comparison.get("first_step"), text="said")}
     return from_json(TrainingRecord, own)

@@ -55,7 +55,11 @@ def waterfall(record: Record) -> Waterfall | None:
     best, total = phrases.fastest(phrases.peers(record)), record.total
     if not best or not best.measured or not total:
         return None
-    timed = [(one, d) for one in _alternatives(record) if one.additive and (d := one.difference)]
+    timed = [
+        (alternative, d)
+        for alternative in _alternatives(record)
+        if alternative.additive and (d := alternative.difference)
+    ]
     # Without a choice that costs more than PyTorch's whole time, such as tensor cores that a layout lacks, the network
     # is no longer between the two.
     timed = [(one, d) for one, d in timed if d.value < best.measured.median_s]
@@ -152,7 +156,7 @@ def attribution_sentences(record: Record) -> list[str]:
 
 def _beyond(record: Record, found: Waterfall) -> list[str]:
     """Return the choices that save more than PyTorch's whole time, which cannot be steps."""
-    every = [one for one in _alternatives(record) if one.additive]
+    every = [alternative for alternative in _alternatives(record) if alternative.additive]
     return [one.choice for one in every if (d := one.difference) and d.value >= found.peer_s]
 
 
@@ -160,36 +164,44 @@ def attribution_rows(record: Record) -> list[dict[str, JSON]]:
     """Return one table row for each alternative."""
     found = waterfall(record)
     beyond = _beyond(record, found) if found else []
-    return [_row(one, record, drawn=one.additive and one.choice not in beyond) for one in _alternatives(record)]
+    return [
+        _row(alternative, record, drawn=alternative.additive and alternative.choice not in beyond)
+        for alternative in _alternatives(record)
+    ]
 
 
-def _row(one: AlternativeRecord, record: Record, *, drawn: bool) -> dict[str, JSON]:
+def _row(alternative: AlternativeRecord, record: Record, *, drawn: bool) -> dict[str, JSON]:
     assert record.attribution
-    difference, counts, plan = one.difference, one.counts, record.attribution.counts
-    host = f"call from Python: {_times(one.host)} instead of {_times(one.plan_host)}" if one.host else ""
-    chosen = f"{one.unmeasured} of {len(one.changed)} changed nodes have a variant chosen without a measurement"
+    difference, counts, plan = alternative.difference, alternative.counts, record.attribution.counts
+    host = (
+        f"call from Python: {_times(alternative.host)} instead of {_times(alternative.plan_host)}"
+        if alternative.host
+        else ""
+    )
+    count = f"{alternative.unmeasured} of {len(alternative.changed)}"
+    chosen = f"{count} changed nodes have a variant chosen without a measurement"
     return {
-        "choice": one.choice,
-        "instead": one.instead,
+        "choice": alternative.choice,
+        "instead": alternative.instead,
         "drawn": drawn,
-        "notes": [note for note in (chosen if one.unmeasured else "", host) if note],
-        "time": units.time(one.times.median_s) if one.times else "–",
-        "interval": f"{units.interval(one.times.low_s, one.times.high_s)}" if one.times else "",
+        "notes": [note for note in (chosen if alternative.unmeasured else "", host) if note],
+        "time": units.time(alternative.times.median_s) if alternative.times else "–",
+        "interval": f"{units.interval(alternative.times.low_s, alternative.times.high_s)}" if alternative.times else "",
         "saves": "noise" if difference and difference.is_noise else _amount(difference.value) if difference else "–",
         "ends": _ends_text(difference) if difference else "",
-        "share": _share_text(difference.value / one.plan.median_s) if difference and one.plan else "",
+        "share": _share_text(difference.value / alternative.plan.median_s) if difference and alternative.plan else "",
         "nodes": _change_of(counts.nodes, plan.nodes) if counts else "–",
         "launches": _change_of(counts.launches, plan.launches) if counts else "–",
         "bytes": phrases.size(counts.compulsory_bytes) if counts else "–",
         "memory": phrases.size(counts.memory_bytes) if counts else "–",
-        "error": one.error,
+        "error": alternative.error,
     }
 
 
 def attribution_table(record: Record) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heading and rows of the table for a terminal; no rows without measurements."""
     rows = attribution_rows(record)
-    timed = any(one.times for one in _alternatives(record))
+    timed = any(alternative.times for alternative in _alternatives(record))
     columns = ("choice", "time", "saves", "ends", "nodes", "launches", "bytes") if timed else (
         "choice", "nodes", "launches", "bytes", "memory")  # fmt: skip
     titles = {"choice": "choice undone", "ends": "95 % interval", "time": "time without it"}

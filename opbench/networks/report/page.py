@@ -90,8 +90,10 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
         steps=steps,
         choices=attribution_rows(record),
         choice_sentences=attribution_sentences(record),
-        choices_timed=any(one.times for one in record.attribution.alternatives) if record.attribution else False,
-        work=[_work_row(one) for one in work_nodes(record)],
+        choices_timed=any(alternative.times for alternative in record.attribution.alternatives)
+        if record.attribution
+        else False,
+        work=[_work_row(node) for node in work_nodes(record)],
         timed=node_sum(record) is not None,
         between=_gap_note(record),
         nodes=[_node_row(node, numbers[node.name], record, largest) for node in by_time(record)],
@@ -159,19 +161,19 @@ def _versions(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions unknown"
 
 
-def _work_row(one: WorkNode) -> dict[str, JSON]:
-    node = one.nodes[0]
+def _work_row(work_node: WorkNode) -> dict[str, JSON]:
+    node = work_node.nodes[0]
     variant, config = variant_of(node)
     return {
-        "name": one.name,
+        "name": work_node.name,
         "variant": f"{node.operator}/{variant}",
         "config": config,
-        "time": units.time(one.kernel_s),
-        "least": units.time(one.bound_s),
+        "time": units.time(work_node.kernel_s),
+        "least": units.time(work_node.bound_s),
         "bound": node.bound or "",
-        "above": units.time(one.recoverable_s),
-        "share": units.percent(one.share),
-        "commands": one.commands,
+        "above": units.time(work_node.recoverable_s),
+        "share": units.percent(work_node.share),
+        "commands": work_node.commands,
     }
 
 

@@ -145,8 +145,8 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     )
 
 
-def _total_bytes(kept: Sequence[ValueLifetime]) -> int:
-    return sum(life.nbytes for life in kept)
+def _total_bytes(lifetimes: Sequence[ValueLifetime]) -> int:
+    return sum(life.nbytes for life in lifetimes)
 
 
 def _draw_lifetime(axes: Axes, life: ValueLifetime, record: TrainingRecord, turn: int, unit: float, gid: str) -> str:

@@ -76,7 +76,7 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
     arch = architecture(modules, gpu.arch)
     compiled = compile_text(text, modules, arch)
     nodes = tuple(_node_code(graph, node, cases[node.name], by_request, gpu.sm_count, compiled) for node in graph.nodes)
-    sizes = {one.node.name: sum(aligned(t.nbytes) for t in one.workspace) for one in nodes}
+    sizes = {node.node.name: sum(aligned(t.nbytes) for t in node.workspace) for node in nodes}
     memory = plan_memory(graph, {name: size for name, size in sizes.items() if size})
     return NetworkProgram(
         safe(graph.name), gpu, arch, graph, nodes, memory, modules, text, compiled, norm, command, _names(graph)
@@ -124,11 +124,11 @@ def program_text(program: NetworkProgram) -> str:
     parts = [
         "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_file_outline(program)]),
         "\n".join(f"#include <{name}>" for name in includes),
-        *kernels_and_launching(program.text, program.found, program.compiled, [one.code for one in program.nodes]),
+        *kernels_and_launching(program.text, program.found, program.compiled, [node.code for node in program.nodes]),
         *(template(part) for part in ("memory", "tensors", "judge", "timing", "program")),
         "// ---- the layers: a function each, named as in the network " + "-" * 63,
         "namespace layer {\n\n"
-        + "\n\n".join(wrap_code(_layer_function(one)) for one in program.nodes)
+        + "\n\n".join(wrap_code(_layer_function(node)) for node in program.nodes)
         + "\n\n}  // namespace layer",
         f"// ---- {n} " + "-" * (114 - len(n)),
         wrap_code(_main_program(program)),
@@ -145,8 +145,8 @@ def _file_outline(program: NetworkProgram) -> list[str]:
         "// which reads the weights and an input, calls the layers in order, and compares with the float64 reference.",
         "//",
     ]
-    width = max(len(one.node.name) for one in program.nodes)
-    lines += [f"//   {one.node.name:{width}}  {one.code.case.name}" for one in program.nodes]
+    width = max(len(node.node.name) for node in program.nodes)
+    lines += [f"//   {node.node.name:{width}}  {node.code.case.name}" for node in program.nodes]
     return lines
 
 
@@ -156,31 +156,37 @@ def _tensor_comment(graph: Graph, name: str) -> str:
     return f"{name} {value.dtype}{list(value.shape)}{layout}"
 
 
-def _layer_function(one: NodeCode) -> str:
+def _layer_function(node_code: NodeCode) -> str:
     """Return the C++ function of a node, and that of its setup launches."""
-    code, name = one.code, one.function
+    code, name = node_code.code, node_code.function
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
-    words = {t.name for t in one.persistent}
+    words = {t.name for t in node_code.persistent}
     functions = []
     if code.once.lines:
         parameters = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
-        parameters += [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.scratch else [])
+        parameters += [f"void* {safe(t.name)}" for t in node_code.persistent] + (
+            ["void* workspace"] if node_code.scratch else []
+        )
         lines = [f"// Once: {', '.join(sorted(words))} of what never changes."]
         lines += _c_function(
-            f"prepare_{name}", parameters, [*_tensor_declarations(one.scratch), *(f"    {x}" for x in code.once.lines)]
+            f"prepare_{name}",
+            parameters,
+            [*_tensor_declarations(node_code.scratch), *(f"    {x}" for x in code.once.lines)],
         )
         functions.append("\n".join(lines))
     parameters = (
-        tensors + [f"void* {safe(t.name)}" for t in one.persistent] + (["void* workspace"] if one.workspace else [])
+        tensors
+        + [f"void* {safe(t.name)}" for t in node_code.persistent]
+        + (["void* workspace"] if node_code.workspace else [])
     )
     named = {*code.rest.reads, *code.updates, *code.updates.values()}
-    idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *one.persistent) if t.name not in named]
+    idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *node_code.persistent) if t.name not in named]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
     lines += _c_function(
         name,
         parameters,
         [
-            *_tensor_declarations(one.workspace),
+            *_tensor_declarations(node_code.workspace),
             *(f"    (void){x};" for x in idle),
             *updates(code),
             *(f"    {line}" for line in code.rest.lines),
@@ -225,12 +231,12 @@ def _main_program(program: NetworkProgram) -> str:
     ]
     lines += _setup_code(program)
     lines += ["", "    // The network.", "    auto run = [&](cudaStream_t stream) -> cudaError_t {"]
-    for one in program.nodes:
-        arguments = [names[value] for _, value in one.node.tensors()]
-        arguments += [_setup_buffer(one, tensor) for tensor in one.persistent]
-        if one.workspace:
-            arguments.append(f"at(arena.address, {program.memory.workspaces[one.node.name]})")
-        lines.append(f"        TRY(layer::{one.function}({', '.join([*arguments, 'stream'])}));")
+    for node in program.nodes:
+        arguments = [names[value] for _, value in node.node.tensors()]
+        arguments += [_setup_buffer(node, tensor) for tensor in node.persistent]
+        if node.workspace:
+            arguments.append(f"at(arena.address, {program.memory.workspaces[node.node.name]})")
+        lines.append(f"        TRY(layer::{node.function}({', '.join([*arguments, 'stream'])}));")
     lines += ["        return cudaSuccess;", "    };", "", "    // An input, the run, and what came out."]
     for name in graph.inputs:
         nbytes = graph.values[name].nbytes
@@ -286,25 +292,25 @@ def _memory_of(program: NetworkProgram, name: str) -> str:
     return f"    void* const {program.names[name]} = {place};  // {comment}"
 
 
-def _setup_buffer(one: NodeCode, tensor: Tensor) -> str:
-    return f"{one.function}_{safe(tensor.name)}"
+def _setup_buffer(node_code: NodeCode, tensor: Tensor) -> str:
+    return f"{node_code.function}_{safe(tensor.name)}"
 
 
 def _setup_code(program: NetworkProgram) -> list[str]:
     """Return the C++ code of all setup launches, with their memory."""
     lines: list[str] = []
-    for one in program.nodes:
-        if not one.code.once.lines:
+    for node in program.nodes:
+        if not node.code.once.lines:
             continue
-        lines += [f"    const Memory {_setup_buffer(one, tensor)}({tensor.nbytes});" for tensor in one.persistent]
-        values = {tensor.name: program.names[value] for tensor, value in one.node.tensors()}
-        arguments = [values[t.name] for t in one.code.inputs if t.name in one.code.once.reads]
-        arguments += [_setup_buffer(one, tensor) for tensor in one.persistent]
-        arguments += [*(["scratch"] if one.scratch else []), "nullptr"]
-        call = f"layer::prepare_{one.function}({', '.join(arguments)})"
-        line = f'check_launched({call}, "prepare_{one.function}");'
-        if one.scratch:
-            size = sum(aligned(tensor.nbytes) for tensor in one.scratch)
+        lines += [f"    const Memory {_setup_buffer(node, tensor)}({tensor.nbytes});" for tensor in node.persistent]
+        values = {tensor.name: program.names[value] for tensor, value in node.node.tensors()}
+        arguments = [values[t.name] for t in node.code.inputs if t.name in node.code.once.reads]
+        arguments += [_setup_buffer(node, tensor) for tensor in node.persistent]
+        arguments += [*(["scratch"] if node.scratch else []), "nullptr"]
+        call = f"layer::prepare_{node.function}({', '.join(arguments)})"
+        line = f'check_launched({call}, "prepare_{node.function}");'
+        if node.scratch:
+            size = sum(aligned(tensor.nbytes) for tensor in node.scratch)
             lines += [
                 "    {",
                 f"        const Memory scratch({size});",

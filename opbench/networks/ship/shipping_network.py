@@ -33,7 +33,7 @@ from opbench.shipping.shipping import ShipResult
 
 
 def ship_network(
-    options: NetOptions, *, gpu: str, test: bool, replace: bool, tell: Callable[[str], None] = lambda words: None
+    options: NetOptions, *, gpu: str, test: bool, replace: bool, on_progress: Callable[[str], None] = lambda words: None
 ) -> ShipResult:
     """Write the program of a network; on UsageError, CompileError or EnvironmentFault write no file."""
     out = options.out
@@ -47,12 +47,12 @@ def ship_network(
     graph, plan, _ = plan_network(graph, options, {}, "", device.sm_count, catalog, chosen_for(_environment_of(device)))
     _require_alike(plan, device, options)
     cases = plan.cases(graph, catalog)
-    tell(f"compiling {len(graph.nodes)} layers")
+    on_progress(f"compiling {len(graph.nodes)} layers")
     command = " ".join(("opbench", *options.command))
     program = make_program(graph, cases, device, _output_tolerance(graph, cases), command)
     reference: Arrays = {}
     if test:
-        tell("float64 reference of the network")
+        on_progress("float64 reference of the network")
         reference = original.reference_outputs(inputs)
     files = _files(program, inputs, reference)
     write_folder(out, files, _manifest(program, options), replace)
@@ -123,17 +123,17 @@ def _manifest(program: NetworkProgram, options: NetOptions) -> dict[str, JSON]:
         "precision": options.precision,
         "gpu": program.gpu.name,
         "arch": program.arch,
-        "cases": {one.code.case.name: one.code.case.variant.source_sha256 for one in program.nodes},
+        "cases": {node.code.case.name: node.code.case.variant.source_sha256 for node in program.nodes},
     }
 
 
 def _readme(program: NetworkProgram, cubin: str) -> str:
     n, graph = program.name, program.graph
     rows = [("layer", "problem", "variant", "kernels")]
-    for one in program.nodes:
-        case = one.code.case
+    for node in program.nodes:
+        case = node.code.case
         variant = case.name.removesuffix(str(case.problem))
-        rows.append((one.node.name, f"{one.node.operator}{case.problem}", variant, ", ".join(case.variant.kernels)))
+        rows.append((node.node.name, f"{node.node.operator}{case.problem}", variant, ", ".join(case.variant.kernels)))
     taken, alone = program.memory.peak_bytes, program.memory.naive_bytes
     weights = sum(graph.values[name].nbytes for name in graph.weights)
     lines = [

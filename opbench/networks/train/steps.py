@@ -148,10 +148,10 @@ class Step:
             StepLaunch(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes)
         )
 
-    def _add_piece(self, piece: StepLaunch) -> int:
+    def _add_piece(self, step_launch: StepLaunch) -> int:
         number = len(self.pieces)
-        self.pieces.append(piece)
-        self._sinks = [sink for sink in self._sinks if sink not in piece.after] + [number]
+        self.pieces.append(step_launch)
+        self._sinks = [sink for sink in self._sinks if sink not in step_launch.after] + [number]
         return number
 
     @property

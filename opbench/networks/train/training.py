@@ -263,8 +263,8 @@ class Trainer(TrainingState):
         fewer = replace(device, sm_count=device.sm_count - self.joined.sm_count)
         own = {name: case for name, case in self.cases.items() if not case.variant.is_library}  # whose grids are ours
 
-        def expected(of: ChosenFor) -> Callable[[Node], float]:
-            return lambda node: expected_s(own[node.name], of) if node.name in own else 0.0
+        def expected(chosen_for: ChosenFor) -> Callable[[Node], float]:
+            return lambda node: expected_s(own[node.name], chosen_for) if node.name in own else 0.0
 
         names = overlapped_buckets(self.training, self.options.bucket_bytes, expected(device), expected(fewer))
         return dict.fromkeys(names, fewer.sm_count)

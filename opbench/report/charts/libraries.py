@@ -77,9 +77,9 @@ def against_libraries_chart(parts: Sequence[Section]) -> Chart | None:
     )
 
 
-def _tooltip(ratio: Ratio, part: Section, own: Row, library: Row) -> str:
+def _tooltip(ratio: Ratio, section: Section, own: Row, library: Row) -> str:
     ends = f"[{units.ratio(ratio.low)}, {units.ratio(ratio.high)}]"
     return (
-        f"{part.operator}{part.problem}: {own.variant} {units.time(own.time_s)}, {library.variant} "
+        f"{section.operator}{section.problem}: {own.variant} {units.time(own.time_s)}, {library.variant} "
         f"{units.time(library.time_s)}, {units.ratio(ratio.value)} {ends}"
     )

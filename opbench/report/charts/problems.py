@@ -68,10 +68,10 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     )
 
 
-def _relative_speed(row: Row, found: Sequence[Row], of_peak: bool) -> float:
+def _relative_speed(row: Row, rows: Sequence[Row], of_peak: bool) -> float:
     if of_peak:
         return row.peak_share or 0.0
-    return min(other.time_s or 0.0 for other in found) / row.time_s if row.time_s else 0.0
+    return min(other.time_s or 0.0 for other in rows) / row.time_s if row.time_s else 0.0
 
 
 def _draw_problem(axes: Axes, place: int, rows: Sequence[Row], of_peak: bool, points: dict[str, str]) -> None:

@@ -42,9 +42,9 @@ COUNTERS: dict[str, tuple[str, Show]] = {
 }
 
 
-def counters_table(part: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON] | None:
+def counters_table(section: Section, counters: Mapping[str, Mapping[str, Any]]) -> dict[str, JSON] | None:
     """Return a table of the hardware counters of a section's cases; None without counters."""
-    counted = [(row, counters[row.case]) for row in part.rows if row.case in counters]
+    counted = [(row, counters[row.case]) for row in section.rows if row.case in counters]
     keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
     if not keys:
         return None

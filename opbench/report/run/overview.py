@@ -13,17 +13,17 @@ from opbench.report.terminal import rate
 from opbench.results.rows import Row
 
 
-def overview(part: Section, anchor: str, predicting: Peaks | None) -> dict[str, JSON | CountedFigure]:
+def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[str, JSON | CountedFigure]:
     """Return one row of the table."""
-    winner, own = part.winner, part.best_own
-    sectors, conflicts = _worst_accesses(part)
-    group = part.groups[0].rows if part.groups else []
-    predicted = next((row for row in part.rows if row.predicted), None)
+    winner, own = section.winner, section.best_own
+    sectors, conflicts = _worst_accesses(section)
+    group = section.groups[0].rows if section.groups else []
+    predicted = next((row for row in section.rows if row.predicted), None)
     moving, computing = times_at_peak(predicted, predicting)
     return {
         "anchor": anchor,
-        "operator": part.operator,
-        "problem": part.problem,
+        "operator": section.operator,
+        "problem": section.problem,
         "winner": winner.variant if winner else "",
         "config": winner.config if winner else "",
         "tie": any(rank == "1=" and winner and row.variant != winner.variant for row, rank in group),
@@ -32,13 +32,13 @@ def overview(part: Section, anchor: str, predicting: Peaks | None) -> dict[str, 
         "share": units.percent(winner.peak_share if winner else None),
         "bar": bar_width(winner),
         "above": (winner.above_peak or "") if winner else "",
-        "first": _over_first(part, own),
+        "first": _over_first(section, own),
         "library": units.ratio(own.speedups.over_library if own else None),
         "from_library": bool(winner and winner.library),
-        "right": part.count("right"),
-        "total": len(part.rows) - part.count("unsupported"),
-        "devices": ", ".join(part.devices),
-        "elsewhere": part.count("unsupported"),
+        "right": section.count("right"),
+        "total": len(section.rows) - section.count("unsupported"),
+        "devices": ", ".join(section.devices),
+        "elsewhere": section.count("unsupported"),
         "sectors": sectors,
         "conflicts": conflicts,
         "moving": units.time(moving),
@@ -53,15 +53,15 @@ def overview(part: Section, anchor: str, predicting: Peaks | None) -> dict[str, 
     }
 
 
-def access_cost(part: Section) -> tuple[float, float]:
+def access_cost(section: Section) -> tuple[float, float]:
     """Return a sort key for problems without times: the worst ratio of sectors and of bank conflicts."""
-    sectors, conflicts = _worst_accesses(part)
+    sectors, conflicts = _worst_accesses(section)
     return sectors.value or 0.0, conflicts.value or 0.0
 
 
-def _worst_accesses(part: Section) -> tuple[CountedFigure, CountedFigure]:
+def _worst_accesses(section: Section) -> tuple[CountedFigure, CountedFigure]:
     """Return the worst uncoalesced access and the worst bank conflicts of the user's variants, or of all variants."""
-    counted = [row for row in part.unmeasured if row.traffic]
+    counted = [row for row in section.unmeasured if row.traffic]
     rows = [row for row in counted if row.own] or counted
     return (worst_sectors(rows), worst_conflicts(rows)) if rows else (CountedFigure(), CountedFigure())
 
@@ -83,9 +83,9 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _over_first(part: Section, own: Row | None) -> str:
+def _over_first(section: Section, own: Row | None) -> str:
     """Return the speedup of the best own variant over the first of its ladder; "–" if it is the first."""
-    if own is None or own.builds_on not in {row.variant for row in part.rows}:
+    if own is None or own.builds_on not in {row.variant for row in section.rows}:
         return "–"
     return units.ratio(own.speedups.over_first)
 
@@ -100,16 +100,16 @@ def intensity(row: Row) -> str:
     return per_byte(row.flops / row.compulsory_bytes) if row.flops and row.compulsory_bytes else "–"
 
 
-def problem_facts(part: Section, predicting: Peaks | None) -> list[str]:
+def problem_facts(section: Section, predicting: Peaks | None) -> list[str]:
     """Return a problem's work and arithmetic intensity and, without a GPU, its predicted lower bound."""
-    row = part.rows[0]
+    row = section.rows[0]
     facts = [
         units.si(row.flops, "FLOP") if row.flops else "no FLOPs",
         f"{units.si(row.compulsory_bytes, 'B')} compulsory",
         intensity(row) if row.flops else "",
     ]
-    facts += [f"on {' and '.join(part.devices)}"] if part.devices else []
-    predicted = next((row for row in part.rows if row.predicted), None)
+    facts += [f"on {' and '.join(section.devices)}"] if section.devices else []
+    predicted = next((row for row in section.rows if row.predicted), None)
     if predicting is not None and predicted is not None:
         facts.append(predicted_text([predicted]))
     return [fact for fact in facts if fact]

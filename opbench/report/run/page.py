@@ -191,44 +191,44 @@ def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence
     return list(operators.values())
 
 
-def _section(context: PageContext, part: Section, anchor: str) -> SectionPart:
-    key = (part.operator, part.problem)
+def _section(context: PageContext, section: Section, anchor: str) -> SectionPart:
+    key = (section.operator, section.problem)
     chart = context.charts.get(key)
-    ranked = [row for group in part.groups for row, _ in group.rest or group.rows]
+    ranked = [row for group in section.groups for row, _ in group.rest or group.rows]
     above = above_peak_sentences(ranked, context.measured)
     marks = footnote_marks(above)
     return {
         "anchor": anchor,
-        "problem": part.problem,
-        "operator": part.operator,
+        "problem": section.problem,
+        "operator": section.operator,
         "verdict": [
-            *_own_variants(context, part),
-            *sentences.verdict(part, context.measured, context.predicting),
-            *_traffic(part),
+            *_own_variants(context, section),
+            *sentences.verdict(section, context.measured, context.predicting),
+            *_traffic(section),
         ],
-        "next": _best_advice(context, part),
-        "next_of": part.best_own.variant if part.best_own else "",
-        "gain": distance_to_peak(part.best_own) if part.best_own else "",
+        "next": _best_advice(context, section),
+        "next_of": section.best_own.variant if section.best_own else "",
+        "gain": distance_to_peak(section.best_own) if section.best_own else "",
         "marks": marks,
         "notes": {above[AbovePeak(reason)]: mark for reason, mark in marks.items()},
-        "facts": problem_facts(part, context.predicting),
-        "findings": _findings(context, part),
-        "groups": [group_cells(group, context.results) for group in part.groups],
+        "facts": problem_facts(section, context.predicting),
+        "findings": _findings(context, section),
+        "groups": [group_cells(group, context.results) for group in section.groups],
         "unmeasured": [
-            cells(row, context.results[row.case], "") for row in traffic_columns.sort_by_traffic(part.unmeasured)
+            cells(row, context.results[row.case], "") for row in traffic_columns.sort_by_traffic(section.unmeasured)
         ],
-        "counted": _counted(context, part.unmeasured),
+        "counted": _counted(context, section.unmeasured),
         "listings": context.listings.get(key, []),
-        "left_out": sentences.left_out_sentence(context.run.left_out.get(f"{part.operator}{part.problem}", {})),
-        "fault": sentences.fault(part),
-        "failures": _failure_rows(part.failures, context.results),
-        "unsupported": _failure_rows(part.unsupported, {}),
-        "unsupported_count": sentences.count_noun(len(part.unsupported), "case"),
+        "left_out": sentences.left_out_sentence(context.run.left_out.get(f"{section.operator}{section.problem}", {})),
+        "fault": sentences.fault(section),
+        "failures": _failure_rows(section.failures, context.results),
+        "unsupported": _failure_rows(section.unsupported, {}),
+        "unsupported_count": sentences.count_noun(len(section.unsupported), "case"),
         "chart": chart.drawn(f"{anchor}--chart") if chart else None,
         "undrawn": key in context.undrawn,
-        "counters": counters_table(part, context.run.counters),
-        "limits": _limits(part, context),
-        "library": any(r.library and r.ranked for r in part.rows),
+        "counters": counters_table(section, context.run.counters),
+        "limits": _limits(section, context),
+        "library": any(r.library and r.ranked for r in section.rows),
     }
 
 
@@ -251,19 +251,19 @@ def _first_finding_text(result: Result | None, reason: str) -> str:
     return "\n".join(finding_lines(found[0], width=PAGE_COLUMNS)) if found else reason
 
 
-def _own_variants(context: PageContext, part: Section) -> list[str]:
+def _own_variants(context: PageContext, section: Section) -> list[str]:
     """Return sentences that compare the user's variants of a problem."""
     return [
         sentence
         for comparison in context.own
-        if (comparison.operator, comparison.problem) == (part.operator, part.problem)
+        if (comparison.operator, comparison.problem) == (section.operator, section.problem)
         for sentence in own_variants.sentences(comparison)
     ]
 
 
-def _traffic(part: Section) -> list[str]:
+def _traffic(section: Section) -> list[str]:
     """Return a sentence on the counted traffic of a problem's right variants."""
-    sentence = traffic_columns.traffic_sentence([row for row in part.rows if row.status == "right"])
+    sentence = traffic_columns.traffic_sentence([row for row in section.rows if row.status == "right"])
     return [sentence] if sentence else []
 
 
@@ -287,7 +287,7 @@ def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
     heads = traffic_columns.HEADS | VERDICT_HEADS
     return CountedTable(
         [heads[name] for name in shown],
-        {case: [found[name] for name in shown] for case, found in cells.items()},
+        {case: [cell[name] for name in shown] for case, cell in cells.items()},
         traffic_columns.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
         [
             f"{heads[name][0]} {figure.text}{f' ({figure.below})' if figure.below else ''}"
@@ -323,10 +323,10 @@ def _verdict_figures(result: Result, row: Row) -> dict[str, traffic_columns.Coun
     }
 
 
-def _findings(context: PageContext, part: Section) -> list[str]:
+def _findings(context: PageContext, section: Section) -> list[str]:
     """Return the findings that the table does not show; a text that several variants share appears once."""
     cases_by_finding: dict[str, list[str]] = {}
-    for row in part.rows:
+    for row in section.rows:
         verdict = context.results[row.case].verdict
         for finding in verdict.findings if verdict else ():
             file, line, _ = finding.first_place
@@ -337,18 +337,18 @@ def _findings(context: PageContext, part: Section) -> list[str]:
     return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in cases_by_finding.items()]
 
 
-def _best_advice(context: PageContext, part: Section) -> list[str]:
+def _best_advice(context: PageContext, section: Section) -> list[str]:
     """Return the advice on the best own variant of a problem.
 
     Without times: the first advice on the user's own variants, or else on those farthest from the lower bound.
     """
-    winner = part.best_own
+    winner = section.best_own
     if winner is not None:
         advised = context.advice.get(winner.case)
         if advised is None and context.advice:  # only the cases farthest from their bound are counted for a page
             return [f"`{next_command('advise', '.', f'{winner.operator}/{winner.variant}')}` says what to change."]
         return advised.sentences(ADVICE_SHOWN) if advised else []
-    sources = context.listings.get((part.operator, part.problem), [])
+    sources = context.listings.get((section.operator, section.problem), [])
     chosen = [source for source in sources if source.own] or sources
     ordered = sorted(chosen, key=lambda source: source.advised.of_bound)
     return [
@@ -379,14 +379,14 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
     return commands
 
 
-def _limits(part: Section, context: PageContext) -> Limits:
+def _limits(section: Section, context: PageContext) -> Limits:
     """Return the limit bars of each profiled variant in a section, by name; empty for a GPU without known peaks."""
     key = product_key(context.run.header.environment.gpu or (context.measured.gpu if context.measured else ""))
     peaks = context.measured or context.sheet
     if not key or peaks is None:
         return []
     found = []
-    for row in part.rows:
+    for row in section.rows:
         counters = context.run.counters.get(row.case)
         if counters and (time_s := counters.get("time_s")):
             bounds = counted_bounds(counters, key, peaks, None)

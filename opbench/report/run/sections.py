@@ -74,11 +74,11 @@ class Section:
         return sum(row.status == status for row in self.rows)
 
 
-def own_and_library(part: Section) -> tuple[Row, Row] | None:
+def own_and_library(section: Section) -> tuple[Row, Row] | None:
     """Return the best own variant and the fastest library in a problem's first precision class; None without both."""
-    ranked = [row for row, _ in part.groups[0].rest or part.groups[0].rows] if part.groups else []
+    ranked = [row for row, _ in section.groups[0].rest or section.groups[0].rows] if section.groups else []
     library = next((row for row in ranked if row.library), None)
-    return (part.best_own, library) if part.best_own is not None and library is not None else None
+    return (section.best_own, library) if section.best_own is not None and library is not None else None
 
 
 def sections(rows: Sequence[Row]) -> list[Section]:

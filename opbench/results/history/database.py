@@ -131,10 +131,10 @@ def _add_revisions(connection: sqlite3.Connection) -> None:
 # Adding runs ------------------------------------------------------------------------------------------------------
 
 
-def find_runs(places: Iterable[Path]) -> list[Path]:
+def find_runs(paths: Iterable[Path]) -> list[Path]:
     """Return the results files in folders and their subfolders; raise UsageError for a folder without one."""
     folders: dict[Path, None] = {}
-    for place in places:
+    for place in paths:
         files = [place] if place.is_file() else run_files(place)
         if not files:
             raise UsageError(

@@ -94,11 +94,11 @@ def inputs_of(graph: Graph, seed: int = 0) -> Arrays:
     return graph.make_inputs(seed)
 
 
-def assert_same_outputs(one: Graph, other: Graph, rounding: float = 0.0) -> None:
+def assert_same_outputs(graph: Graph, other: Graph, rounding: float = 0.0) -> None:
     """Both give the same outputs by name, up to rounding relative to the largest number."""
-    assert (one.inputs, one.outputs) == (other.inputs, other.outputs)
-    inputs = inputs_of(one)
-    left, right = one.reference(inputs), other.reference(inputs)
-    for name in one.outputs:
+    assert (graph.inputs, graph.outputs) == (other.inputs, other.outputs)
+    inputs = inputs_of(graph)
+    left, right = graph.reference(inputs), other.reference(inputs)
+    for name in graph.outputs:
         scale = float(np.abs(left[name]).max()) if rounding else 0.0
         np.testing.assert_allclose(right[name], left[name], rtol=0, atol=rounding * scale + 1e-12, err_msg=name)

@@ -96,9 +96,9 @@ def layers(dense: bool = True) -> list[Layer]:
     return found
 
 
-def off(found: Tensor, right: Tensor) -> float:
+def off(tensor: Tensor, right: Tensor) -> float:
     """The error in norm, relative to what is right."""
     wide = right.detach().double()
     return float(
-        torch.linalg.vector_norm(found.detach().double() - wide) / torch.linalg.vector_norm(wide).clamp_min(1e-12)
+        torch.linalg.vector_norm(tensor.detach().double() - wide) / torch.linalg.vector_norm(wide).clamp_min(1e-12)
     )

@@ -14,8 +14,8 @@ from opbench.results.files import Run
 from opbench.results.rows import rows
 
 
-def page(found: Run, folder: Path) -> str:
-    files = write_report(found, folder)
+def page(run: Run, folder: Path) -> str:
+    files = write_report(run, folder)
     assert files[0].name == "report.html"
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in files), "no temporary file is left behind"
     return files[0].read_text(encoding="utf-8")
@@ -56,8 +56,8 @@ def words(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", re.sub(r"<(script|style).*?</\1>", "", html, flags=re.S)))
 
 
-def printed(found: Run, width: int = 80, terminal: bool = False) -> str:
+def printed(run: Run, width: int = 80, terminal: bool = False) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=terminal, no_color=True, highlight=False)
-    print_table(rows(found), console)
+    print_table(rows(run), console)
     return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if terminal else stream.getvalue()

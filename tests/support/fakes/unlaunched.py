@@ -54,13 +54,15 @@ class UnlaunchedRunner(CudaRunner):
 class EmulatedRunner(CudaRunner):
     """A case that is given addresses as on a GPU, and runs on the cpu backend."""
 
-    def __init__(self, case: Case, place: DevicePlace) -> None:
-        super().__init__(case, place)
-        host = CpuRunner(case, place)
+    def __init__(self, case: Case, device_place: DevicePlace) -> None:
+        super().__init__(case, device_place)
+        host = CpuRunner(case, device_place)
         sizes = [tensor.nbytes for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())]
 
         def launch_on(addresses: list[int], stream: int) -> None:
-            memory = [(ctypes.c_uint8 * size).from_address(at) for size, at in zip(sizes, addresses, strict=True)]
+            memory = [
+                (ctypes.c_uint8 * size).from_address(address) for size, address in zip(sizes, addresses, strict=True)
+            ]
             host.launch([torch.frombuffer(one, dtype=torch.uint8) for one in memory])
 
         self.launch_on = launch_on
