@@ -79,6 +79,7 @@ PROBLEMS = {
     "scan": "(rows=4,cols=8192)",
     "segment_reduce": "(segments=4,rows=1024,cols=256)",
     "histogram": "(n=65536)",
+    "sampling": "(rows=64,cols=1024)",
     "sort": "(n=16384)",
     "top_k": "(rows=1,cols=32768,k=4)",
     "reduce_backward": "(outer=64,axis=256,op=l2)",

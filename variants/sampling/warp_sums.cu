@@ -1,0 +1,209 @@
+// /// opbench
+// title     = "16-byte loads and sums by shuffles; each pass tests several limits and settles BITS bits"
+// builds_on = "block_per_row"
+// mechanism = [
+//     "coalesced", "vectorised_access", "warp_shuffle", "fewer_barriers", "fewer_passes", "compile_time_sizes",
+// ]
+// tune      = { BLOCK = [512, 1024], BITS = [2, 3, 1] }
+// supports  = { filter = ["top_k_top_p", "top_k", "top_p"], dtype = ["f32", "bf16", "f16"] }
+//
+// [define]
+// BF16    = "dtype == 'bf16'"
+// F16     = "dtype == 'f16'"
+// TOP_K   = "filter != 'top_p'"
+// TOP_P   = "filter != 'top_k'"
+// LANES   = "lanes"
+// VECTORS = "cols // lanes"
+//
+// [[launch]]
+// kernel = "sampling_warp_sums"
+// grid   = ["rows"]
+// block  = ["BLOCK"]
+// args   = ["probabilities", "top_k?", "top_p?", "uniform", "token", "probability"]
+// ///
+//
+// A pass compares each element with 2^BITS - 1 limits, so that 30 bits take 30 / BITS passes; bf16 and f16 have fewer
+// bits. Warps add up by shuffles, and one barrier joins their sums. Limit: the comparisons, 2^BITS - 1 of them with a
+// 64-bit addition each; still a third to a half of the passes.
+#if BF16
+#include <cuda_bf16.h>
+typedef __nv_bfloat16 T;
+#elif F16
+#include <cuda_fp16.h>
+typedef __half T;
+#else
+typedef float T;
+#endif
+typedef unsigned long long Mass;  // in units of 2^-31
+
+// A probability between 0 and 1; 0 for NaN.
+__device__ __forceinline__ float clamped(float p) { return p > 0.0f ? fminf(p, 1.0f) : 0.0f; }
+
+// The bits of a clamped probability, which have the order of the numbers.
+__device__ __forceinline__ unsigned code_of(float p) { return __float_as_uint(p); }
+constexpr unsigned CODE_OF_ONE = 0x3f800000;
+
+__device__ __forceinline__ Mass mass_of(float p) { return (unsigned)(p * 2147483648.0f); }
+
+// A share between 0 and 1 in steps of 2^-24.
+__device__ __forceinline__ Mass steps_of(float share) { return (unsigned)(clamped(share) * 16777216.0f); }
+
+// (total * steps + rounding) / 2^24, whose product may exceed 64 bits.
+__device__ __forceinline__ Mass part_of(Mass total, Mass steps, Mass rounding) {
+    return (total >> 24) * steps + (((total & 0xffffff) * steps + rounding) >> 24);
+}
+
+constexpr int WARPS = BLOCK / 32, LIMITS = (1 << BITS) - 1;
+constexpr int LOWEST_BIT = BF16 ? 16 : F16 ? 13 : 0;  // of a code; the bits below are 0
+
+// A type of the bytes of LANES elements, which one load moves.
+template <int bytes>
+struct Raw;
+template <>
+struct Raw<16> {
+    typedef uint4 type;
+};
+template <>
+struct Raw<8> {
+    typedef uint2 type;
+};
+template <>
+struct Raw<4> {
+    typedef unsigned type;
+};
+template <>
+struct Raw<2> {
+    typedef unsigned short type;
+};
+typedef Raw<LANES * sizeof(T)>::type Pack;
+
+__device__ __forceinline__ float element(const Pack& pack, int i) {
+    return (float)reinterpret_cast<const T*>(&pack)[i];
+}
+
+// The masses, or numbers, of the elements whose codes are at least first, first + step, ...: in every thread.
+template <bool number, int limits>
+__device__ __forceinline__ void kept(const T* row, unsigned first, unsigned step, Mass (&sum)[limits],
+                                     Mass (*sums)[WARPS]) {
+#pragma unroll
+    for (int j = 0; j < limits; ++j) sum[j] = 0;
+    for (int vector = threadIdx.x; vector < VECTORS; vector += BLOCK) {
+        const Pack pack = reinterpret_cast<const Pack*>(row)[vector];
+#pragma unroll
+        for (int i = 0; i < LANES; ++i) {
+            const float p = clamped(element(pack, i));
+#pragma unroll
+            for (int j = 0; j < limits; ++j)
+                if (code_of(p) >= first + j * step) sum[j] += number ? 1 : mass_of(p);
+        }
+    }
+    __syncthreads();  // all have read the sums of the pass before
+#pragma unroll
+    for (int j = 0; j < limits; ++j) {
+#pragma unroll
+        for (int distance = 16; distance > 0; distance /= 2) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], distance);
+        if (threadIdx.x % 32 == 0) sums[j][threadIdx.x / 32] = sum[j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < limits; ++j) {
+        sum[j] = 0;
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp) sum[j] += sums[j][warp];
+    }
+}
+
+// The largest code whose elements and all larger ones have `wanted` mass or number; 0 if not even all of them have.
+template <bool number>
+__device__ __forceinline__ unsigned largest_limit(const T* row, Mass wanted, Mass (*sums)[WARPS]) {
+    unsigned limit = 0;
+    for (int shift = 30 - BITS; shift + BITS > LOWEST_BIT; shift -= BITS) {
+        Mass sum[LIMITS];
+        kept<number>(row, limit + (1u << shift), 1u << shift, sum, sums);
+        unsigned digit = 0;
+#pragma unroll
+        for (int j = 0; j < LIMITS; ++j) digit += sum[j] >= wanted;  // sums fall as limits rise
+        limit += digit << shift;
+    }
+    return limit;
+}
+
+// Draw the token of a row: the first kept element whose running mass is greater than `wanted`.
+__device__ __forceinline__ void draw(const T* row, unsigned limit, Mass total, Mass wanted, Mass (*sums)[WARPS],
+                                     int* token, float* probability) {
+    if (total == 0) {
+        if (threadIdx.x == 0) {
+            *token = -1;
+            *probability = 0.0f;
+        }
+        return;
+    }
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    Mass before = 0;  // of earlier tiles
+    for (int first = 0, turn = 0; before <= wanted; first += BLOCK, turn ^= 1) {
+        const int vector = first + threadIdx.x;
+        Pack pack = {};
+        if (vector < VECTORS) pack = reinterpret_cast<const Pack*>(row)[vector];
+        Mass own = 0;
+#pragma unroll
+        for (int i = 0; i < LANES; ++i) {
+            const float p = clamped(element(pack, i));
+            if (code_of(p) >= limit) own += mass_of(p);
+        }
+        Mass running = own;  // of the lanes up to this one
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            const Mass other = __shfl_up_sync(0xffffffffu, running, step);
+            if (lane >= step) running += other;
+        }
+        if (lane == 31) sums[turn][warp] = running;
+        __syncthreads();  // one barrier per tile: the next tile writes to the other line
+        Mass tile = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            if (w == warp) running += before + tile;
+            tile += sums[turn][w];
+        }
+        if (running - own <= wanted && wanted < running) {
+            running -= own;
+#pragma unroll
+            for (int i = 0; i < LANES; ++i) {
+                const float p = clamped(element(pack, i));
+                if (code_of(p) < limit || running > wanted) continue;
+                running += mass_of(p);
+                if (running <= wanted) continue;
+                *token = vector * LANES + i;
+                *probability = (float)((double)mass_of(p) / (double)total);
+            }
+        }
+        before += tile;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+    sampling_warp_sums(const T* __restrict__ probabilities,
+#if TOP_K
+                       const int* __restrict__ top_k,
+#endif
+#if TOP_P
+                       const float* __restrict__ top_p,
+#endif
+                       const float* __restrict__ uniform, int* __restrict__ token, float* __restrict__ probability) {
+    // probabilities [rows][cols]; top_k, top_p, uniform, token, probability [rows]
+    __shared__ Mass sums[LIMITS > 2 ? LIMITS : 2][WARPS];
+    const int r = blockIdx.x;
+    const T* row = probabilities + (size_t)r * VECTORS * LANES;
+    unsigned limit = 0;
+    Mass total[1];
+#if TOP_K
+    limit = largest_limit<true>(row, max(1, min(top_k[r], VECTORS * LANES)), sums);
+#endif
+    kept<false>(row, limit, 0, total, sums);
+#if TOP_P
+    limit = largest_limit<false>(row, max((Mass)1, part_of(total[0], steps_of(top_p[r]), 0xffffff)), sums);
+    kept<false>(row, limit, 0, total, sums);
+#endif
+    __syncthreads();  // all have read the sums
+    const Mass wanted = part_of(total[0], min(steps_of(uniform[r]), (Mass)0xffffff), 0);
+    draw(row, limit, total[0], wanted, sums, token + r, probability + r);
+}
