@@ -132,7 +132,7 @@ def run(
 
 def target_names(target: str | Path | Sequence[str | Path]) -> list[str]:
     """Return the targets as text, as the user typed them."""
-    return [str(target)] if isinstance(target, (str, Path)) else [str(one) for one in target]
+    return [str(target)] if isinstance(target, (str, Path)) else [str(name) for name in target]
 
 
 def expand(
@@ -148,7 +148,7 @@ def expand(
     `backend` may be "auto". Raises UsageError for an unknown target or case.
     """
     target, *others = target_names(target)
-    if others and (name := next((one for one in (target, *others) if not is_file(one)), None)):
+    if others and (name := next((name for name in (target, *others) if not is_file(name)), None)):
         raise UsageError(
             f"'{name}' is not a .cu file; several targets must all be .cu files", kind="not-a-kernel-file", subject=name
         )
@@ -189,7 +189,7 @@ def check(
     options: CheckOptions | None = None,
     *,
     tell: OnProgress = silent,
-    note: Callable[[str], None] = lambda words: None,
+    note: Callable[[str], None] = lambda text: None,
     **changes: Any,
 ) -> list[Result]:
     """Check every config of the targets for correctness, without timing, and return one result per case.
@@ -216,35 +216,51 @@ def check(
 
     Raises UsageError for an unknown name or option, EnvironmentFault for a missing GPU or compiler.
     """
-    asked = replace(options or CheckOptions(), **changes)
-    backend, gpu, seed, problems = backends.resolve(asked.backend), asked.gpu, asked.seed, asked.problems
-    require_confinable(targets, asked, backend, asked.huge)
-    catalog = Catalog(asked.variants)
-    patterns = list(asked.cases)
-    huge = asked.huge or (asked.every and backend == "cpu" and not problems and not asked.untrusted)
+    check_options = replace(options or CheckOptions(), **changes)
+    backend, gpu, seed, problems = (
+        backends.resolve(check_options.backend),
+        check_options.gpu,
+        check_options.seed,
+        check_options.problems,
+    )
+    require_confinable(targets, check_options, backend, check_options.huge)
+    catalog = Catalog(check_options.variants)
+    patterns = list(check_options.cases)
+    huge = check_options.huge or (
+        check_options.every and backend == "cpu" and not problems and not check_options.untrusted
+    )
     capability = capability_of(gpu) if backend == "cpu" else None
-    time_limit_s = asked.time_limit_s or Suite.time_limit_s
+    time_limit_s = check_options.time_limit_s or Suite.time_limit_s
 
-    every = asked.every or bool(patterns)
+    every = check_options.every or bool(patterns)
     chosen, plans = _cases_of(
-        catalog, targets, asked.random_shapes, seed, every, problems, note, huge, asked.memory, asked.sizes
+        catalog,
+        targets,
+        check_options.random_shapes,
+        seed,
+        every,
+        problems,
+        note,
+        huge,
+        check_options.memory,
+        check_options.sizes,
     )
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
     by_memory = []
     if plans:
-        opening = Open(backend, (), seed, capability=capability, untrusted=asked.untrusted)
+        opening = Open(backend, (), seed, capability=capability, untrusted=check_options.untrusted)
         by_memory = run_in_memory_mode(plans, opening, time_limit_s, tell, note)
     if plans and not chosen:
         return by_memory
     _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
-    listing = next_command("check", *target_names(targets), variants=asked.variants, list=True)
+    listing = next_command("check", *target_names(targets), variants=check_options.variants, list=True)
     selected = select(chosen, patterns, listing)
-    found = check_cases(selected, replace(asked, backend=backend, every=every), on_progress=tell)
-    if len(found) < len(selected):
-        note(f"stopped at the first failure: {len(selected) - len(found)} of {len(selected)} cases not tried")
-    return [*by_memory, *found]
+    results = check_cases(selected, replace(check_options, backend=backend, every=every), on_progress=tell)
+    if len(results) < len(selected):
+        note(f"stopped at the first failure: {len(selected) - len(results)} of {len(selected)} cases not tried")
+    return [*by_memory, *results]
 
 
 def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: OnProgress = silent) -> list[Result]:
@@ -282,7 +298,7 @@ def cases_checked(
     random_shapes: int = 3,
     huge: bool = False,
     seed: int = 20260,
-    note: Callable[[str], None] = lambda words: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
     """Return the names of the cases from which `check` with the same arguments selects `cases`."""
     catalog = Catalog(variants)

@@ -105,8 +105,8 @@ def _backends(rows: dict[str, Need]) -> list[Need]:
     for backend, names in needs.items():
         lacking = [rows[name] for name in names if rows[name].state == "missing"]
         if lacking:
-            what = " and ".join(row.name for row in lacking)
-            backends.append(Need(f"backend {backend}", "missing", f"needs {what}", lacking[0].remedy))
+            text = " and ".join(row.name for row in lacking)
+            backends.append(Need(f"backend {backend}", "missing", f"needs {text}", lacking[0].remedy))
         else:
             backends.append(Need(f"backend {backend}", "ok", purpose[backend]))
     return backends
@@ -124,10 +124,10 @@ def _packages() -> Need:
     """Return whether the Python packages that opbench's own metadata requires are installed."""
     seen, lacking = [], []
     for requirement in _requirements():
-        wanted = re.match(r"([A-Za-z0-9_.-]+)\s*(?:>=\s*([\d.]+))?", requirement)
-        if wanted is None:
+        match = re.match(r"([A-Za-z0-9_.-]+)\s*(?:>=\s*([\d.]+))?", requirement)
+        if match is None:
             continue
-        name, least = wanted[1], wanted[2] or "0"
+        name, least = match[1], match[2] or "0"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -213,8 +213,8 @@ def _nvrtc() -> Need:
     try:
         libraries = nvrtc.libraries()
     except EnvironmentFault as fault:
-        what = str(fault).partition(";")[0]
-        return Need("NVRTC", "missing", what, f"{sys.executable} -m {paths.pip_install('cuda13')}")
+        text = str(fault).partition(";")[0]
+        return Need("NVRTC", "missing", text, f"{sys.executable} -m {paths.pip_install('cuda13')}")
     seen = []
     for library in libraries:
         numbers, version = library.architectures(), ".".join(map(str, library.version))
@@ -290,8 +290,8 @@ def _compiler() -> Need:
     if usable:
         return Need("host compiler", "ok", ", ".join(seen))
     remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m {paths.pip_install('compiler')}"
-    what = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
-    return Need("host compiler", "missing", f"{what}; g++ {OLDEST_GCC} or newer is needed", remedy)
+    text = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
+    return Need("host compiler", "missing", f"{text}; g++ {OLDEST_GCC} or newer is needed", remedy)
 
 
 def _cage() -> Need:
@@ -318,8 +318,8 @@ def _sanitizer() -> Need:
     from opbench.gpu.compile.sanitizer import compute_sanitizer
 
     if (path := compute_sanitizer()) is None:
-        what = "not on PATH, in a wheel or in a toolkit; tests on a GPU compare its findings with opbench's"
-        return Need("compute-sanitizer", "missing", what, f"{sys.executable} -m {paths.pip_install('sanitizer')}")
+        text = "not on PATH, in a wheel or in a toolkit; tests on a GPU compare its findings with opbench's"
+        return Need("compute-sanitizer", "missing", text, f"{sys.executable} -m {paths.pip_install('sanitizer')}")
     version = re.search(r"[Vv]ersion\s+([\d.]+)", _program_output([str(path), "--version"]))
     if version is None:
         return Need("compute-sanitizer", "warning", f"{path} does not report its version", f"{path} --version")

@@ -72,8 +72,8 @@ class UnknownName:
 
     def __str__(self) -> str:
         tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {', '.join(self.known)}"
-        place = f"{self.where}: " if self.where else ""
-        return f"{place}unknown {self.what} '{self.seen}'; {tail}" + (f" ({self.hint})" if self.hint else "")
+        location = f"{self.where}: " if self.where else ""
+        return f"{location}unknown {self.what} '{self.seen}'; {tail}" + (f" ({self.hint})" if self.hint else "")
 
 
 class NotAllowed(ValueError):

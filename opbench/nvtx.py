@@ -66,8 +66,8 @@ def colour(operator: str) -> str:
 def tool_attached(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the environment variable that shows a profiler to be attached to this process, else None."""
     environment = os.environ if environment is None else environment
-    found = (key for key in environment if key in TOOL_VARIABLES or key.startswith(TOOL_PREFIXES))
-    return next((key for key in sorted(found) if environment[key]), None)
+    keys = (key for key in environment if key in TOOL_VARIABLES or key.startswith(TOOL_PREFIXES))
+    return next((key for key in sorted(keys) if environment[key]), None)
 
 
 def case_range(case_name: str, operator: str) -> Range:

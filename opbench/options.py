@@ -45,8 +45,8 @@ class Option:
 
 def option(default: T, help: str, *flags: str, **details: object) -> T:
     """Return a dataclass field with a default and an `Option` in its metadata."""
-    made: T = field(default=default, metadata={KEY: Option(help, flags, **details)})  # type: ignore[arg-type]
-    return made
+    option: T = field(default=default, metadata={KEY: Option(help, flags, **details)})  # type: ignore[arg-type]
+    return option
 
 
 VARIANTS_HELP = "Add the variants of another folder: one subfolder per operator, as in variants/; repeatable."

@@ -76,7 +76,7 @@ def short_path(path: str, columns: int) -> str:
     return "/".join(["…", *kept]) if parents else relative
 
 
-def next_command(words: str, *targets: str | Path, variants: Iterable[str | Path] = (), **options: object) -> str:
+def next_command(text: str, *targets: str | Path, variants: Iterable[str | Path] = (), **options: object) -> str:
     """Return `opbench WORDS TARGETS --variants DIR … --option value …`, quoted for a shell in the current folder.
 
     `variants` are the extra folders that were searched for the targets. An option that is True becomes a flag; one that
@@ -90,15 +90,15 @@ def next_command(words: str, *targets: str | Path, variants: Iterable[str | Path
             parts.append(f"--{name.replace('_', '-')}")
         elif value not in (None, False, ""):
             parts += [f"--{name.replace('_', '-')}", str(value)]
-    return " ".join([f"opbench {words}", *map(shlex.quote, parts)])
+    return " ".join([f"opbench {text}", *map(shlex.quote, parts)])
 
 
-def python(*words: str) -> list[str]:
+def python(*text: str) -> list[str]:
     """Return a command line of the running Python.
 
     It uses -P: the user's folder may contain an operator.py that would shadow the library's.
     """
-    return [sys.executable, "-P", *words]
+    return [sys.executable, "-P", *text]
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:

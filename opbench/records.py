@@ -138,11 +138,13 @@ def to_json(value: object, *, sparse: bool = False) -> Any:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         members = [(f, getattr(value, f.name)) for f in fields(value)]
-        return {f.name: to_json(of, sparse=sparse) for f, of in members if not (sparse and of == _default(f))}
+        return {
+            f.name: to_json(member, sparse=sparse) for f, member in members if not (sparse and member == _default(f))
+        }
     if isinstance(value, Mapping):
         return {str(key): to_json(of, sparse=sparse) for key, of in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(of, sparse=sparse) for of in value]
+        return [to_json(element, sparse=sparse) for element in value]
     return value
 
 

@@ -61,7 +61,7 @@ def propose(
     hosts = [
         declaration for declaration in file.declarations if declaration.kind == "function" and not declaration.is_device
     ]
-    if launch is None and any(chosen in one.uses - one.calls for one in hosts):
+    if launch is None and any(chosen in host.uses - host.calls for host in hosts):
         text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"
         proposal.contradict("launch", chosen, text)
     times = sum(
@@ -170,14 +170,20 @@ class NoOperator(UsageError):
 
 def _most_likely_operator(path: Path, read: LaunchedKernel, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
     """Return the operator with the most evidence; raise NoOperator without enough evidence or with a contradiction."""
-    fitting = [one for one in ranked if not one.contradictions and one.score >= MIN_SCORE]
+    fitting = [candidate for candidate in ranked if not candidate.contradictions and candidate.score >= MIN_SCORE]
     if fitting:
         return fitting[0]
-    named = [one for one in ranked if one.score >= MIN_SCORE and {c.kind for c in one.contradictions} <= PRINTED]
+    named = [
+        candidate
+        for candidate in ranked
+        if candidate.score >= MIN_SCORE and {c.kind for c in candidate.contradictions} <= PRINTED
+    ]
     if named:
-        return max(named, key=lambda one: one.score)
+        return max(named, key=lambda candidate: candidate.score)
     near = nearest_operators(ranked, read.facts)
-    named = sorted((one for one in ranked if one.score >= MIN_SCORE), key=lambda one: -one.score)
+    named = sorted(
+        (candidate for candidate in ranked if candidate.score >= MIN_SCORE), key=lambda candidate: -candidate.score
+    )
     why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
     ways = (
         f"{next_command('adopt', path, variants=roots, operator=near[0])}; "

@@ -111,9 +111,9 @@ def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _with_alias_resolved(parameter: Parameter, known: Mapping[str, Sequence[Token]]) -> Parameter:
+def _with_alias_resolved(parameter: Parameter, values_by_name: Mapping[str, Sequence[Token]]) -> Parameter:
     """Return the parameter with its type alias replaced by the type."""
-    tokens = known.get(parameter.type.split()[-1], ()) if parameter.type else ()
+    tokens = values_by_name.get(parameter.type.split()[-1], ()) if parameter.type else ()
     if not tokens or any(token.kind != "name" for token in tokens):
         return parameter
     return replace(parameter, type=" ".join(token.text for token in tokens))
@@ -126,9 +126,11 @@ def _types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence
     declared = split(kernel.tokens[2 : closing_angle_bracket(kernel.tokens, 1)], ",")
     arguments = split(tokens_of(launch.template)[1:-1], ",") if launch and launch.template else []
     types: dict[str, Sequence[Token]] = {}
-    for index, words in enumerate(declared):
-        if len(words) > 1 and words[0].text in ("typename", "class"):
-            given = arguments[index] if index < len(arguments) else ()
-            unknown = not given or (len(given) == 1 and given[0].text in PYTORCH_TYPES | {words[1].text})
-            types[words[1].text] = tokens_of("float") if unknown else given
+    for index, declaration_texts in enumerate(declared):
+        if len(declaration_texts) > 1 and declaration_texts[0].text in ("typename", "class"):
+            argument = arguments[index] if index < len(arguments) else ()
+            unknown = not argument or (
+                len(argument) == 1 and argument[0].text in PYTORCH_TYPES | {declaration_texts[1].text}
+            )
+            types[declaration_texts[1].text] = tokens_of("float") if unknown else argument
     return types

@@ -87,37 +87,37 @@ def plain_type(written: str) -> str:
 
 def parameter_of(tokens: Sequence[Token]) -> Parameter:
     """Read a parameter from its declaration."""
-    words = [token.text for token in tokens]
-    words = words[: words.index("=")] if "=" in words else words
-    name = next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
-    pointer = "*" in words or "[" in words
-    star = words.index("*") if "*" in words else len(words)
-    return Parameter("" if name == "void" else name, " ".join(words[:-1]), pointer, "const" in words[:star])
+    token_texts = [token.text for token in tokens]
+    token_texts = token_texts[: token_texts.index("=")] if "=" in token_texts else token_texts
+    name = next((word for word in reversed(token_texts) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
+    pointer = "*" in token_texts or "[" in token_texts
+    star = token_texts.index("*") if "*" in token_texts else len(token_texts)
+    return Parameter("" if name == "void" else name, " ".join(token_texts[:-1]), pointer, "const" in token_texts[:star])
 
 
 def global_definitions(everything: Sequence[Declaration]) -> dict[str, Sequence[Token]]:
     """Return the values that a file defines outside of functions: macros, constants, enumerators and type aliases."""
     defined: dict[str, Sequence[Token]] = {}
-    for one in everything:
-        if one.kind == "directive":
-            match = re.match(r"#\s*define\s+(\w+)[ \t]+(.+)", one.tokens[0].text)
+    for declaration in everything:
+        if declaration.kind == "directive":
+            match = re.match(r"#\s*define\s+(\w+)[ \t]+(.+)", declaration.tokens[0].text)
             if match:
                 defined[match[1]] = tokens_of(re.sub(r"\\\n", " ", match[2].split("//")[0]))
-        elif one.kind == "other" and one.tokens[0].text == "typedef" and len(one.tokens) > 3:
-            defined[one.tokens[-2].text] = one.tokens[1:-2]
-        elif (one.kind == "prototype" and one.tokens[0].text == "dim3") or (
-            one.kind == "other" and (not one.is_device or "constexpr" in one.marks)
+        elif declaration.kind == "other" and declaration.tokens[0].text == "typedef" and len(declaration.tokens) > 3:
+            defined[declaration.tokens[-2].text] = declaration.tokens[1:-2]
+        elif (declaration.kind == "prototype" and declaration.tokens[0].text == "dim3") or (
+            declaration.kind == "other" and (not declaration.is_device or "constexpr" in declaration.marks)
         ):  # dim3 block(16, 16); looks like one
-            defined |= definitions(one.tokens)
-        elif one.kind == "type" and "enum" in [token.text for token in one.tokens[:2]]:
-            defined |= _enumerators(one.tokens)
+            defined |= definitions(declaration.tokens)
+        elif declaration.kind == "type" and "enum" in [token.text for token in declaration.tokens[:2]]:
+            defined |= _enumerators(declaration.tokens)
     return defined
 
 
 def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     """Return the values of enumerators such as `enum { A = 16, B }`, where B is 17."""
     opened = next((i for i, token in enumerate(code) if token.text == "{"), len(code))
-    found: dict[str, Sequence[Token]] = {}
+    result: dict[str, Sequence[Token]] = {}
     last: Sequence[Token] = tokens_of("0")
     for number, part in enumerate(
         split(code[opened + 1 : closing_bracket(code, opened)], ",") if opened < len(code) else []
@@ -128,22 +128,22 @@ def _enumerators(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
             last = part[2:]
         elif number:
             last = [*tokens_of("("), *last, *tokens_of(") + 1")]
-        found[part[0].text] = last
-    return found
+        result[part[0].text] = last
+    return result
 
 
 def launches_of(everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]]) -> list[HostLaunch]:
     """Return every launch in a file, in order; `constants` are values that are defined outside of functions."""
-    found = []
-    for one in everything:
-        if one.kind == "function" and not one.is_device:
+    result = []
+    for declaration in everything:
+        if declaration.kind == "function" and not declaration.is_device:
             sizes = tuple(
                 p.name
-                for p in map(parameter_of, one.parameters())
+                for p in map(parameter_of, declaration.parameters())
                 if not p.is_pointer and BLOCK_SIZE_NAME.search(p.name)
             )
-            found += launches_in(one.tokens, constants, max(0, one.body), sizes)
-    return found
+            result += launches_in(declaration.tokens, constants, max(0, declaration.body), sizes)
+    return result
 
 
 def launches_in(
@@ -153,7 +153,7 @@ def launches_in(
     sizes: tuple[str, ...] = (),
 ) -> list[HostLaunch]:
     """Return every launch in a function whose statements begin at `body`, in order."""
-    found = []
+    result = []
     for index, token in enumerate(code):
         read = _launch if token.text == "<<<" else _called if token.text in LAUNCH_FUNCTIONS else None
         parts = read(code, index) if read else None
@@ -163,7 +163,7 @@ def launches_in(
         name, template = _named(kernel)
         if name:
             before = code[body:index]
-            found.append(
+            result.append(
                 HostLaunch(
                     name,
                     template,
@@ -177,7 +177,7 @@ def launches_in(
                     _changing(code, index),
                 )
             )
-    return found
+    return result
 
 
 ALLOCATION = re.compile(r"(cuda|hip)(Malloc|HostAlloc)")
@@ -186,12 +186,12 @@ ALLOCATION = re.compile(r"(cuda|hip)(Malloc|HostAlloc)")
 
 def loops_around(code: Sequence[Token], index: int) -> Iterator[tuple[int, int, int]]:
     """Return the loops that contain a token, outermost first: the start, and first and last token of the body."""
-    for at, token in enumerate(code[:index]):
-        if token.text not in ("for", "while", "do") or code[at + 1].text not in ("(", "{"):
+    for position, token in enumerate(code[:index]):
+        if token.text not in ("for", "while", "do") or code[position + 1].text not in ("(", "{"):
             continue
-        first = closing_bracket(code, at + 1) + 1 if code[at + 1].text == "(" else at + 1
+        first = closing_bracket(code, position + 1) + 1 if code[position + 1].text == "(" else position + 1
         if first < len(code) and first <= index < (last := statement_end(code, first)):
-            yield at, first, last
+            yield position, first, last
 
 
 def statement_end(code: Sequence[Token], first: int) -> int:
@@ -207,23 +207,23 @@ def _changing(code: Sequence[Token], index: int) -> frozenset[str]:
     A variable declared within a loop counts only if the iterations share their buffers: then each iteration
     does a part of the work.
     """
-    found: set[str] = set()
+    result: set[str] = set()
     for at, first, last in loops_around(code, index):
         head = code[at + 1 : first]
-        found |= {name for name, declared in assigned_in(head)} if code[at].text == "for" else set()
+        result |= {name for name, declared in assigned_in(head)} if code[at].text == "for" else set()
         inner = assigned_in(code[first:last])
         own = {name for name, declared in inner if declared}
-        found |= {name for name, declared in inner if name not in own}
+        result |= {name for name, declared in inner if name not in own}
         if not any(ALLOCATION.match(token.text) for token in code[first:last]):
             values = list(_assignments(code[first:last]))
             for _ in range(len(own)):
-                found |= {name for name, value in values if name in own and any(t.text in found for t in value)}
-    return frozenset(found)
+                result |= {name for name, value in values if name in own and any(t.text in result for t in value)}
+    return frozenset(result)
 
 
 def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
     """Return the variables that statements assign, increment or swap, each with whether it is declared there."""
-    found = []
+    result = []
     for index, token in enumerate(code[:-1]):
         if token.kind != "name" or (index and code[index - 1].text in MEMBER_OPERATORS):
             continue
@@ -232,11 +232,11 @@ def assigned_in(code: Sequence[Token]) -> list[tuple[str, bool]]:
         counted = sign in ("++", "--") or (index > 1 and before + code[index - 2].text in ("++", "--"))
         if counted or (sign[:1] == "=" and sign != "==") or (sign[1:] == "=" and sign[0] in "+-*/%&|^"):
             declared = index > 0 and (code[index - 1].kind == "name" or before in ("*", "&", ">"))
-            found.append((token.text, declared and not counted))
+            result.append((token.text, declared and not counted))
         elif token.text == "swap" and sign[0] == "(":
-            given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
-            found += [(part[-1].text, False) for part in given if part]
-    return found
+            arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
+            result += [(part[-1].text, False) for part in arguments if part]
+    return result
 
 
 Parts = tuple[Sequence[Token], Sequence[Sequence[Token]], Sequence[Sequence[Token]]]
@@ -254,14 +254,16 @@ def _launch(code: Sequence[Token], index: int) -> Parts | None:
 
 def _called(code: Sequence[Token], index: int) -> Parts | None:
     """Read a launch by one of the functions in `LAUNCH_FUNCTIONS`, which takes an array of the arguments' addresses."""
-    given = split(code[index + 2 : closing_bracket(code, index + 1)], ",") if code[index + 1].text == "(" else []
-    if len(given) < 4:
+    call_arguments = (
+        split(code[index + 2 : closing_bracket(code, index + 1)], ",") if code[index + 1].text == "(" else []
+    )
+    if len(call_arguments) < 4:
         return None
-    array = next((token.text for token in reversed(given[3]) if token.kind == "name"), "")
+    array = next((token.text for token in reversed(call_arguments[3]) if token.kind == "name"), "")
     arguments: list[Sequence[Token]] = [
         [token for token in element if token.text != "&"][-1:] for element in _array_elements(code[:index], array)
     ]
-    return given[0], (*given[1:3], *given[4:]), arguments
+    return call_arguments[0], (*call_arguments[1:3], *call_arguments[4:]), arguments
 
 
 def _array_elements(code: Sequence[Token], name: str) -> Sequence[Sequence[Token]]:
@@ -319,13 +321,13 @@ def _is_option(value: Sequence[Token]) -> bool:
 
 def _default(value: Sequence[Token]) -> Sequence[Token]:
     """Return the default in `argc > 1 ? atoi(argv[1]) : 512`, and any other value unchanged."""
-    depth, asked = 0, -1
+    depth, question_mark = 0, -1
     for index, token in enumerate(value):
         depth += (token.text in OPENING) - (token.text in CLOSING) if token.kind == "mark" else 0
-        if token.text == "?" and depth == 0 and asked < 0:
-            asked = index
-        elif token.text == ":" and depth == 0 and asked >= 0 and _is_option(value[:asked]):
-            sides = value[asked + 1 : index], value[index + 1 :]
+        if token.text == "?" and depth == 0 and question_mark < 0:
+            question_mark = index
+        elif token.text == ":" and depth == 0 and question_mark >= 0 and _is_option(value[:question_mark]):
+            sides = value[question_mark + 1 : index], value[index + 1 :]
             return next((side for side in reversed(sides) if not _is_option(side)), value)
     if value and value[0].text == "(" and closing_bracket(value, 0) == len(value) - 1:
         return _default(value[1:-1]) if _is_option(value) else value
@@ -345,26 +347,26 @@ def _last(value: Sequence[Token]) -> Sequence[Token]:
 
 def options_in(code: Sequence[Token]) -> dict[str, str]:
     """Return the variables that the command line or a copy from the device may set, with the setting expression."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, value in _assignments(code):
         if _is_option(value):
-            found.setdefault(name, "".join(token.text for token in value))
-    return found | _read_in(code)
+            result.setdefault(name, "".join(token.text for token in value))
+    return result | _read_in(code)
 
 
 def _read_in(code: Sequence[Token]) -> dict[str, str]:
     """Return the variables that code reads into, such as `scanf("%d", &n)` or `cudaMemcpy(&total, …)`."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for index, token in enumerate(code[:-2]):
         if token.text in INPUT_FUNCTIONS and code[index + 1].text == "(":
-            given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
-            for part in given[:1] if "Memcpy" in token.text else given:
-                if [one.text for one in part[:1]] == ["&"] and len(part) == 2:
-                    found.setdefault(part[1].text, f"{token.text}()")
+            arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
+            for part in arguments[:1] if "Memcpy" in token.text else arguments:
+                if [token.text for token in part[:1]] == ["&"] and len(part) == 2:
+                    result.setdefault(part[1].text, f"{token.text}()")
         elif token.text == "cin":
             shifted = value_until(code, index + 1)
-            found |= {one.text: "cin" for one in shifted if one.kind == "name"}
-    return found
+            result |= {token.text: "cin" for token in shifted if token.kind == "name"}
+    return result
 
 
 def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
@@ -373,30 +375,30 @@ def definitions(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
     Definitions are `name = value;`, `name(value)` for a number's type and `dim3 name(x, y);`. A value from the
     command line counts only if the variable has no other: it is an option, and the other value its default.
     """
-    found: dict[str, Sequence[Token]] = {}
+    result: dict[str, Sequence[Token]] = {}
     limits = _limits(code)
     for name, given in _assignments(code):
         value = _last(_default(given))
-        if name in found and (limit := limits.get((name, *(token.text for token in given)))):
-            value = [*tokens_of(f"{limit}("), *found[name], *tokens_of(","), *given, *tokens_of(")")]
+        if name in result and (limit := limits.get((name, *(token.text for token in given)))):
+            value = [*tokens_of(f"{limit}("), *result[name], *tokens_of(","), *given, *tokens_of(")")]
         changed = any(token.text == name for token in value)  # counts on from what it was
-        if name not in found or not (changed or _is_option(value)):
-            found[name] = value
-    return found | _shapes_by_sides(code)
+        if name not in result or not (changed or _is_option(value)):
+            result[name] = value
+    return result | _shapes_by_sides(code)
 
 
 def _limits(code: Sequence[Token]) -> dict[tuple[str, ...], str]:
     """Return the name and value of assignments `if (name > value) name = value;`, with an equivalent function."""
-    found: dict[tuple[str, ...], str] = {}
+    result: dict[tuple[str, ...], str] = {}
     for index, token in enumerate(code[:-3]):
         if token.text == "if" and code[index + 1].text == "(" and code[index + 3].text in "<>":
             ends = closing_bracket(code, index + 1)
-            name, *value = (one.text for one in (code[index + 2], *code[index + 4 : ends]))
+            name, *value = (token.text for token in (code[index + 2], *code[index + 4 : ends]))
             value = value[1:] if value[:1] == ["="] else value
-            after = [one.text for one in code[ends + 1 : ends + 5 + len(value)] if one.text != "{"]
+            after = [token.text for token in code[ends + 1 : ends + 5 + len(value)] if token.text != "{"]
             if after[: len(value) + 3] == [name, "=", *value, ";"]:
-                found[(name, *value)] = "min" if code[index + 3].text == ">" else "max"
-    return found
+                result[(name, *value)] = "min" if code[index + 3].text == ">" else "max"
+    return result
 
 
 def _shapes_by_sides(code: Sequence[Token]) -> dict[str, Sequence[Token]]:
@@ -465,9 +467,9 @@ def value_until(code: Sequence[Token], start: int) -> Sequence[Token]:
     return code[start:index]
 
 
-def number_of(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> int:
+def number_of(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> int:
     """Return the number that an expression equals; raise Unreadable with the name of a variable without a value."""
-    text = convert(tokens, known)
+    text = convert(tokens, values_by_name)
     try:
         return int(evaluate(text, {}))
     except UsageError:

@@ -91,16 +91,20 @@ class HostProgram:
         return [p for p in parts if p not in of_type] if of_type else []
 
     def _factors(self, tokens: Sequence[Token], depth: int) -> list[tuple[Token, ...]]:
-        given: tuple[Token, ...] = tuple(_without_casts(tokens))
-        while given and given[0].text == "(" and closing_bracket(given, 0) == len(given) - 1:
-            given = given[1:-1]
-        if len(given) == 1 and depth < MAX_CALL_DEPTH and (value := self.known.get(given[0].text)):
+        factor_tokens: tuple[Token, ...] = tuple(_without_casts(tokens))
+        while (
+            factor_tokens
+            and factor_tokens[0].text == "("
+            and closing_bracket(factor_tokens, 0) == len(factor_tokens) - 1
+        ):
+            factor_tokens = factor_tokens[1:-1]
+        if len(factor_tokens) == 1 and depth < MAX_CALL_DEPTH and (value := self.known.get(factor_tokens[0].text)):
             inner = self._factors(value, depth + 1)
             is_product = len(inner) > 1 or (inner and inner[0][0].text == "sizeof")
-            return inner if is_product else _one(given)
-        parts = split(given, "*")
-        if len(parts) < 2 or any(not part for part in parts) or _has_outer(given, "+-/%"):
-            return _one(given)
+            return inner if is_product else _one(factor_tokens)
+        parts = split(factor_tokens, "*")
+        if len(parts) < 2 or any(not part for part in parts) or _has_outer(factor_tokens, "+-/%"):
+            return _one(factor_tokens)
         return [factor for part in parts for factor in self._factors(part, depth + 1)]
 
     def bytes_of(self, name: str) -> int | None:
@@ -113,10 +117,10 @@ class HostProgram:
         except UnsupportedExpression:
             return None
 
-    def elements_of_4_bytes(self, name: str, known: Mapping[str, Sequence[Token] | str]) -> str:
+    def elements_of_4_bytes(self, name: str, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
         """Return a buffer's size in units of 4 bytes as an expression for a header; raise Unreadable."""
         buffer = self.buffers[name]
-        whole = {**self.known, **known}
+        whole = {**self.known, **values_by_name}
         if buffer.elements:
             return convert(buffer.elements, whole)
         if not buffer.bytes:
@@ -153,18 +157,18 @@ def _added(tokens: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
 
     `d[i]` itself is an element of an array of pointers.
     """
-    found: list[tuple[Token, ...]] = []
+    result: list[tuple[Token, ...]] = []
     index = at + 1
     if index < len(tokens) and tokens[index].text == "[":
         ends = closing_bracket(tokens, index)
-        found += [tuple(tokens[index + 1 : ends])] if any(token.text == "&" for token in tokens[:at]) else []
+        result += [tuple(tokens[index + 1 : ends])] if any(token.text == "&" for token in tokens[:at]) else []
         index = ends + 1
     start = index
     while index < len(tokens) and tokens[index].text not in (")", "]", "?", ":"):
         index = closing_bracket(tokens, index) + 1 if tokens[index].text in ("(", "[") else index + 1
     if start < index and tokens[start].text in "+-":
-        found.append(tuple(tokens[start + (tokens[start].text == "+") : index]))
-    return [one for one in found if [token.text for token in one] != ["0"]]
+        result.append(tuple(tokens[start + (tokens[start].text == "+") : index]))
+    return [one for one in result if [token.text for token in one] != ["0"]]
 
 
 def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
@@ -224,16 +228,22 @@ def program_of(
     `constants` are values that are defined outside of functions. `in_order` unrolls counted loops that launch,
     takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
     """
-    functions = {one.name: one for one in everything if one.kind == "function" and not one.is_device}
+    functions = {
+        declaration.name: declaration
+        for declaration in everything
+        if declaration.kind == "function" and not declaration.is_device
+    }
     launching = [name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)]
     called = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
     own = [name for name in launching if name not in called] or launching
     roots = [*(name for name in functions if name == "main"), *own]  # main may launch by a pointer to a function
-    device = {name for one in everything if one.is_device for name in one.uses}
+    device = {name for declaration in everything if declaration.is_device for name in declaration.uses}
     host_program: HostProgram | None = None
     for root in roots:
-        one = functions[root]
-        code = tuple(_flatten_calls(one.tokens[one.body + 1 :], functions, itertools.count(1), (root,)))
+        root_function = functions[root]
+        code = tuple(
+            _flatten_calls(root_function.tokens[root_function.body + 1 :], functions, itertools.count(1), (root,))
+        )
         notes: list[str] = []
         if in_order:
             code = unroll_loops(first_switch_cases(code, notes), constants, notes)
@@ -243,7 +253,7 @@ def program_of(
             known,
             launches_in(code, known),
             {},
-            () if root == "main" else tuple(map(parameter_of, one.parameters())),
+            () if root == "main" else tuple(map(parameter_of, root_function.parameters())),
             options_in(code),
             frozenset(device & constants.keys()),
             notes,
@@ -280,16 +290,16 @@ def _flatten_calls(
 
 def _is_of_interest(declaration: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
     """Return whether a function launches, allocates or copies, directly or through functions that it calls."""
-    words = {token.text for token in declaration.tokens[max(0, declaration.body) :]}
-    if "<<<" in words or ALLOCATION_FUNCTIONS.keys() & words or "cudaMemcpy" in words:
+    token_texts = {token.text for token in declaration.tokens[max(0, declaration.body) :]}
+    if "<<<" in token_texts or ALLOCATION_FUNCTIONS.keys() & token_texts or "cudaMemcpy" in token_texts:
         return True
-    inner = [functions[word] for word in words & functions.keys() if functions[word] is not declaration]
+    inner = [functions[word] for word in token_texts & functions.keys() if functions[word] is not declaration]
     return depth < MAX_CALL_DEPTH and any(_is_of_interest(other, functions, depth + 1) for other in inner)
 
 
 def _inline_call(
     declaration: Declaration,
-    given: Sequence[Token],
+    argument_tokens: Sequence[Token],
     template: Sequence[Token],
     functions: Mapping[str, Declaration],
     numbers: Iterator[int],
@@ -311,7 +321,7 @@ def _inline_call(
     )
     values = [*zip(declared, split(template, ","), strict=False)]
     named = [(parameter_of(words), value) for words, value in values if words and words[0].text not in TYPENAMES]
-    for parameter, argument in (*named, *zip(parameters, split(given, ","), strict=False)):
+    for parameter, argument in (*named, *zip(parameters, split(argument_tokens, ","), strict=False)):
         yield from (
             *(token for token in tokens_of(parameter.type or "auto") if token.text != "const"),
             Token("name", parameter.name + suffix, at),
@@ -328,17 +338,19 @@ def _inline_call(
 
 def _further_names(code: Sequence[Token]) -> set[str]:
     """Return the second and later variables of declarations such as `float *a, *b = 0, **c;`."""
-    found: set[str] = set()
+    result: set[str] = set()
     for index, token in enumerate(code[:-2]):
         opens = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
-        after = next((one for one in code[index + 1 :] if one.text != "*"), token)
+        after = next((token for token in code[index + 1 :] if token.text != "*"), token)
         if opens and token.kind == "name" and token.text not in NOT_A_TYPE and after.kind == "name":
             statement = code[index + 1 : next((i for i in range(index, len(code)) if code[i].text == ";"), index)]
             for part in split(statement, ",")[1:]:
-                found |= {
-                    one.text for one in [one for one in part if one.text not in ("*", "&")][:1] if one.kind == "name"
+                result |= {
+                    token.text
+                    for token in [token for token in part if token.text not in ("*", "&")][:1]
+                    if token.kind == "name"
                 }
-    return found
+    return result
 
 
 # Buffers ----------------------------------------------------------------------------------------------------------
@@ -378,45 +390,45 @@ def _variable(tokens: Sequence[Token]) -> str:
 
 def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[str, HostBuffer]:
     """Return every pointer that is allocated, with the content that the host gives its memory."""
-    code, found = program.code, program.buffers
+    code, buffers = program.code, program.buffers
     elements = _pointer_types(code)
-    for one in everything:
-        if one.kind == "other" and not one.is_device:
-            elements |= _pointer_types((Token("mark", ";", 0), *one.tokens))
+    for declaration in everything:
+        if declaration.kind == "other" and not declaration.is_device:
+            elements |= _pointer_types((Token("mark", ";", 0), *declaration.tokens))
     for parameter in program.parameters:
         if parameter.is_pointer:
-            found[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
+            buffers[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
     for index, token in enumerate(code[:-1]):
         after = code[index + 1].text
         if token.text in ALLOCATION_FUNCTIONS and after in ("(", "<"):
             opened = closing_angle_bracket(code, index + 1) + 1 if after == "<" else index + 1
-            given = split(code[opened + 1 : closing_bracket(code, opened)], ",")
-            if len(given) > ALLOCATION_FUNCTIONS[token.text]:
-                name = _target_of(program, given[0])
+            arguments = split(code[opened + 1 : closing_bracket(code, opened)], ",")
+            if len(arguments) > ALLOCATION_FUNCTIONS[token.text]:
+                name = _target_of(program, arguments[0])
                 if name:
                     filled = "host" if token.text in HOST_VISIBLE_ALLOCATIONS else ""
-                    found[name] = HostBuffer(name, elements.get(name, ""), given[1], filled=filled)
+                    buffers[name] = HostBuffer(name, elements.get(name, ""), arguments[1], filled=filled)
         elif token.text in VECTOR_CLASSES and after == "<":
             _add_vector(program, index)
-    _filled_by_calls(program, {one.name for one in everything if one.kind == "function"})
+    _filled_by_calls(program, {declaration.name for declaration in everything if declaration.kind == "function"})
     _filled_by_the_host(program)
-    return found
+    return buffers
 
 
 def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
     """Mark memory that copies fill, and memory that functions of other files may fill."""
-    code, found = program.code, program.buffers
+    code, buffers = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         if token.kind != "name" or code[index + 1].text != "(" or (index and code[index - 1].text in (">>>", "::")):
             continue
-        given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
+        arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
         if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
-            _copied(program, token.text, given)
+            _copied(program, token.text, arguments)
         elif token.text not in known and not NON_WRITING_FUNCTIONS.match(token.text):
-            for part in given:  # a library's function, or one of another file, may fill it
-                name = next((one.text for one in part if one.kind == "name"), "")
-                if name in found and not found[name].filled and len(part) <= 2:
-                    found[name] = replace(found[name], filled="inputs")
+            for part in arguments:  # a library's function, or one of another file, may fill it
+                name = next((token.text for token in part if token.kind == "name"), "")
+                if name in buffers and not buffers[name].filled and len(part) <= 2:
+                    buffers[name] = replace(buffers[name], filled="inputs")
 
 
 def _target_of(program: HostProgram, tokens: Sequence[Token]) -> str:
@@ -433,49 +445,49 @@ def _target_of(program: HostProgram, tokens: Sequence[Token]) -> str:
 
 def _add_vector(program: HostProgram, index: int) -> None:
     """Add the buffer of `thrust::device_vector<T> name(count)` or `(count, value)`; for a host vector only its size."""
-    code, found = program.code, program.buffers
+    code, buffers = program.code, program.buffers
     ends = closing_angle_bracket(code, index + 1)
     if ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
         return
     name = code[ends + 1].text
-    given = split(code[ends + 3 : closing_bracket(code, ends + 2)], ",")
-    if given:
-        program.known[f"{name}.size"] = given[0]
-    if given and code[index].text == "device_vector":
+    arguments = split(code[ends + 3 : closing_bracket(code, ends + 2)], ",")
+    if arguments:
+        program.known[f"{name}.size"] = arguments[0]
+    if arguments and code[index].text == "device_vector":
         element = " ".join(token.text for token in code[index + 2 : ends])
-        found[name] = HostBuffer(name, element, elements=given[0], filled="inputs")
+        buffers[name] = HostBuffer(name, element, elements=arguments[0], filled="inputs")
 
 
-def _copied(program: HostProgram, call: str, given: Sequence[Sequence[Token]]) -> None:
-    found = program.buffers
-    if call == "cudaMemset" and given and (name := program.pointer(given[0])):
-        zero = "".join(token.text for token in given[1]) == "0" if len(given) > 1 else False
-        found[name] = replace(found[name], filled=found[name].filled or ("zero" if zero else "value"))
-    elif len(given) > 1:
-        to = program.pointer(given[0])
-        kind = given[3][-1].text if len(given) > 3 and given[3] else ""
+def _copied(program: HostProgram, call: str, arguments: Sequence[Sequence[Token]]) -> None:
+    buffers = program.buffers
+    if call == "cudaMemset" and arguments and (name := program.pointer(arguments[0])):
+        zero = "".join(token.text for token in arguments[1]) == "0" if len(arguments) > 1 else False
+        buffers[name] = replace(buffers[name], filled=buffers[name].filled or ("zero" if zero else "value"))
+    elif len(arguments) > 1:
+        to = program.pointer(arguments[0])
+        kind = arguments[3][-1].text if len(arguments) > 3 and arguments[3] else ""
         if to and kind != "cudaMemcpyDeviceToHost":
-            found[to] = replace(found[to], filled="inputs")
+            buffers[to] = replace(buffers[to], filled="inputs")
 
 
 def _filled_by_the_host(program: HostProgram) -> None:
     """Mark managed memory as filled if host code stores to it or passes it to one of the file's functions."""
-    code, found = program.code, program.buffers
+    code, buffers = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         name = token.text
-        if name in found and found[name].filled == "host":
+        if name in buffers and buffers[name].filled == "host":
             continue
         alias = program.pointer((token,)) if token.kind == "name" and token.text in program.known else name
-        if alias in found and found[alias].filled == "host" and code[index + 1].text == "[":
-            found[alias] = replace(found[alias], filled="inputs")
-    for name, buffer in found.items():
+        if alias in buffers and buffers[alias].filled == "host" and code[index + 1].text == "[":
+            buffers[alias] = replace(buffers[alias], filled="inputs")
+    for name, buffer in buffers.items():
         if buffer.filled == "host":  # a function of the file or a loop may fill it: nothing says that nobody does
-            found[name] = replace(buffer, filled="inputs")
+            buffers[name] = replace(buffer, filled="inputs")
 
 
 def _pointer_types(code: Sequence[Token]) -> dict[str, str]:
     """Return the element types of declared pointers, as in `float *a, *b = nullptr;`."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for index, token in enumerate(code[:-1]):
         if token.text != "*" or code[index + 1].kind != "name":
             continue
@@ -489,9 +501,9 @@ def _pointer_types(code: Sequence[Token]) -> dict[str, str]:
         opens = before < 0 or code[before].text in (";", "{", "}", "(", ",", ">")
         follows = code[index + 2].text if index + 2 < len(code) else ";"
         if words and opens and follows in (";", ",", "=", ")", "["):
-            found.setdefault(code[index + 1].text, plain_type(" ".join(words)))
+            result.setdefault(code[index + 1].text, plain_type(" ".join(words)))
         elif not words and before >= 0 and code[before].text == "," and follows in (";", ",", "="):
-            previous = next((n for n in (t.text for t in reversed(code[:before])) if n in found), "")
+            previous = next((n for n in (t.text for t in reversed(code[:before])) if n in result), "")
             if previous:
-                found.setdefault(code[index + 1].text, found[previous])
-    return found
+                result.setdefault(code[index + 1].text, result[previous])
+    return result

@@ -28,17 +28,17 @@ class ParameterArguments:
 
 def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] | str]:
     """Return the fields of each structure in order; or the member that a header cannot express."""
-    found: dict[str, list[Parameter] | str] = {}
-    for one in everything:
-        texts = [token.text for token in one.tokens]
-        if one.kind != "type" or "{" not in texts or not {"struct", "class"} & set(texts[:2]):
+    result: dict[str, list[Parameter] | str] = {}
+    for declaration in everything:
+        texts = [token.text for token in declaration.tokens]
+        if declaration.kind != "type" or "{" not in texts or not {"struct", "class"} & set(texts[:2]):
             continue
         opened = texts.index("{")
-        ends = closing_bracket(one.tokens, opened)
-        names = [t.text for t in (*one.tokens[:opened], *one.tokens[ends + 1 :]) if t.kind == "name"]
-        fields = _fields(one.tokens[opened + 1 : ends])
-        found |= dict.fromkeys((name for name in names if name not in STRUCT_KEYWORDS), fields)
-    return found
+        ends = closing_bracket(declaration.tokens, opened)
+        names = [t.text for t in (*declaration.tokens[:opened], *declaration.tokens[ends + 1 :]) if t.kind == "name"]
+        fields = _fields(declaration.tokens[opened + 1 : ends])
+        result |= dict.fromkeys((name for name in names if name not in STRUCT_KEYWORDS), fields)
+    return result
 
 
 def _fields(body: Sequence[Token]) -> list[Parameter] | str:
@@ -57,7 +57,7 @@ def _fields(body: Sequence[Token]) -> list[Parameter] | str:
 
 def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
     """Return the size in bytes that C gives each structure with known fields."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for name, fields in structs.items():
         if isinstance(fields, str):
             continue
@@ -66,28 +66,28 @@ def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
             size = 8 if field.is_pointer else ELEMENT_BYTES[C_TYPES[plain_type(field.type)]]
             end += -end % size + size
             widest = max(widest, size)
-        found[name] = end + -end % widest
-    return found
+        result[name] = end + -end % widest
+    return result
 
 
 def arguments_by_field(
     parameters: Sequence[Parameter], launch: HostLaunch | None, structs: Mapping[str, list[Parameter] | str]
 ) -> list[ParameterArguments]:
     """Return every parameter with the arguments of a launch; a structure has one argument for each field."""
-    given = launch.arguments if launch else ()
-    found = []
+    arguments = launch.arguments if launch else ()
+    result = []
     for index, parameter in enumerate(parameters):
-        argument = given[index] if index < len(given) else ()
+        argument = arguments[index] if index < len(arguments) else ()
         fields = structs.get(plain_type(parameter.type))
         if fields is None or parameter.is_pointer:
-            found.append(ParameterArguments(parameter, ((parameter, argument),)))
+            result.append(ParameterArguments(parameter, ((parameter, argument),)))
         elif isinstance(fields, str):
-            found.append(ParameterArguments(parameter, (), True, fields))
+            result.append(ParameterArguments(parameter, (), True, fields))
         else:
-            found.append(
+            result.append(
                 ParameterArguments(parameter, tuple(zip(fields, _values(argument, fields, launch), strict=True)), True)
             )
-    return found
+    return result
 
 
 def _values(

@@ -31,30 +31,30 @@ class HostTexture:
 
 def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
     """Return every texture and surface object that host functions create, by its variable."""
-    found: dict[str, HostTexture] = {}
+    result: dict[str, HostTexture] = {}
     fields: Fields = {}
     arrays: dict[str, list[tuple[Token, ...]]] = {}
     values: dict[str, Sequence[Token]] = {}
     created: list[list[tuple[Token, ...]]] = []
-    for one in everything:
-        if one.kind != "function" or one.is_device or one.body < 0:
+    for declaration in everything:
+        if declaration.kind != "function" or declaration.is_device or declaration.body < 0:
             continue
-        code = one.tokens[one.body :]
+        code = declaration.tokens[declaration.body :]
         values |= definitions(code)
         fields |= members(code)
         for index, token in enumerate(code[:-1]):
             if token.text in (*CREATE_FUNCTIONS, *ARRAY_ALLOCATIONS) and code[index + 1].text == "(":
-                given = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
+                arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
                 if token.text in CREATE_FUNCTIONS:
-                    created.append(given)
-                elif given:
-                    arrays[_variable(given[0])] = given
-    for given in created:
-        if len(given) > 1:
-            resource = fields.get(_variable(given[1]), {})
-            description = fields.get(_variable(given[2]), {}) if len(given) > 2 else {}
-            found[_variable(given[0])] = _texture(resource, description, arrays, values)
-    return found
+                    created.append(arguments)
+                elif arguments:
+                    arrays[_variable(arguments[0])] = arguments
+    for arguments in created:
+        if len(arguments) > 1:
+            resource = fields.get(_variable(arguments[1]), {})
+            description = fields.get(_variable(arguments[2]), {}) if len(arguments) > 2 else {}
+            result[_variable(arguments[0])] = _texture(resource, description, arrays, values)
+    return result
 
 
 def _variable(tokens: Sequence[Token]) -> str:

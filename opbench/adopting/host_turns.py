@@ -24,11 +24,11 @@ def first_switch_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, 
         ends = closing_bracket(code, opened)
         labels = [i for i in range(opened, ends) if code[i].text in ("case", "default")]
         sections = [code[a:b] for a, b in zip(labels, [*labels[1:], ends], strict=True)]
-        launching = [section for section in sections if any(one.text == "<<<" for one in section)]
+        launching = [section for section in sections if any(token.text == "<<<" for token in section)]
         if len(launching) > 1:
             left = [section for section in sections if section not in launching[1:]]
             notes.append(f"of a switch with {len(launching)} cases that launch, the first is taken")
-            kept = [one for section in left for one in section]
+            kept = [statement for section in left for statement in section]
             return first_switch_cases((*code[: opened + 1], *kept, *code[ends:]), notes)
     return tuple(code)
 
@@ -46,7 +46,7 @@ def unroll_loops(
         ends = statement_end(code, head + 1)
         body = code[head + 2 : ends] if code[head + 1].text == "{" else code[head + 1 : ends + 1]
         parts = split(code[index + 2 : head], ";")
-        if not any(one.text == "<<<" for one in body) or len(parts) != 3 or not _differs(code[index : ends + 1]):
+        if not any(token.text == "<<<" for token in body) or len(parts) != 3 or not _differs(code[index : ends + 1]):
             continue
         turns = _turns(parts, {**constants, **definitions(code[:index])})
         if not turns:
@@ -76,7 +76,7 @@ def _differs(loop: Sequence[Token]) -> bool:
     return False
 
 
-def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]]) -> list[tuple[Token, ...]]:
+def _turns(parts: Sequence[Sequence[Token]], values_by_name: Mapping[str, Sequence[Token]]) -> list[tuple[Token, ...]]:
     """Return a statement for each iteration that assigns the loop's variable, and one for the iteration after.
 
     The values are expressions of the loop's initial value. The result is empty if the loop cannot be counted.
@@ -86,18 +86,18 @@ def _turns(parts: Sequence[Sequence[Token]], known: Mapping[str, Sequence[Token]
     if not at or first[at - 1].kind != "name":
         return []
     name, value = first[at - 1], tuple(first[at + 1 :])
-    found: list[tuple[Token, ...]] = []
+    result: list[tuple[Token, ...]] = []
     try:
-        while len(found) <= MAX_UNROLLED_ITERATIONS:
-            if not number_of(test, {**known, name.text: value}):
+        while len(result) <= MAX_UNROLLED_ITERATIONS:
+            if not number_of(test, {**values_by_name, name.text: value}):
                 break
-            found.append((name, Token("mark", "=", name.start), *value))
+            result.append((name, Token("mark", "=", name.start), *value))
             value = _value_after_step(step, name.text, value)
             if all(token.kind != "name" for token in value):
                 value = tuple(tokens_of(str(number_of(value, {}))))
     except UnsupportedExpression:
         return []
-    return found
+    return result
 
 
 def _value_after_step(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
@@ -127,11 +127,13 @@ def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[To
         return now.get(name, name if name in buffers else "")
 
     for index, token in enumerate(code):
-        after = [one.text for one in code[index + 1 : index + 4]]
+        after = [token.text for token in code[index + 1 : index + 4]]
         if token.text == "swap" and after[:1] == ["("]:
-            given = [part[-1].text for part in split(code[index + 2 : closing_bracket(code, index + 1)], ",") if part]
-            if len(given) == 2 and buffer(given[0]) and buffer(given[1]):
-                now[given[0]], now[given[1]] = buffer(given[1]), buffer(given[0])
+            argument_names = [
+                part[-1].text for part in split(code[index + 2 : closing_bracket(code, index + 1)], ",") if part
+            ]
+            if len(argument_names) == 2 and buffer(argument_names[0]) and buffer(argument_names[1]):
+                now[argument_names[0]], now[argument_names[1]] = buffer(argument_names[1]), buffer(argument_names[0])
         member = bool(tokens) and tokens[-1].text in (".", "->")
         assigned = token.kind == "name" and after[:1] == ["="]
         if assigned and not member and after[2:] in ([";"], [","]) and buffer(after[1]):

@@ -82,7 +82,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
     stored = stores(kernel, pointers, functions)
     index_values = _index_values(body)
     formula, moved, loaded_at = _formula(body, pointers, index_values)
-    factors = [one.text for pair in pairwise(body) for one in pair if "*" in (pair[0].text, pair[1].text)]
+    factors = [token.text for pair in pairwise(body) for token in pair if "*" in (pair[0].text, pair[1].text)]
     return KernelFacts(
         kernel.name,
         tuple(parameters),
@@ -136,18 +136,18 @@ def _formula(
 
 def _changed(body: Sequence[Token]) -> set[str]:
     """Return the variables that are assigned more than once, or incremented."""
-    found: set[str] = set()
+    result: set[str] = set()
     seen: set[str] = set()
     for before, token, after, last in zip(body, body[1:], body[2:], body[3:], strict=False):
         if token.kind != "name":
             continue
         counts = (after.text == last.text and after.text in "+-") or (before.text in "+-" and after.text == ";")
         if counts or (after.text in "+-*/" and last.text == "="):
-            found.add(token.text)
+            result.add(token.text)
         elif after.text == "=" and last.text != "=":
-            found |= {token.text} & seen
+            result |= {token.text} & seen
             seen.add(token.text)
-    return found
+    return result
 
 
 def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
@@ -188,19 +188,19 @@ def _reduced(
 
 def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -> frozenset[str]:
     """Return names, and the names in the functions that some of them call."""
-    found, waiting = set(names), list(names & functions.keys())
+    called, waiting = set(names), list(names & functions.keys())
     while waiting:
         inner = {token.text for token in functions[waiting.pop()].tokens if token.kind == "name"}
-        waiting += list((inner & functions.keys()) - found)
-        found |= inner
-    return frozenset(found)
+        waiting += list((inner & functions.keys()) - called)
+        called |= inner
+    return frozenset(called)
 
 
 def _indices(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """Return the indices of stores, of updates such as `+=`, of atomic operations, and of all other accesses."""
-    found: tuple[dict[str, tuple[str, ...]], ...] = {}, {}
+    result: tuple[dict[str, tuple[str, ...]], ...] = {}, {}
     for index, token in enumerate(body[:-1]):
         if token.text not in pointers or body[index + 1].text != "[":
             continue
@@ -214,6 +214,6 @@ def _indices(
         before = [other.text for other in body[max(0, index - 3) : index]]
         atomic = before[1:] == ["(", "&"] and ATOMIC_CALL.match(before[0]) is not None
         written = "".join(other.text for other in body[index + 2 : ends])
-        kind = found[0 if stored or atomic else 1]
+        kind = result[0 if stored or atomic else 1]
         kind[token.text] = (*kind.get(token.text, ()), index_values.get(written, written))
-    return found[0], found[1]
+    return result[0], result[1]

@@ -138,8 +138,8 @@ class Match:
     @property
     def missing(self) -> list[str]:
         """Return the axes of tensors whose sizes no parameter gives."""
-        given = set(self.axes.values()) | {rule.split(" == ")[0] for rule in self.equal}
-        return [axis for axis in tensor_axes(self.problem) if axis not in given]
+        known_axes = set(self.axes.values()) | {rule.split(" == ")[0] for rule in self.equal}
+        return [axis for axis in tensor_axes(self.problem) if axis not in known_axes]
 
 
 def tensor_axes(problem: Operator) -> list[str]:
@@ -150,36 +150,36 @@ def tensor_axes(problem: Operator) -> list[str]:
 
 def rank_operators(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
     """Return the operators that a kernel may compute, most likely first; those with a contradiction last."""
-    found = []
+    result = []
     for operator in operators.values():
         matches = [match(facts, problem) for problem in _tensor_signatures(operator)]
         best = min(matches, key=lambda m: (len(m.contradictions), len(m.modes)))
         _add_evidence(best, facts, stem, operators.keys())
-        found.append(best)
-    return sorted(found, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
+        result.append(best)
+    return sorted(result, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
 
 
 def nearest_operators(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
     """Return the operators with the most similar tensors and names, for a message."""
 
-    def distance(one: Match) -> tuple[float, float]:
+    def distance(candidate: Match) -> tuple[float, float]:
         read, written = len(facts.pointers) - len(facts.stored), len(facts.stored)
-        tensors = abs(len(one.problem.inputs) - read) + abs(len(one.problem.outputs) - written)
-        return tensors - one.score, tensors
+        tensors = abs(len(candidate.problem.inputs) - read) + abs(len(candidate.problem.outputs) - written)
+        return tensors - candidate.score, tensors
 
-    return [one.operator for one in sorted(ranked, key=distance)[:MAX_SUGGESTIONS]]
+    return [candidate.operator for candidate in sorted(ranked, key=distance)[:MAX_SUGGESTIONS]]
 
 
 def _tensor_signatures(operator: type[Operator]) -> list[Operator]:
     """Return one problem for each set of tensors and dtypes of an operator, the default one first."""
-    defaults, found = operator.modes(), dict[tuple[object, ...], Operator]()
+    defaults, signatures = operator.modes(), dict[tuple[object, ...], Operator]()
     examples = operator.all_examples(operator.choices.get("dtype", ()))
     problems = sorted(examples, key=lambda p: sum(p.axes[k] != d for k, d in defaults.items()))
     for problem in problems:
         key = (tuple(problem.inputs.items()), tuple(problem.outputs.items()), problem.storage)
         if sum(problem.axes[k] != d for k, d in defaults.items()) <= 2:
-            found.setdefault(key, problem)
-    return list(found.values()) or problems[:1]
+            signatures.setdefault(key, problem)
+    return list(signatures.values()) or problems[:1]
 
 
 # Tensors ----------------------------------------------------------------------------------------------------------
@@ -187,30 +187,30 @@ def _tensor_signatures(operator: type[Operator]) -> list[Operator]:
 
 def match(facts: KernelFacts, problem: Operator) -> Match:
     """Match a kernel's pointers with a problem's tensors, and its numbers with axes; collect contradictions."""
-    found = Match(problem)
+    candidate = Match(problem)
     viewed = _match_textures(facts.parameters, problem)
     inputs = [name for name in problem.inputs if name not in viewed.values()]
     outputs = [name for name in problem.outputs if name not in viewed.values()]
-    _match_pointers(found, facts, inputs, outputs, bool(viewed))
-    found.names |= viewed
-    _match_numbers(found, facts)
+    _match_pointers(candidate, facts, inputs, outputs, bool(viewed))
+    candidate.names |= viewed
+    _match_numbers(candidate, facts)
     if problem.name == "matmul":
-        _order_matmul(found, facts)
+        _order_matmul(candidate, facts)
     if problem.name == "transpose":
-        _order_transpose(found, facts)
-    _contradict(found, facts, inputs, outputs)
-    _contradict_strides(found, facts)
-    return found
+        _order_transpose(candidate, facts)
+    _contradict(candidate, facts, inputs, outputs)
+    _contradict_strides(candidate, facts)
+    return candidate
 
 
 def _match_textures(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
     """Match textures with inputs and surfaces with outputs, by name or in order."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
         seen = [p.name for p in parameters if p.views == kind]
         left = [name for name in tensors if name not in seen]
-        found |= {name: name if name in tensors else left.pop(0) if left else name for name in seen}
-    return found
+        result |= {name: name if name in tensors else left.pop(0) if left else name for name in seen}
+    return result
 
 
 def plain_parameter_name(name: str) -> str:
@@ -219,27 +219,27 @@ def plain_parameter_name(name: str) -> str:
 
 
 def _match_pointers(
-    found: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str], is_viewed: bool
+    candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str], is_viewed: bool
 ) -> None:
-    pointers, problem = facts.pointers, found.problem
+    pointers, problem = facts.pointers, candidate.problem
     if not is_viewed and len(pointers) == len(outputs) and len(inputs) == len(outputs) == 1:
-        found.names, found.in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
+        candidate.names, candidate.in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
         return
     if problem.in_place and len(pointers) == len(inputs) + len(outputs) - len(problem.in_place):
-        written = _written(found, facts, outputs)
+        written = _written(candidate, facts, outputs)
         others = [name for name in inputs if name not in problem.in_place.values()]
-        found.names = {p.name: name for p, name in zip(written, outputs, strict=False)}
-        found.names |= _by_name_or_order([p for p in pointers if p not in written], others)
-        found.in_place = ("", "")
+        candidate.names = {p.name: name for p, name in zip(written, outputs, strict=False)}
+        candidate.names |= _by_name_or_order([p for p in pointers if p not in written], others)
+        candidate.in_place = ("", "")
         return
-    written = _written(found, facts, outputs)
-    found.names = _by_name_or_order(written, outputs)
+    written = _written(candidate, facts, outputs)
+    candidate.names = _by_name_or_order(written, outputs)
     left = [p for p in pointers if p not in written]
     if len(left) > len(inputs):
         own = [p for p in left if p.name in facts.stored and plain_parameter_name(p.name) not in inputs]
-        found.extra = [p.name for p in own[: len(left) - len(inputs)]]
-        left = [p for p in left if p.name not in found.extra]
-    found.names |= _by_name_or_order(left, inputs)
+        candidate.extra = [p.name for p in own[: len(left) - len(inputs)]]
+        left = [p for p in left if p.name not in candidate.extra]
+    candidate.names |= _by_name_or_order(left, inputs)
 
 
 def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> 
     return {p.name: name for p, name in zip(pointers, tensors, strict=False)}
 
 
-def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
+def _written(candidate: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
     """Return the pointers that are outputs.
 
     These are the stored ones; if there are too many, those that are never read; else those with an output's
@@ -277,15 +277,15 @@ def _written(found: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[P
     chosen = named if len(named) == len(outputs) else free[len(free) - len(outputs) :]
     if facts.pointers:
         how = "by its name" if chosen is named else "by its place among the parameters"
-        found.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (how,)))
+        candidate.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (how,)))
     return chosen
 
 
 # Axes -------------------------------------------------------------------------------------------------------------
 
 
-def _match_numbers(found: Match, facts: KernelFacts) -> None:
-    problem = found.problem
+def _match_numbers(candidate: Match, facts: KernelFacts) -> None:
+    problem = candidate.problem
     numbers = [
         p for p in facts.parameters if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type)) and p.name
     ]
@@ -293,75 +293,85 @@ def _match_numbers(found: Match, facts: KernelFacts) -> None:
     sizes = tensor_axes(problem)
     for number in numbers:
         name = number.name.lower().strip("_")
-        words = (name, *AXIS_NAMES.get(name.replace("_", ""), ()))
-        axis = next((axis for word in words for axis in axes if axis.lower() == word), "")
+        axis_names = (name, *AXIS_NAMES.get(name.replace("_", ""), ()))
+        axis = next((axis for word in axis_names for axis in axes if axis.lower() == word), "")
         if axis:
-            found.axes[number.name] = axis
+            candidate.axes[number.name] = axis
     if isinstance(problem, TorchOperator) and len(numbers) == 1 < len(axes) and numbers[0].name.lower() in COUNT_NAMES:
         size = f"{next(iter(problem.outputs))}_size"
-        found.axes = {numbers[0].name: size}
-        found.guesses.append(Guess(numbers[0].name, size, ("it is the only size, and its name is that of a count",)))
+        candidate.axes = {numbers[0].name: size}
+        candidate.guesses.append(
+            Guess(numbers[0].name, size, ("it is the only size, and its name is that of a count",))
+        )
     elif len(axes) == 1 and len(numbers) > 1 and "y" in facts.names:
-        found.axes = {}  # rows and columns: their product is the size, which the buffers say
-    elif len(axes) == 1 and numbers and not found.axes:
+        candidate.axes = {}  # rows and columns: their product is the size, which the buffers say
+    elif len(axes) == 1 and numbers and not candidate.axes:
         counts = [p for p in numbers if p.name.lower() in COUNT_NAMES] or (numbers if len(numbers) == 1 else [])
-        found.axes = {p.name: axes[0] for p in counts}
+        candidate.axes = {p.name: axes[0] for p in counts}
     elif len(sizes) > 1 and len(numbers) == 1 and len(set(sizes)) == len(axes) and problem.name != "softmax":
-        found.axes = {numbers[0].name: sizes[0]}
-        found.equal = [f"{axis} == {sizes[0]}" for axis in sizes[1:]]
-        found.guesses.append(Guess(numbers[0].name, " = ".join(sizes), ("it is the only size",)))
-    elif len(found.axes) < len(numbers) == len(axes):
-        left = [axis for axis in axes if axis not in found.axes.values()]
-        missing = [p for p in numbers if p.name not in found.axes]
+        candidate.axes = {numbers[0].name: sizes[0]}
+        candidate.equal = [f"{axis} == {sizes[0]}" for axis in sizes[1:]]
+        candidate.guesses.append(Guess(numbers[0].name, " = ".join(sizes), ("it is the only size",)))
+    elif len(candidate.axes) < len(numbers) == len(axes):
+        left = [axis for axis in axes if axis not in candidate.axes.values()]
+        missing = [p for p in numbers if p.name not in candidate.axes]
         if len(left) != len(missing):
-            found.axes = {}
+            candidate.axes = {}
             left, missing = axes, numbers
         own = {p.name: axis for p, axis in zip(missing, left, strict=True)}
-        found.axes |= own
-        found.guesses += [Guess(name, axis, ("by its place among the parameters",)) for name, axis in own.items()]
-    elif not found.axes and len(numbers) == 1 and "cols" in axes:
-        found.axes = {numbers[0].name: "cols"}
-        found.guesses.append(Guess(numbers[0].name, "cols", ("it is the only size",)))
+        candidate.axes |= own
+        candidate.guesses += [Guess(name, axis, ("by its place among the parameters",)) for name, axis in own.items()]
+    elif not candidate.axes and len(numbers) == 1 and "cols" in axes:
+        candidate.axes = {numbers[0].name: "cols"}
+        candidate.guesses.append(Guess(numbers[0].name, "cols", ("it is the only size",)))
 
 
-def _order_matmul(found: Match, facts: KernelFacts) -> None:
+def _order_matmul(candidate: Match, facts: KernelFacts) -> None:
     """Distinguish n from k by the output's index, as in `C[row * N + col]`, because names of axes differ."""
-    index = next((i for name, listed in facts.indices.items() if found.names.get(name) == "out" for i in listed), "")
-    row, name = _stride(index, found.axes)
-    axis = found.axes.get(name, "")
-    if axis == "m" and not found.equal and re.search(r"col|x$|^j$", row.lower()):
+    index = next(
+        (i for name, listed in facts.indices.items() if candidate.names.get(name) == "out" for i in listed), ""
+    )
+    row, name = _stride(index, candidate.axes)
+    axis = candidate.axes.get(name, "")
+    if axis == "m" and not candidate.equal and re.search(r"col|x$|^j$", row.lower()):
         text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
-        found.contradictions.append(Contradiction("layout", "out", text))
-    elif axis and len(set(found.axes.values())) == 3:
-        inner = {_stride(i, found.axes)[1] for p, t in found.names.items() if t == "a" for i in facts.loaded.get(p, ())}
+        candidate.contradictions.append(Contradiction("layout", "out", text))
+    elif axis and len(set(candidate.axes.values())) == 3:
+        inner = {
+            _stride(i, candidate.axes)[1]
+            for p, t in candidate.names.items()
+            if t == "a"
+            for i in facts.loaded.get(p, ())
+        }
         inner -= {""}
         inner = inner if len(inner) == 1 and name not in inner else set()
         why = f"the output's rows are {name} apart"
         if inner:
             why += f", a's {', '.join(inner)}"
             _set_axes(
-                found, {size: ("n" if size == name else "k" if size in inner else "m", why) for size in found.axes}
+                candidate,
+                {size: ("n" if size == name else "k" if size in inner else "m", why) for size in candidate.axes},
             )
         else:
             swapped = {axis: "n", "n": axis}
-            _set_axes(found, {size: (swapped.get(own, own), why) for size, own in found.axes.items()})
-    _contradict_columns(found, facts, index)
+            _set_axes(candidate, {size: (swapped.get(own, own), why) for size, own in candidate.axes.items()})
+    _contradict_columns(candidate, facts, index)
 
 
-def _contradict_columns(found: Match, facts: KernelFacts, index: str) -> None:
+def _contradict_columns(candidate: Match, facts: KernelFacts, index: str) -> None:
     """Add a contradiction for a matrix that is read by columns, judged by the index of the output."""
     factors = PRODUCT.findall(index)
     column = set(re.findall(r"[A-Za-z_]\w*", index)) - {*itertools.chain(*factors)}
     if len(factors) != 1 or len(column) != 1:
         return
-    row = {*factors[0]} - found.axes.keys()
-    for pointer, tensor in found.names.items():
+    row = {*factors[0]} - candidate.axes.keys()
+    for pointer, tensor in candidate.names.items():
         for loaded in facts.loaded.get(pointer, ()):
             strided = {*itertools.chain(*PRODUCT.findall(loaded))}
             added = set(re.findall(r"[A-Za-z_]\w*", loaded)) - strided
             if (tensor == "b" and column & strided) or (tensor == "a" and row & added and strided):
                 text = f"'{pointer}' is read at {loaded}: it lies column by column, and matmul's {tensor} row by row"
-                found.contradictions.append(Contradiction("layout", tensor, text))
+                candidate.contradictions.append(Contradiction("layout", tensor, text))
                 break
 
 
@@ -376,29 +386,29 @@ def _stride(index: str, axes: Collection[str]) -> tuple[str, str]:
     return row, name
 
 
-def _set_axes(found: Match, axes: Mapping[str, tuple[str, str]]) -> None:
+def _set_axes(candidate: Match, axes: Mapping[str, tuple[str, str]]) -> None:
     """Assign other axes to sizes, with the reason; remove guesses that differ."""
-    changed = {name: (axis, why) for name, (axis, why) in axes.items() if found.axes[name] != axis}
-    found.axes |= {name: axis for name, (axis, _) in changed.items()}
-    found.guesses = [guess for guess in found.guesses if guess.what not in changed]
-    found.guesses += [Guess(name, axis, (why,)) for name, (axis, why) in changed.items()]
+    changed = {name: (axis, why) for name, (axis, why) in axes.items() if candidate.axes[name] != axis}
+    candidate.axes |= {name: axis for name, (axis, _) in changed.items()}
+    candidate.guesses = [guess for guess in candidate.guesses if guess.what not in changed]
+    candidate.guesses += [Guess(name, axis, (why,)) for name, (axis, why) in changed.items()]
 
 
-def _order_transpose(found: Match, facts: KernelFacts) -> None:
+def _order_transpose(candidate: Match, facts: KernelFacts) -> None:
     """Distinguish rows from cols by the indices: output elements in a column are `rows` apart, inputs `cols`."""
-    if found.equal or sorted(found.axes.values()) != ["cols", "rows"]:
+    if candidate.equal or sorted(candidate.axes.values()) != ["cols", "rows"]:
         return
     stored = [index for listed in facts.indices.values() for index in listed]
-    strides = [_strides(index, found.axes) for index in (*stored, *facts.loaded_at)]
+    strides = [_strides(index, candidate.axes) for index in (*stored, *facts.loaded_at)]
     if len(strides) != 2 or any(len(names) != 1 for names in strides) or set(stored) == set(facts.loaded_at):
         return  # one index for both is a copy: a wrong transpose, and no other layout
     out, x = (names.pop() for names in strides)
     if out == x:
         text = f"the rows of both the input and the output are {out} apart, and transpose's only where it is a square"
-        found.contradictions.append(Contradiction("layout", "out", text))
-    elif found.axes[out] == "cols":
+        candidate.contradictions.append(Contradiction("layout", "out", text))
+    elif candidate.axes[out] == "cols":
         why = f"the output's rows are {out} apart, the input's {x}"
-        _set_axes(found, {out: ("rows", why), x: ("cols", why)})
+        _set_axes(candidate, {out: ("rows", why), x: ("cols", why)})
 
 
 def _strides(index: str, axes: Collection[str]) -> set[str]:
@@ -407,40 +417,40 @@ def _strides(index: str, axes: Collection[str]) -> set[str]:
     return {name for name in near if name in axes}
 
 
-def _contradict_strides(found: Match, facts: KernelFacts) -> None:
+def _contradict_strides(candidate: Match, facts: KernelFacts) -> None:
     """Add a contradiction for padded rows, as in `row * (cols + 1) + col`."""
     for index in (*itertools.chain.from_iterable(facts.indices.values()), *facts.loaded_at):
         padded = re.search(r"\*\((\w+)\+\w+\)|\((\w+)\+\w+\)\*", index)
-        if padded and (name := padded[1] or padded[2]) in found.axes:
-            text = f"a row is longer than {name} elements ({index}), and {found.operator}'s rows follow each other"
-            found.contradictions.append(Contradiction("layout", name, text))
+        if padded and (name := padded[1] or padded[2]) in candidate.axes:
+            text = f"a row is longer than {name} elements ({index}), and {candidate.operator}'s rows follow each other"
+            candidate.contradictions.append(Contradiction("layout", name, text))
             return
 
 
 # What contradicts -------------------------------------------------------------------------------------------------
 
 
-def _contradict(found: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    add = found.contradictions.append
-    by_tensor = {tensor: name for name, tensor in found.names.items()}
-    problem, pointers = found.problem, facts.pointers
-    spare = [p.name for p in pointers if p.name not in found.names and p.name not in found.extra]
+def _contradict(candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    add = candidate.contradictions.append
+    by_tensor = {tensor: name for name, tensor in candidate.names.items()}
+    problem, pointers = candidate.problem, facts.pointers
+    spare = [p.name for p in pointers if p.name not in candidate.names and p.name not in candidate.extra]
     if spare or len(pointers) < 1 <= len([*inputs, *outputs]):
         many = f"the kernel has {len(pointers)} pointer{'s' if len(pointers) != 1 else ''}"
         add(Contradiction("tensors", spare[0] if spare else "", f"{many}, {problem.name} {_tensors(problem)}"))
-    updated = {*problem.in_place.values()} if found.in_place == ("", "") else set()
-    updated |= {found.in_place[1]} if found.in_place and found.in_place[1] else set()
+    updated = {*problem.in_place.values()} if candidate.in_place == ("", "") else set()
+    updated |= {candidate.in_place[1]} if candidate.in_place and candidate.in_place[1] else set()
     for tensor in (*inputs, *outputs):
         if tensor not in by_tensor and tensor not in updated and pointers and not spare:
             add(Contradiction("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}"))
-    for name in found.extra:
+    for name in candidate.extra:
         if name not in facts.stored or name in facts.read_first:
             add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}, and the kernel reads it"))
-    for name, tensor in found.names.items() if facts.names else ():
-        is_updated = tensor in updated or bool(found.in_place and tensor in problem.outputs)
-        found.contradictions += _of_direction(facts, problem, name, tensor, is_updated)
+    for name, tensor in candidate.names.items() if facts.names else ():
+        is_updated = tensor in updated or bool(candidate.in_place and tensor in problem.outputs)
+        candidate.contradictions += _of_direction(facts, problem, name, tensor, is_updated)
     dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
-    for name, tensor in found.names.items():
+    for name, tensor in candidate.names.items():
         written = facts.elements.get(name, "")
         kind = dtype_of(written).replace("u16", "")  # which may hold the bits of a half
         if kind and tensor in dtypes and kind != dtypes[tensor]:
@@ -504,13 +514,13 @@ def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[st
     return "", frozenset()
 
 
-def _add_evidence(found: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
+def _add_evidence(candidate: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
     """Add up the evidence for an operator; a different name or formula is a contradiction."""
-    problem, name = found.problem, found.operator
+    problem, name = candidate.problem, candidate.operator
 
     def says(weight: float, text: str) -> None:
-        found.score += weight
-        found.evidence.append(text)
+        candidate.score += weight
+        candidate.evidence.append(text)
 
     own, used = named_operator(facts.name, known)
     if own == name:
@@ -520,7 +530,7 @@ def _add_evidence(found: Match, facts: KernelFacts, stem: str, known: Collection
         foreign += [w for w in words_of(facts.name) if w in ("1d", "3d") and "2d" in name]
         foreign += [w for w in words_of(facts.name) if w not in used and w in FUSED_WORDS - {name}]
         if foreign:
-            found.contradictions.append(
+            candidate.contradictions.append(
                 Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")
             )
     elif not own and (of_file := named_operator(stem, known))[0] == name:
@@ -528,21 +538,21 @@ def _add_evidence(found: Match, facts: KernelFacts, stem: str, known: Collection
         others = (w for w in (*words_of(facts.name), *words_of(stem)) if w not in of_file[1])
         if foreign := [w for w in others if w in FOREIGN_WORDS and not name.startswith(w)]:
             text = f"the name of the kernel or the file says '{foreign[0]}', which {name} does not do"
-            found.contradictions.append(Contradiction("name", foreign[0], text))
+            candidate.contradictions.append(Contradiction("name", foreign[0], text))
     formula, does = _formula_operator(facts)
     if formula == name:
         says(BY_FORMULA, f"it {does}")
     elif formula and name in SIMPLE:
-        found.contradictions.append(Contradiction("formula", formula, f"the kernel {does}, which is no {name}"))
+        candidate.contradictions.append(Contradiction("formula", formula, f"the kernel {does}, which is no {name}"))
     functions = sorted(word for word in facts.called_names if MATHEMATICS.fullmatch(word)) if name in PLAIN else []
     if functions:
         text = f"the kernel calls {functions[0]}(), which {name} does not need"
-        found.contradictions.append(Contradiction("formula", functions[0], text))
-    matched = [n for n, tensor in found.names.items() if plain_parameter_name(n) == tensor]
+        candidate.contradictions.append(Contradiction("formula", functions[0], text))
+    matched = [n for n, tensor in candidate.names.items() if plain_parameter_name(n) == tensor]
     if matched:
         says(BY_TENSOR * len(matched), f"parameters named as its tensors: {', '.join(matched)}")
-    if not found.missing and not found.contradictions:
-        says(BY_SIZES, f"its tensors are {len(found.names)} and its sizes {', '.join(tensor_axes(problem))}")
+    if not candidate.missing and not candidate.contradictions:
+        says(BY_SIZES, f"its tensors are {len(candidate.names)} and its sizes {', '.join(tensor_axes(problem))}")
 
 
 def _formula_operator(facts: KernelFacts) -> tuple[str, str]:

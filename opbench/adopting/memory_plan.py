@@ -125,24 +125,24 @@ def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] |
     `sizes` are values of the header's sizes, and elements of its buffers, by name. Raises UsageError if there
     is nothing to launch, or if a size is unknown: the message names the option to pass.
     """
-    given = dict(sizes or {})
+    given_sizes = dict(sizes or {})
     if has_memory_header(path):
-        return plans_of(_with_sizes(read_memory_header(path, include), given), given)
-    return proposed_plan(path, include, given)[1]
+        return plans_of(_with_sizes(read_memory_header(path, include), given_sizes), given_sizes)
+    return proposed_plan(path, include, given_sizes)[1]
 
 
 def proposed_plan(
     path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None
 ) -> tuple[Proposal, MemoryPlans]:
     """Return the header without an operator that `adopt` would propose, and its plan; raise errors as `plan_of`."""
-    given = dict(sizes or {})
-    found = propose_memory(read_file(path, include), given)
-    return found, plans_of(read_memory_header(path, include, found.text), given)
+    given_sizes = dict(sizes or {})
+    proposal = propose_memory(read_file(path, include), given_sizes)
+    return proposal, plans_of(read_memory_header(path, include, proposal.text), given_sizes)
 
 
-def plans_of(header: MemoryHeader, given: Collection[str] = ()) -> MemoryPlans:
-    """Return the plans of a header at reduced and at full sizes; sizes in `given` are never reduced."""
-    return _Planner(header, frozenset(given), dict(header.sizes)).plans()
+def plans_of(header: MemoryHeader, size_names: Collection[str] = ()) -> MemoryPlans:
+    """Return the plans of a header at reduced and at full sizes; sizes in `size_names` are never reduced."""
+    return _Planner(header, frozenset(size_names), dict(header.sizes)).plans()
 
 
 def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
@@ -221,7 +221,7 @@ class _Planner:
             pointers: set[str] = set()
             for group, argument in zip(read.groups, step.args or (), strict=False):
                 fields = argument.fields if isinstance(argument, Struct) else (argument,)
-                pointers |= {p.name for (p, _), one in zip(group.fields, fields, strict=False) if one in random}
+                pointers |= {p.name for (p, _), field in zip(group.fields, fields, strict=False) if field in random}
             for at, is_store in data_indices(read.kernel.tokens, pointers):
                 line = self.text.count("\n", 0, at) + 1
                 indexed.add(line)
@@ -238,8 +238,8 @@ class _Planner:
 
     def _geometry(self, step: LaunchTemplate) -> tuple[Dim3, Dim3]:
         sides = []
-        for what, given in (("grid", step.grid), ("block", step.block)):
-            numbers = [self._number(part, f"{what} of {step.kernel}") for part in given]
+        for name, given in (("grid", step.grid), ("block", step.block)):
+            numbers = [self._number(part, f"{name} of {step.kernel}") for part in given]
             x, y, z = (*numbers, 1, 1, 1)[:3]
             sides.append((x, y, z))
         return sides[0], sides[1]
@@ -264,7 +264,7 @@ class _Planner:
             largest = max((self.values[name] for name in self._reducible()), default=1) if loops else 1
             work += math.prod(grid) * math.prod(block) * max(1, largest)
         known = [buffer for buffer in self.header.buffers if buffer.elements]
-        size = sum(self._elements(one) * ELEMENT_BYTES[one.type] for one in known)
+        size = sum(self._elements(buffer) * ELEMENT_BYTES[buffer.type] for buffer in known)
         return work if size <= MAX_BYTES else math.inf
 
     def _reducible(self) -> list[str]:
@@ -322,11 +322,11 @@ class _Planner:
 
     def _edits(self) -> list[tuple[int, int, str]]:
         """Return the replacements in the file's text for sizes that were reduced."""
-        found = []
+        result = []
         for name in self.fixed & self.values.keys():
             if (place := self._place(name)) and not self._is_written(place, self.values[name]):
-                found.append((*place, str(self.values[name])))
-        return found
+                result.append((*place, str(self.values[name])))
+        return result
 
     def _is_written(self, place: tuple[int, int], value: int) -> bool:
         try:
@@ -345,26 +345,26 @@ class _Planner:
         args = tuple(self._argument(argument, step) for argument in step.args or ())
         return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
 
-    def _argument(self, given: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
-        if isinstance(given, BufferAddress):
-            buffer = next((buffer for buffer in self.header.buffers if buffer.name == given.fields[0]), None)
+    def _argument(self, argument: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
+        if isinstance(argument, BufferAddress):
+            buffer = next((buffer for buffer in self.header.buffers if buffer.name == argument.fields[0]), None)
             if buffer is None:
-                raise UsageError(f"{self.header.path}: an argument of {step.kernel}: no buffer '{given.fields[0]}'")
-            offset = self._number(str(given.offset), f"an offset into '{buffer.name}'")
-            return BufferAddress(given.fields, offset * ELEMENT_BYTES[buffer.type])
-        if isinstance(given, Struct):
-            return Struct(tuple(self._field(one, step) for one in given.fields))
-        return self._field(given, step)
+                raise UsageError(f"{self.header.path}: an argument of {step.kernel}: no buffer '{argument.fields[0]}'")
+            offset = self._number(str(argument.offset), f"an offset into '{buffer.name}'")
+            return BufferAddress(argument.fields, offset * ELEMENT_BYTES[buffer.type])
+        if isinstance(argument, Struct):
+            return Struct(tuple(self._field(field, step) for field in argument.fields))
+        return self._field(argument, step)
 
-    def _field(self, given: str | float | Scalar, step: LaunchTemplate) -> str | int | float | Scalar:
+    def _field(self, value: str | float | Scalar, step: LaunchTemplate) -> str | int | float | Scalar:
         try:
-            if isinstance(given, Scalar):
-                return given.bound(self.values)
+            if isinstance(value, Scalar):
+                return value.bound(self.values)
         except UsageError as error:
             raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}", cause=error) from None
-        if not isinstance(given, str) or any(buffer.name == given for buffer in self.header.buffers):
-            return given
-        return self._number(given, f"an argument of {step.kernel}")
+        if not isinstance(value, str) or any(buffer.name == value for buffer in self.header.buffers):
+            return value
+        return self._number(value, f"an argument of {step.kernel}")
 
     # Buffers ------------------------------------------------------------------------------------------------------
 
@@ -401,7 +401,7 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple
     Each offset comes with whether the code stores a value there that does not depend on the old value.
     """
     tainted: set[str] = set()
-    found: list[tuple[int, bool]] = []
+    result: list[tuple[int, bool]] = []
     for _ in range(2):  # a loop's later statement may feed an earlier one
         for index, token in enumerate(code):
             is_test = index + 1 < len(code) and code[index + 1].text == "="
@@ -417,9 +417,9 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple
         ):
             after = [other.text for other in code[ends + 1 : ends + 3]]
             is_store = after[:1] == ["="] and after[1:] != ["="]
-            again = is_store and any(one.text == code[index - 1].text for one in value_until(code, ends + 2))
-            found.append((token.start, is_store and not again))
-    return found
+            again = is_store and any(token.text == code[index - 1].text for token in value_until(code, ends + 2))
+            result.append((token.start, is_store and not again))
+    return result
 
 
 def _depends(tokens: Sequence[Token], pointers: Collection[str], tainted: Collection[str]) -> bool:

@@ -90,9 +90,13 @@ def assumed_host(kernels: Sequence[Declaration]) -> str:
     parameters: dict[str, str] = {}
     calls = []
     for kernel in kernels:
-        taken = [one for one in map(parameter_of, kernel.parameters()) if one.name]
-        parameters |= {one.name: f"{one.type} {one.name}" for one in taken}
-        numbers = [one.name for one in taken if not one.is_pointer and not re.search(NON_INTEGER_TYPE, one.type)]
+        taken = [parameter for parameter in map(parameter_of, kernel.parameters()) if parameter.name]
+        parameters |= {parameter.name: f"{parameter.type} {parameter.name}" for parameter in taken}
+        numbers = [
+            parameter.name
+            for parameter in taken
+            if not parameter.is_pointer and not re.search(NON_INTEGER_TYPE, parameter.type)
+        ]
         size = numbers[0] if numbers else "1024"
         shape = f"({size} + 255) / 256, 256"
         if any(a.text == "." and b.text == "y" for a, b in itertools.pairwise(kernel.tokens)):
@@ -100,7 +104,7 @@ def assumed_host(kernels: Sequence[Declaration]) -> str:
             shape = f"dim3(({size} + 15) / 16, ({last} + 15) / 16), dim3(16, 16)"
         if "extern" in {token.text for token in kernel.tokens}:
             shape += f", {ASSUMED_SHARED_BYTES}"
-        calls.append(f"{kernel.name}<<<{shape}>>>({', '.join(one.name for one in taken)});")
+        calls.append(f"{kernel.name}<<<{shape}>>>({', '.join(parameter.name for parameter in taken)});")
     return f"void launch_all({', '.join(parameters.values())}) {{ {' '.join(calls)} }}\n"
 
 
@@ -208,31 +212,31 @@ class _Writer:
         return dict.fromkeys(self._names_in(*sides), 256 if len(sides) == 1 else 16)
 
     def _names_in(self, *parts: Sequence[Token]) -> set[str]:
-        found: set[str] = set()
+        result: set[str] = set()
         waiting = [token.text for part in parts for token in part if token.kind == "name"]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in result:
+                result.add(name)
                 waiting += [token.text for token in self.program.known.get(name, ()) if token.kind == "name"]
-        return found
+        return result
 
     def _is_from_outside(self, name: str) -> bool:
-        given = (Token("name", name, 0),)
+        name_tokens = (Token("name", name, 0),)
         try:
-            return self._number(given) is None
+            return self._number(name_tokens) is None
         except UnsupportedExpression:
-            return _real_number(given, self._known()) is None
+            return _real_number(name_tokens, self._known()) is None
 
     def _used(self) -> list[str]:
         """Return the variables that launches and allocations depend on, each after the variables in its own value."""
-        found: dict[str, None] = {}
+        result: dict[str, None] = {}
 
         def visit(tokens: Sequence[Token], depth: int = 0) -> None:
             for token in tokens:
-                if token.kind == "name" and token.text not in found and depth < 16:
+                if token.kind == "name" and token.text not in result and depth < 16:
                     visit(self.program.known.get(token.text, ()), depth + 1)
-                    found[token.text] = None
+                    result[token.text] = None
 
         for read in self.reads:
             assert read.launch is not None
@@ -240,7 +244,7 @@ class _Writer:
                 visit(part)
         for buffer in self.program.buffers.values():
             visit(buffer.bytes or buffer.elements)
-        return list(found)
+        return list(result)
 
     def _name_sizes(self) -> None:
         """Make a size in the header of each host variable with the same whole number at every use."""
@@ -274,7 +278,9 @@ class _Writer:
         """Return a name that nothing in the header has yet."""
         taken = {*self.sizes, *self.names.values(), *(buffer.name for buffer in self.buffers.values())}
         name = re.sub(r"\W", "_", plain)
-        return next(one for one in (name, *(f"{name}_{i}" for i in range(2, 10_000))) if one not in taken)
+        return next(
+            candidate for candidate in (name, *(f"{name}_{i}" for i in range(2, 10_000))) if candidate not in taken
+        )
 
     # Expressions --------------------------------------------------------------------------------------------------
 
@@ -333,10 +339,10 @@ class _Writer:
         launch = read.launch
         assert launch is not None
         sides = []
-        for what, given in zip(("grid", "block"), launch.configuration, strict=False):
+        for dimension, given in zip(("grid", "block"), launch.configuration, strict=False):
             text = "".join(plain_name(token.text) for token in given)
             parts = launch_parts(given, {**self._known(read), **self.roots})
-            listed = [self._size(part, f"{what} '{text}' of {launch.kernel}", read) for part in parts]
+            listed = [self._size(part, f"{dimension} '{text}' of {launch.kernel}", read) for part in parts]
             sides.append(listed)
         shared = self._size(launch.configuration[2], "'shared' bytes", read) if len(launch.configuration) > 2 else "0"
         args: list[str] = []
@@ -349,15 +355,15 @@ class _Writer:
                 )
             if not group.parameter.name and not group.is_struct:
                 continue  # f(void)
-            found = []
+            result = []
             for parameter, given in group.fields:
                 buffer, text = self._argument(read, parameter, given)
                 pointers += [buffer] if buffer else []
                 if group.is_struct and text.startswith("{ buffer"):
                     self.proposal.guess(f"the offset into '{buffer}'", "0", "it is in a structure")
                     text = f'"{buffer}"'
-                found.append(text)
-            args.append(f"{{ struct = [{', '.join(found)}] }}" if group.is_struct else found[0])
+                result.append(text)
+            args.append(f"{{ struct = [{', '.join(result)}] }}" if group.is_struct else result[0])
         called = read.kernel.qualified + template_arguments(read, self._known(read) | self._numbers())
         return launch_text(called, sides[0], sides[1], shared, args, launch.cooperative), pointers
 
@@ -378,9 +384,9 @@ class _Writer:
         if parameter.is_pointer:
             return self._pointer(read, parameter, tokens)
         kind = C_TYPES.get(plain_type(parameter.type), "i32")
-        words = [token.text for token in tokens]
-        if words in (["true"], ["false"]):
-            return "", words[0]
+        token_texts = [token.text for token in tokens]
+        if token_texts in (["true"], ["false"]):
+            return "", token_texts[0]
         if kind in FLOATS:
             return "", table_of({kind: self._real(tokens, parameter, read)})
         value = self._size(tokens, f"argument '{parameter.name}' of {read.kernel.name}", read)
@@ -468,8 +474,8 @@ class _Writer:
     def _element_in_kernels(self, name: str) -> str:
         """Return the element type of a buffer in the first kernel that receives it."""
         for read in self.reads:
-            for parameter, given in read.pairs:
-                if parameter.is_pointer and self.program.pointer(given) == name:
+            for parameter, argument in read.pairs:
+                if parameter.is_pointer and self.program.pointer(argument) == name:
                     return read.facts.elements.get(parameter.name, "float")
         return "float"
 
@@ -489,8 +495,8 @@ class _Writer:
     def _uses(self, name: str) -> Iterator[tuple[LaunchedKernel, str]]:
         """Yield each kernel that gets a buffer, in order of launch, and the parameter that points to it."""
         for read in self.reads:
-            for parameter, given in read.pairs:
-                if parameter.is_pointer and self.program.pointer(given) == name:
+            for parameter, argument in read.pairs:
+                if parameter.is_pointer and self.program.pointer(argument) == name:
                     yield read, parameter.name
 
     def _pointer(self, read: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]) -> tuple[str, str]:
@@ -535,18 +541,18 @@ class _Writer:
         return table_of({"buffer": f'"{own}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'})
 
 
-def _real_number(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
+def _real_number(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the value of a floating-point expression; None if it is unknown."""
     try:
-        return float(expression.evaluate(convert(tokens, known, real=True), {}, True))
+        return float(expression.evaluate(convert(tokens, values_by_name, real=True), {}, True))
     except (UnsupportedExpression, UsageError):
         return None
 
 
 def _dtype(element: str) -> str:
     """Return the dtype that stores elements of a C type; `f32` for a structure."""
-    found = dtype_of(element) or "f32"
-    return {"bool": "u8", "u16": "i16"}.get(found, found)
+    dtype = dtype_of(element) or "f32"
+    return {"bool": "u8", "u16": "i16"}.get(dtype, dtype)
 
 
 def _is_opaque(element: str) -> bool:

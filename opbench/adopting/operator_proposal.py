@@ -87,11 +87,11 @@ class _Writer:
         match, contradict = self.match, self.proposal.contradict
         has_beta = match.operator in PLAIN and any(p.name.lower() == "beta" for p, _ in self.read.pairs)
         for parameter in (p for p, _ in self.read.pairs if p.is_pointer):
-            name, words = parameter.name, parameter.type.split()
-            if pointed := next((word for word in words if word in self.file.structs), ""):
+            name, type_words = parameter.name, parameter.type.split()
+            if pointed := next((word for word in type_words if word in self.file.structs), ""):
                 text = f"'{name}' is a pointer to structure '{pointed}', which no header fills: take it by value"
                 contradict("tensors", name, text)
-            elif words.count("*") + words.count("[") > 1:
+            elif type_words.count("*") + type_words.count("[") > 1:
                 contradict("tensors", name, f"'{name}' points to pointers, which no header fills")
             is_output = match.names.get(name) in match.problem.outputs and not match.in_place
             if has_beta and is_output and name in self.read.facts.read:
@@ -124,10 +124,10 @@ class _Writer:
             sides = {**problem.inputs, **problem.outputs}.get(tensor, "n").split()
             if texture is not None and "memory" in texture.words:
                 size = [" * ".join(sides)]
-                if each := texture.words.get("channels"):
-                    size = [f"{size[0]} // {each}"]
+                if channels := texture.words.get("channels"):
+                    size = [f"{size[0]} // {channels}"]
                     self.proposal.notes.append(
-                        f"a texel of '{parameter.name}' is {each} elements: what counts texels is {size[0]}"
+                        f"a texel of '{parameter.name}' is {channels} elements: what counts texels is {size[0]}"
                     )
             else:
                 size = self._texels(parameter.name, texture, sides)
@@ -151,7 +151,7 @@ class _Writer:
 
     def _group(self, group: ParameterArguments) -> str:
         """Return a parameter's argument as header text."""
-        texts = [self._argument(parameter, given) for parameter, given in group.fields]
+        texts = [self._argument(parameter, argument) for parameter, argument in group.fields]
         if not group.is_struct:
             return texts[0]
         fields = (typed_value(text, parameter.type) for text, (parameter, _) in zip(texts, group.fields, strict=True))
@@ -166,9 +166,9 @@ class _Writer:
             return f'"{self.match.names.get(name, name)}"'
         if name in self.match.axes:
             return f'"{self.match.axes[name]}"'
-        words = [token.text for token in tokens]
-        if words in (["true"], ["false"]):
-            return words[0]
+        token_texts = [token.text for token in tokens]
+        if token_texts in (["true"], ["false"]):
+            return token_texts[0]
         if re.search(r"\b(float|double)\b", parameter.type):
             return self._real(parameter, tokens)
         try:
@@ -229,7 +229,7 @@ class _Writer:
 
     def _geometry(self, launch: HostLaunch) -> tuple[list[str], list[str], str]:
         """Return the grid, the block and the bytes of shared memory as header text."""
-        grid, block = (self._sides(number, given) for number, given in enumerate(launch.configuration[:2]))
+        grid, block = (self._sides(number, sides) for number, sides in enumerate(launch.configuration[:2]))
         shared = ""
         if len(launch.configuration) > 2:
             try:
@@ -248,16 +248,16 @@ class _Writer:
                 value = self.sizes.number(number, index)
                 sides.append("1" if value is None else str(value))
                 if value is None:
-                    what, written = ("grid", "block")[number], "".join(token.text for token in part)
-                    text = f"{what} '{written}' cannot be read ({error}): write an expression of the axes"
-                    self.proposal.contradict("launch", what, text)
+                    dimension, written = ("grid", "block")[number], "".join(token.text for token in part)
+                    text = f"{dimension} '{written}' cannot be read ({error}): write an expression of the axes"
+                    self.proposal.contradict("launch", dimension, text)
         return sides
 
 
-def _float(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> float | None:
+def _float(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the number of a float argument, directly or from a variable."""
     text = "".join(token.text for token in tokens).rstrip("fF")
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
         return float(text)
-    value = known.get(text)
+    value = values_by_name.get(text)
     return None if value is None or isinstance(value, str) or len(value) > 2 else _float(value, {})

@@ -115,8 +115,8 @@ class LaunchSizes:
 
     def _find_axis(self, axis: str) -> None:
         """Find the size of an axis that no parameter gives: from the buffers' sizes, or else from the grid."""
-        given = sorted(self._given(), key=lambda pair: self.match.names.get(pair[0].name) in self.match.problem.outputs)
-        for parameter, argument in given:  # an input first: its size is written in its own order of axes
+        pairs = sorted(self._given(), key=lambda pair: self.match.names.get(pair[0].name) in self.match.problem.outputs)
+        for parameter, argument in pairs:  # an input first: its size is written in its own order of axes
             shape = self._shape(parameter.name)
             if axis not in shape:
                 continue
@@ -189,10 +189,10 @@ class LaunchSizes:
 
     def _take_defaults(self) -> None:
         """Require the default of each axis without a tensor and a parameter, such as a stride."""
-        match, given = self.match, set(self.match.axes.values())
+        match, known_axes = self.match, set(self.match.axes.values())
         sizes, defaults = tensor_axes(match.problem), fields_with_defaults(match.problem)
         for axis, value in match.problem.axes.items():
-            if not isinstance(value, int) or axis in sizes or axis in given:
+            if not isinstance(value, int) or axis in sizes or axis in known_axes:
                 continue
             if isinstance(match.problem, TorchOperator):  # its tensors have axes of their own, such as x_dim0
                 continue
@@ -343,8 +343,8 @@ class LaunchSizes:
         known = {**self.program.known, **(launch.known if launch else {})}
         for parameter, argument in self._given():
             axis = self.match.axes.get(parameter.name, "")
-            given = known.get(argument[0].text, argument) if len(argument) == 1 else argument
-            is_quotient = [token.text for token in given][-2:] in (["/", str(width)], [">", str(bits)])
+            value = known.get(argument[0].text, argument) if len(argument) == 1 else argument
+            is_quotient = [token.text for token in value][-2:] in (["/", str(width)], [">", str(bits)])
             if axis and (is_quotient or not is_scaled):
                 text = f"'{parameter.name}' counts vectors of {width}, and {self.match.operator}'s {axis} elements"
                 self.proposal.contradict("sizes", parameter.name, text)
@@ -353,7 +353,7 @@ class LaunchSizes:
         """Add a contradiction for a size that is the length of a buffer where the operator needs a square's side."""
         if not self.match.equal:
             return
-        names = [self.program.pointer(given) for p, given in self._given() if len(self._shape(p.name)) > 1]
+        names = [self.program.pointer(argument) for p, argument in self._given() if len(self._shape(p.name)) > 1]
         lengths = [factors[0] for name in names if len(factors := self.program.factors(name)) == 1]
         written = [[token.text for token in length] for length in lengths]
         for parameter, argument in self._given():
@@ -361,7 +361,7 @@ class LaunchSizes:
                 text = f"a buffer has {plain_name(argument[0].text)} elements, and {self.match.operator}'s are squares"
                 self.proposal.contradict("sizes", parameter.name, text)
 
-    def _contradict_sides_of_elements(self, launch: HostLaunch, known: Mapping[str, Sequence[Token]]) -> None:
+    def _contradict_sides_of_elements(self, launch: HostLaunch, values_by_name: Mapping[str, Sequence[Token]]) -> None:
         """Add a contradiction for rows and columns whose product is less than the number of elements."""
         given = [
             g for p, g in self._given(launch) if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type))
@@ -369,29 +369,31 @@ class LaunchSizes:
         if self.match.axes or len(given) < 2 or len(self.fixed) != 1:
             return
         with contextlib.suppress(UnsupportedExpression):
-            numbers = [number_of(argument, known) for argument in given]
+            numbers = [number_of(argument, values_by_name) for argument in given]
             if math.prod(numbers) < (needed := next(iter(self.fixed.values()))):
                 text = f"the kernel is given {' x '.join(map(str, numbers))} elements, and the buffers have {needed}"
                 self.proposal.contradict("sizes", "", text)
 
     def _sizes_there(self, launch: HostLaunch) -> dict[str, int]:
         """Return the values of the axes at a launch, as far as known."""
-        found = dict(self.fixed)
+        sizes = dict(self.fixed)
         for parameter, argument in self._given(launch):
             axis = self.match.axes.get(parameter.name)
             with contextlib.suppress(UnsupportedExpression):
-                if axis and axis not in found:
-                    found[axis] = number_of(argument, {**self.program.known, **launch.known})
+                if axis and axis not in sizes:
+                    sizes[axis] = number_of(argument, {**self.program.known, **launch.known})
         for rule in self.match.equal:
             axis, _, other = rule.partition(" == ")
-            found |= {axis: found[other]} if other in found else {}
-        return found
+            sizes |= {axis: sizes[other]} if other in sizes else {}
+        return sizes
 
-    def _contradict_threads(self, launch: HostLaunch, needed: int, known: Mapping[str, Sequence[Token]]) -> None:
+    def _contradict_threads(
+        self, launch: HostLaunch, needed: int, values_by_name: Mapping[str, Sequence[Token]]
+    ) -> None:
         """Add a contradiction for a launch with fewer threads than elements whose threads each store one."""
         try:
-            parts = [part for given in launch.configuration[:2] for part in launch_parts(given, known)]
-            threads = math.prod(number_of(part, known) for part in parts)
+            parts = [part for sides in launch.configuration[:2] for part in launch_parts(sides, values_by_name)]
+            threads = math.prod(number_of(part, values_by_name) for part in parts)
         except UnsupportedExpression:
             return
         if threads < needed or threads >= MOST_SPARE * max(needed, LEAST_SPARE):
@@ -403,15 +405,15 @@ class LaunchSizes:
 
         A pointer without a known size is a contradiction.
         """
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         arguments = {parameter.name: argument for parameter, argument in self._given()}
         for name in self.match.extra:
             buffer = self.program.pointer(arguments.get(name, ()))
             try:
                 if not buffer:
                     raise UnsupportedExpression(name)
-                found[name] = self.program.elements_of_4_bytes(buffer, self.known)
+                result[name] = self.program.elements_of_4_bytes(buffer, self.known)
             except UnsupportedExpression:
                 text = f"'{name}' is no tensor of {self.match.operator}, and its size cannot be read"
                 self.proposal.contradict("tensors", name, text)
-        return found
+        return result

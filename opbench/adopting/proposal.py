@@ -67,16 +67,16 @@ def launch_text(
     return table_of(entry)
 
 
-def template_arguments(read: LaunchedKernel, known: Mapping[str, Sequence[Token] | str]) -> str:
+def template_arguments(read: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
     """Return a launch's template arguments in brackets; "" without any.
 
     A type without a known argument is `float`.
     """
     if not read.kernel.is_template:
         return ""
-    given = written_template(read, known)
-    unknown = (PYTORCH_TYPES | read.types.keys()) - known.keys()
-    named = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: "float" if word[0] in unknown else word[0], given)
+    written = written_template(read, values_by_name)
+    unknown = (PYTORCH_TYPES | read.types.keys()) - values_by_name.keys()
+    named = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: "float" if word[0] in unknown else word[0], written)
     return named or f"<{', '.join('float' for _ in read.types)}>"
 
 
@@ -89,13 +89,13 @@ def missing_template_arguments(read: LaunchedKernel) -> list[str]:
     return [number[-1].text for number in numbers if "=" not in {token.text for token in number}]
 
 
-def written_template(read: LaunchedKernel, known: Mapping[str, Sequence[Token] | str]) -> str:
+def written_template(read: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
     """Return a launch's template arguments as written, with host constants replaced by numbers; "" without any."""
-    given = read.launch.template if read.launch else ""
+    template = read.launch.template if read.launch else ""
     parts = []
-    constants = {name: value for name, value in known.items() if not isinstance(value, str)}  # an axis is none
-    for part in filter(None, split(tokens_of(given)[1:-1], ",")):
-        text = given[part[0].start : part[-1].end]
+    constants = {name: value for name, value in values_by_name.items() if not isinstance(value, str)}  # an axis is none
+    for part in filter(None, split(tokens_of(template)[1:-1], ",")):
+        text = template[part[0].start : part[-1].end]
         value = constants.get(text, ())
         if len(value) == 1 and value[0].kind == "name":
             text = value[0].text  # true, false or a type
@@ -103,13 +103,19 @@ def written_template(read: LaunchedKernel, known: Mapping[str, Sequence[Token] |
             with contextlib.suppress(UnsupportedExpression):
                 text = convert(part, constants).replace("//", "/")
         parts.append(text)
-    return f"<{', '.join(parts)}>" if given else ""
+    return f"<{', '.join(parts)}>" if template else ""
 
 
-def launch_parts(tokens: Sequence[Token], known: Mapping[str, Sequence[Token] | str]) -> Sequence[Sequence[Token]]:
+def launch_parts(
+    tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]
+) -> Sequence[Sequence[Token]]:
     """Return the components of a grid or block, with variables replaced by their definitions."""
     for _ in range(4):  # a name may stand for another
-        if len(tokens) == 1 and isinstance(value := known.get(tokens[0].text), Sequence) and not isinstance(value, str):
+        if (
+            len(tokens) == 1
+            and isinstance(value := values_by_name.get(tokens[0].text), Sequence)
+            and not isinstance(value, str)
+        ):
             tokens = value
     if tokens and tokens[0].text == "dim3" and len(tokens) > 1:
         return split(tokens[2:-1], ",")

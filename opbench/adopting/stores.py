@@ -31,15 +31,15 @@ def stores(
     The kind is "added" if the function only adds to the old content, else "stored".
     """
     names = {name: name for name in pointers}
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for statement in statements(function.tokens[function.body + 1 :]):
         if alias := _alias(statement, names):
             names |= alias
             continue
         called = _called(statement, names, functions, depth) if depth < MAX_CALL_DEPTH else ()
         for name, how in (*_stored(statement, names), *called):
-            found[name] = STORED if STORED in (how, found.get(name)) else ADDED
-    return found
+            result[name] = STORED if STORED in (how, result.get(name)) else ADDED
+    return result
 
 
 def pointers_read(
@@ -50,35 +50,37 @@ def pointers_read(
     An atomic operation is no read, and neither is a comparison with a null pointer.
     """
     names = {name: name for name in pointers}
-    found: set[str] = set()
+    result: set[str] = set()
     for statement in statements(function.tokens[function.body + 1 :]):
         if alias := _alias(statement, names):
             names |= alias
             continue
-        found |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
+        result |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
         if depth < MAX_CALL_DEPTH:
-            for inner, taken, given in _calls(statement, functions):
-                read = pointers_read(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
-                for one, argument in zip(taken, given, strict=False):
+            for inner, taken, arguments in _calls(statement, functions):
+                read = pointers_read(
+                    inner, [parameter.name for parameter in taken if parameter.is_pointer], functions, depth + 1
+                )
+                for parameter, argument in zip(taken, arguments, strict=False):
                     first = next((t.text for t in argument if t.text in names), "")
-                    if first and one.name in read:
-                        found.add(names[first])
-    return found
+                    if first and parameter.name in read:
+                        result.add(names[first])
+    return result
 
 
 def read_before_stored(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration]
 ) -> set[str]:
     """Return the pointers that a function reads in or before the statement that first stores to them."""
-    found: set[str] = set()
+    result: set[str] = set()
     seen: set[str] = set()
     for statement in statements(function.tokens[function.body + 1 :]):
         names = {name: name for name in pointers if name not in seen}
         if not _alias(statement, names):
             read = {statement[index].text for index in _read_at(statement, names, functions)}
-            found |= read
+            result |= read
             seen |= read | {name for name, _ in _stored(statement, names)}
-    return found
+    return result
 
 
 def _read_at(
@@ -127,20 +129,20 @@ def _calls(
         opened = closing_angle_bracket(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
         if opened < len(statement) and statement[opened].text == "(":
             inner = functions[token.text]
-            given = split(statement[opened + 1 : closing_bracket(statement, opened)], ",")
-            yield inner, [parameter_of(tokens) for tokens in inner.parameters()], given
+            arguments = split(statement[opened + 1 : closing_bracket(statement, opened)], ",")
+            yield inner, [parameter_of(tokens) for tokens in inner.parameters()], arguments
 
 
 def _called(
     statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
 ) -> Iterator[tuple[str, str]]:
     """Yield each pointer that a function called in a statement stores to, with the kind of store."""
-    for inner, taken, given in _calls(statement, functions):
-        how = stores(inner, [one.name for one in taken if one.is_pointer], functions, depth + 1)
-        for one, argument in zip(taken, given, strict=False):
+    for inner, taken, arguments in _calls(statement, functions):
+        how = stores(inner, [parameter.name for parameter in taken if parameter.is_pointer], functions, depth + 1)
+        for parameter, argument in zip(taken, arguments, strict=False):
             first = next((t.text for t in argument if t.text in names), "")
-            if first and one.name in how:
-                yield names[first], how[one.name]
+            if first and parameter.name in how:
+                yield names[first], how[parameter.name]
 
 
 def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
@@ -181,10 +183,10 @@ def _alias(statement: Sequence[Token], names: Mapping[str, str]) -> dict[str, st
         return {}
     before = [token.text for token in statement[: equals - 1]]
     pointed = bool({"*", "auto", "&"} & set(before))
-    given = statement[equals + 1 :]
-    if not pointed or ("[" in [token.text for token in given] and "&" not in [token.text for token in given]):
+    value = statement[equals + 1 :]
+    if not pointed or ("[" in [token.text for token in value] and "&" not in [token.text for token in value]):
         return {}
-    first = next((token.text for token in given if token.text in names), "")
+    first = next((token.text for token in value if token.text in names), "")
     return {statement[equals - 1].text: names[first]} if first else {}
 
 

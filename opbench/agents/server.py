@@ -46,7 +46,7 @@ def server(tools: Tools) -> MCPServer:
 
         return call
 
-    made = MCPServer("opbench", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
+    mcp_server = MCPServer("opbench", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     for name in TOOLS:
-        made.add_tool(with_message(getattr(tools, name)), name=name)
-    return made
+        mcp_server.add_tool(with_message(getattr(tools, name)), name=name)
+    return mcp_server

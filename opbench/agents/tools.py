@@ -178,7 +178,7 @@ class Tools:
                 time_limit_s=self.time_limit_s,
             )
             compared = compare_own_variants(run(paths, options))
-            shared = [one for one in compared if one.problem == compared[0].problem]
+            shared = [explanation for explanation in compared if explanation.problem == compared[0].problem]
             return _compare_answer(files, shared[0].problem, shared)
         catalog = Catalog()
         first = self._case(files[0], problem, catalog)
@@ -192,8 +192,8 @@ class Tools:
         case = case_of(path, problem, Catalog())
         with tempfile.TemporaryDirectory(prefix="opbench-profile-") as folder:
             target = target_of(case, str(path), ())
-            found = profile_case(target, Path(folder), ProfileOptions("ncu"), None, lambda line: None)
-        numbers = {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+            report = profile_case(target, Path(folder), ProfileOptions("ncu"), None, lambda line: None)
+        numbers = {k: float(v) for k, v in report.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
         step = NextStep("See which source line causes the traffic.", "explain", {"file": file})
         return ProfileAnswer(case.name, numbers, step)
 
@@ -301,8 +301,8 @@ def _run_answer(file: str, finished: Run, gpu: str) -> RunAnswer:
     elif not timed:
         step = NextStep("No GPU, so no time. See what to change first by the traffic.", "explain", {"file": file})
     elif ordered and not ordered[0].own:
-        words = f"{ordered[0].operator}/{ordered[0].variant} is the fastest here. See what to change in your kernel."
-        step = NextStep(words, "explain", {"file": file})
+        text = f"{ordered[0].operator}/{ordered[0].variant} is the fastest here. See what to change in your kernel."
+        step = NextStep(text, "explain", {"file": file})
     else:
         step = NextStep("The kernel is the fastest here. Get a verdict.", "judge", {"file": file})
     return RunAnswer(
@@ -342,14 +342,14 @@ def _explain_answer(
     explanation = explained.explanation
     texts = {annotated.path: {line.number: line.text for line in annotated.lines} for annotated in explanation.files}
     advised = explained.advised
-    advice = [_advice(one, advised, texts) for one in advised.advice]
+    advice = [_advice(advice, advised, texts) for advice in advised.advice]
     if advice:
         first = advice[0]
-        words = f"{_place(first.file, first.line)}{first.advice}. Then check the file again."
-        step = NextStep(words, "check", {"file": file})
+        text = f"{_place(first.file, first.line)}{first.advice}. Then check the file again."
+        step = NextStep(text, "check", {"file": file})
     elif fastest:
-        words = "No problem of the memory traffic is left. Compare the kernel with a fast shipped variant."
-        step = NextStep(words, "compare", {"files": [file, fastest]})
+        text = "No problem of the memory traffic is left. Compare the kernel with a fast shipped variant."
+        step = NextStep(text, "compare", {"files": [file, fastest]})
     else:
         step = NextStep("No problem of the memory traffic is left. Get a verdict.", "judge", {"file": file})
     return ExplainAnswer(
@@ -397,30 +397,30 @@ def _last_variant_on_cpu(case: Case, catalog: Catalog) -> str:
 
 
 def _compare_answer(files: Sequence[str], problem: str, compared: Sequence[VariantComparison]) -> CompareAnswer:
-    by_time = any(one.time for one in compared)
+    by_time = any(explanation.time for explanation in compared)
     base = compared[0]
     kernels = [ComparedKernel(files[0], base.base_s, None, None, None, None, _counts(base.base_traffic))]
-    for file, one in zip(files[1:], compared, strict=True):
-        ratio = one.time
+    for file, explanation in zip(files[1:], compared, strict=True):
+        ratio = explanation.time
         kernels.append(
             ComparedKernel(
                 kernel=file,
-                median_s=one.new_s,
+                median_s=explanation.new_s,
                 time_ratio=ratio.value if ratio else None,
                 time_ratio_low=ratio.low if ratio else None,
                 time_ratio_high=ratio.high if ratio else None,
-                traffic_ratio=one.traffic_ratio,
-                traffic=_counts(one.new_traffic),
+                traffic_ratio=explanation.traffic_ratio,
+                traffic=_counts(explanation.new_traffic),
             )
         )
     ratios = [(kernel.time_ratio if by_time else kernel.traffic_ratio, kernel.kernel) for kernel in kernels[1:]]
     least = min([(1.0, files[0]), *((ratio, kernel) for ratio, kernel in ratios if ratio is not None)])[1]
-    words = f"{least} {'is the fastest' if by_time else 'moves the least'}."
+    text = f"{least} {'is the fastest' if by_time else 'moves the least'}."
     own = [file for file in files if Path(file).suffix]
     if least in own:
-        step = NextStep(f"{words} Get a verdict on it.", "judge", {"file": least})
+        step = NextStep(f"{text} Get a verdict on it.", "judge", {"file": least})
     else:
-        step = NextStep(f"{words} See what to change in your kernel.", "explain", {"file": own[0]} if own else {})
+        step = NextStep(f"{text} See what to change in your kernel.", "explain", {"file": own[0]} if own else {})
     return CompareAnswer(problem, "time" if by_time else "traffic", kernels, step)
 
 

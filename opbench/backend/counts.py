@@ -249,8 +249,10 @@ class Traffic:
     def select(self, *, kernel: str = "", space: str = "", kind: str = "", line: int = 0) -> list[LineTraffic]:
         """Return the lines that match all the given values."""
         wanted = {"kernel": kernel, "space": space, "kind": kind, "line": line}
-        given = {name: value for name, value in wanted.items() if value}
-        return [entry for entry in self.lines if all(getattr(entry, name) == value for name, value in given.items())]
+        selection = {name: value for name, value in wanted.items() if value}
+        return [
+            entry for entry in self.lines if all(getattr(entry, name) == value for name, value in selection.items())
+        ]
 
     def total(self, name: str, **selection: Any) -> int:
         """Return the sum of a count or derived value over matching lines, as in `total("sectors", kind="load")`."""

@@ -107,9 +107,9 @@ def headline(finding: Finding) -> str:
 def place_and_message(finding: Finding, path: str) -> str:
     """Return a finding as "my.cu:12: shared-race: …"; `path` converts the file name."""
     file, line, _ = finding.first_place
-    place = f"{path}:{line}: " if file and line else f"{path}: " if file else ""
+    location = f"{path}:{line}: " if file and line else f"{path}: " if file else ""
     inside = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""
-    return f"{place}{finding.rule}: {finding.message}{inside}"
+    return f"{location}{finding.rule}: {finding.message}{inside}"
 
 
 def place_text(file: str, line: int, called_from: int = 0) -> str:

@@ -184,7 +184,7 @@ def _serve(requests: socket.socket) -> None:
 
 
 def _answer(request: _Request, files: list[int], children: dict[int, int], own: Sequence[int]) -> None:
-    status, *given = files
+    status, *descriptors = files
     server = os.getpid()
     if request.here:
         os.write(status, NUMBER.pack(server))
@@ -201,12 +201,12 @@ def _answer(request: _Request, files: list[int], children: dict[int, int], own: 
             for other in (*own, status, *children.values()):
                 os.close(other)
             os.setsid()
-            code = _succeeds(request, given)
+            code = _succeeds(request, descriptors)
         finally:
             os._exit(code)
     children[pid] = status
     os.write(status, NUMBER.pack(pid))
-    for file in given:
+    for file in descriptors:
         os.close(file)
 
 

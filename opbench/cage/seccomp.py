@@ -126,8 +126,8 @@ class Condition:
             return b"".join((*tests, _step(RETURN, ALLOW), _step(RETURN, REFUSE)))
         if self.values:
             last = len(self.values) - 1
-            each = (_step(EQUAL, v, last - n, 0 if n < last else 1) for n, v in enumerate(self.values))
-            return b"".join((_step(LOAD, low), *each, _step(RETURN, ALLOW), _step(RETURN, REFUSE)))
+            steps = (_step(EQUAL, v, last - n, 0 if n < last else 1) for n, v in enumerate(self.values))
+            return b"".join((_step(LOAD, low), *steps, _step(RETURN, ALLOW), _step(RETURN, REFUSE)))
         bits, allowed_if_set = (self.needed, True) if self.needed else (self.forbidden, False)
         first, second = (ALLOW, REFUSE) if allowed_if_set else (REFUSE, ALLOW)
         return b"".join((_step(LOAD, low), _step(ANY_BIT, bits, 0, 1), _step(RETURN, first), _step(RETURN, second)))

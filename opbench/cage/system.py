@@ -28,8 +28,8 @@ def system_call(number: int, *arguments: object) -> int:
 
 def prctl(option: int, *arguments: int) -> int:
     """Call prctl with integers and return its result; raise OSError."""
-    words = [ctypes.c_ulong(word) for word in (*arguments, 0, 0, 0, 0)[:4]]
-    result = int(_libc.prctl(ctypes.c_int(option), *words))
+    integers = [ctypes.c_ulong(word) for word in (*arguments, 0, 0, 0, 0)[:4]]
+    result = int(_libc.prctl(ctypes.c_int(option), *integers))
     if result < 0:
         raise _error()
     return result

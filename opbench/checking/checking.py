@@ -487,8 +487,8 @@ def _changed_inputs(prepared: PreparedProblem, expected: Expected) -> Finding | 
     for name, array in expected.inputs.items():
         if prepared.changed(name):
             index = changed_input(array, prepared.buffers[name].read())
-            place = f"[{','.join(map(str, index))}]" if index is not None else ""
-            return Finding(CHANGED_INPUT.kind, f"the kernel changed its input {name}{place}", buffer=name)
+            location = f"[{','.join(map(str, index))}]" if index is not None else ""
+            return Finding(CHANGED_INPUT.kind, f"the kernel changed its input {name}{location}", buffer=name)
     return None
 
 
@@ -567,8 +567,8 @@ def _add_detail(verdict: Verdict, detail: str) -> Verdict:
 def _kernel_location(case: Case) -> tuple[str, int]:
     """Return file and line of the kernel that a case launches last: a wrong result is reported there."""
     for kernel in reversed(case.variant.kernels):
-        if found := declaration(case.variant.sources, kernel):
-            return str(found.file), found.line
+        if location := declaration(case.variant.sources, kernel):
+            return str(location.file), location.line
     return str(case.variant.path), 0
 
 

@@ -74,9 +74,9 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
             new = {(axis, mode) for mode in modes or [""]} - seen
             if not isinstance(size, int) or not new:
                 continue
-            made = (_with_axis_size(problem, axis, size) for size in LONG_AXIS_SIZES)
+            problems = (_with_axis_size(problem, axis, size) for size in LONG_AXIS_SIZES)
             if affordable := [
-                one for one in made if one and _work_of(one) <= MAX_LONG_WORK and one.bytes() > problem.bytes()
+                one for one in problems if one and _work_of(one) <= MAX_LONG_WORK and one.bytes() > problem.bytes()
             ]:
                 seen |= new
                 yield affordable

@@ -49,32 +49,32 @@ class ProblemSlices:
         return _with_axis_size(self.problem, self.axis, count)
 
     def _split_axis(self, name: str, array: np.ndarray) -> np.ndarray:
-        place, each = self.places[name]
-        return array.reshape(*array.shape[:place], -1, each, *array.shape[place + 1 :])
+        place, elements = self.places[name]
+        return array.reshape(*array.shape[:place], -1, elements, *array.shape[place + 1 :])
 
     def taken(self, name: str, array: np.ndarray, which: np.ndarray) -> np.ndarray:
         """Return the part of a tensor that belongs to the slices with the numbers `which`."""
         if name not in self.places:
             return np.array(array)
-        place, each = self.places[name]
-        some = np.take(self._split_axis(name, array), which, axis=place)
-        return some.reshape(*array.shape[:place], len(which) * each, *array.shape[place + 1 :])
+        place, elements = self.places[name]
+        slices = np.take(self._split_axis(name, array), which, axis=place)
+        return slices.reshape(*array.shape[:place], len(which) * elements, *array.shape[place + 1 :])
 
-    def put(self, name: str, array: np.ndarray, which: np.ndarray, some: np.ndarray) -> None:
+    def put(self, name: str, array: np.ndarray, which: np.ndarray, values: np.ndarray) -> None:
         """Copy the part of a tensor that belongs to the slices `which` to its place in the whole tensor."""
         if name not in self.places:
-            array[...] = some
+            array[...] = values
         else:
             place = self.places[name][0]
             np.moveaxis(self._split_axis(name, array), place, 0)[which] = np.moveaxis(
-                self._split_axis(name, some), place, 0
+                self._split_axis(name, values), place, 0
             )
 
     def numbers(self, name: str, shape: tuple[int, ...], flat: np.ndarray) -> np.ndarray:
         """Return the number of the slice that each element belongs to; elements are given by their flat index."""
-        place, each = self.places[name]
-        found: np.ndarray = flat // (prod(shape[place + 1 :]) * each) % self.count
-        return found
+        place, elements = self.places[name]
+        result: np.ndarray = flat // (prod(shape[place + 1 :]) * elements) % self.count
+        return result
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def _independent_slices(problem: Operator, axis: str) -> ProblemSlices | None:
 def _are_slices_independent(slices: ProblemSlices, whole: Operator, part: Operator, seed: int) -> bool:
     """Return whether the slices of a small problem have the same results alone as in the whole problem."""
     content, which = whole.make_inputs(seed), np.array(CHOSEN)
-    some = {name: slices.taken(name, array, which) for name, array in content.items()}
-    full, alone = whole.reference_outputs(content), part.reference_outputs(some)
+    slice_inputs = {name: slices.taken(name, array, which) for name, array in content.items()}
+    full, alone = whole.reference_outputs(content), part.reference_outputs(slice_inputs)
     return all(np.allclose(slices.taken(n, full[n], which), a, 1e-9, 1e-12) for n, a in alone.items())
 
 
@@ -164,10 +164,12 @@ def written_slices(case: Case, slices: ProblemSlices, buffers: Mapping[str, Spar
         if tensor.name not in case.updates:
             flat = flat[_as_unsigned(buffer.content.reshape(-1)[flat]) != _poison_bits(buffer)]
         slice_numbers.append(slices.numbers(tensor.name, tensor.shape, flat))
-    one = slices.some(len(CHOSEN))
-    tensors = [*one.input_tensors(), *one.output_tensors()]
-    each = (sum(t.elements for t in tensors if t.name in slices.places) + one.flops() / 64) / len(CHOSEN)
-    which = _sample_indices(np.unique(np.concatenate(slice_numbers)), max(1, min(MAX_SLICES, int(MAX_ELEMENTS / each))))
+    sample = slices.some(len(CHOSEN))
+    tensors = [*sample.input_tensors(), *sample.output_tensors()]
+    cost_per_slice = (sum(t.elements for t in tensors if t.name in slices.places) + sample.flops() / 64) / len(CHOSEN)
+    which = _sample_indices(
+        np.unique(np.concatenate(slice_numbers)), max(1, min(MAX_SLICES, int(MAX_ELEMENTS / cost_per_slice)))
+    )
     return which if which.size else "nothing was written"
 
 
@@ -235,9 +237,9 @@ def _mismatch_sentence(slices: ProblemSlices, judgement: Judgement, name: str, w
     assert mismatch is not None
     if mismatch.index is None:
         return mismatch.sentence()
-    place, each = slices.places[name]
+    place, elements = slices.places[name]
     at = list(mismatch.index)
-    at[place] = int(which[at[place] // each]) * each + at[place] % each
+    at[place] = int(which[at[place] // elements]) * elements + at[place] % elements
     return replace(mismatch, index=tuple(at)).sentence()
 
 
@@ -250,11 +252,11 @@ def _as_unsigned(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def _elements_on_pages(pages: np.ndarray, elements: int, each: int) -> np.ndarray:
+def _elements_on_pages(pages: np.ndarray, elements: int, page_elements: int) -> np.ndarray:
     """Return the flat indices of the elements that lie on these memory pages."""
-    flat = (pages.astype(np.int64)[:, None] * each + np.arange(each)).reshape(-1)
-    found: np.ndarray = flat[flat < elements]
-    return found
+    flat = (pages.astype(np.int64)[:, None] * page_elements + np.arange(page_elements)).reshape(-1)
+    result: np.ndarray = flat[flat < elements]
+    return result
 
 
 def _sample_indices(numbers: np.ndarray, most: int) -> np.ndarray:

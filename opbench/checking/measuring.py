@@ -186,8 +186,8 @@ def timed_cases(
         timing.contents.free(session.backend)
         for state in timing.state.values():
             state.free()
-        for each in timing.ready.values():
-            session.backend.free(each.workspace)
+        for prepared in timing.ready.values():
+            session.backend.free(prepared.workspace)
 
 
 def _bind_contents(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
@@ -222,8 +222,8 @@ def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -
     def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
         return rebind(session.backend, case, timed[case.name].binding, buffers)
 
-    workspaces = {name: each.workspace for name, each in timed.items()}
-    cases = [each.case for each in timed.values()]
+    workspaces = {name: measurement.workspace for name, measurement in timed.items()}
+    cases = [measurement.case for measurement in timed.values()]
     own = timing.prepared.buffers
     timing.rotation = rotate_buffers(session.backend, cases, own, workspaces, timing.contents.sets, launch)
     for name, launched in timing.rotation.launches.items():

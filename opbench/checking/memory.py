@@ -56,8 +56,8 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
     trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
     doubtful = [finding for finding in findings if _depends_on_contents(finding, plan)]
     first: dict[tuple[str, str, int], Finding] = {}
-    for one in [finding for finding in findings if finding not in doubtful] or ([] if doubtful else damage):
-        first.setdefault((one.kind, one.file, one.line), one)
+    for location in [finding for finding in findings if finding not in doubtful] or ([] if doubtful else damage):
+        first.setdefault((location.kind, location.file, location.line), location)
     cut = ""
     if doubtful and not first and not trace.completed:
         cut = f"the launch ended where what its inputs hold decides, random numbers here: {headline(doubtful[0])}"
@@ -134,7 +134,7 @@ def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
     if finding.kind == "trap" and "assertion" in finding.message:
         return True
     if finding.kind.endswith("_race"):
-        places = {(finding.file, finding.line), *((one.file, one.line) for one in finding.related)}
+        places = {(finding.file, finding.line), *((location.file, location.line) for location in finding.related)}
         return any(Path(file).name == plan.path.name and line in plan.scatter_lines for file, line in places)
     if finding.kind == "out_of_bounds" and any(
         buffer.name == finding.buffer and not buffer.is_bounded for buffer in plan.buffers
@@ -148,7 +148,7 @@ def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> 
     """Return the finding with the user's file instead of the edited copy that was compiled."""
     if source is None:
         return finding
-    related = tuple(replace(one, file=_original_file(one.file, plan)) for one in finding.related)
+    related = tuple(replace(location, file=_original_file(location.file, plan)) for location in finding.related)
     file, kernel_file = _original_file(finding.file, plan), _original_file(finding.kernel_file, plan)
     return replace(finding, file=file, kernel_file=kernel_file, related=related)
 

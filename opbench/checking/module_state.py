@@ -120,7 +120,7 @@ def state_fault(names: list[str]) -> str:
     return f"keeps state between launches: it changes the module variable{plural} {listed}"
 
 
-def _mix_states(one: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+def _mix_states(state: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     """Return bytes in which each aligned 4-byte word comes at random from one of two states."""
-    words = chance.random(-(-one.size // 4)) < 0.5
-    return np.where(np.repeat(words, 4)[: one.size], one, other)
+    is_first = chance.random(-(-state.size // 4)) < 0.5
+    return np.where(np.repeat(is_first, 4)[: state.size], state, other)

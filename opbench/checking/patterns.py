@@ -71,7 +71,7 @@ def pattern_of(evidence: Evidence) -> Pattern | None:
     """Return the first pattern that fits; None if the wrong elements form no known pattern."""
     if not evidence.wrong.any():
         return None
-    return next((found for pattern in PATTERNS if (found := pattern(evidence))), None)
+    return next((match for pattern in PATTERNS if (match := pattern(evidence))), None)
 
 
 def poisoned_nan(e: Evidence) -> Pattern | None:

@@ -76,7 +76,7 @@ def measure_in_rounds(
                 return now() - began > limit_s or bool(timing.faults)
 
             raced = race(sample, list(timing.timed), options, is_over)
-            for name in (name for name, one in raced.items() if one.stop != "slower"):
+            for name in (name for name, samples in raced.items() if samples.stop != "slower"):
                 _judge_on_all_contents(timing, name, on_start)
             refused = timing.invalid | timing.invalid_times() | timing.faults
         if not refused:

@@ -64,16 +64,16 @@ def rotate_buffers(
     case's graph.
     """
     rotation, problem = Rotation(), cases[0].problem
-    input_tensors, made = problem.input_tensors(), problem.output_tensors()
+    input_tensors, output_tensors = problem.input_tensors(), problem.output_tensors()
     l2_bytes = backend.l2_bytes if isinstance(backend, TimedBackend) else 0
-    count = buffer_set_count(sum(t.nbytes for t in (*input_tensors, *made)), l2_bytes)
+    count = buffer_set_count(sum(t.nbytes for t in (*input_tensors, *output_tensors)), l2_bytes)
     rotates = count > 1 and len(contents) == len(CONTENTS)
     inputs = _buffer_sets(backend, rotation, "inputs", input_tensors, count - 1) if rotates else None
-    outputs = _buffer_sets(backend, rotation, "outputs", made, count - 1) if inputs is not None else None
+    outputs = _buffer_sets(backend, rotation, "outputs", output_tensors, count - 1) if inputs is not None else None
     for number, views in enumerate(inputs or ()):
         for name, view in views.items():
             view.copy_from(contents[content_of_buffer_set(number + 1)][name])
-    rotation.outputs = [{t.name: buffers[t.name] for t in made}, *(outputs or ())]
+    rotation.outputs = [{t.name: buffers[t.name] for t in output_tensors}, *(outputs or ())]
     for case in cases:
         own = case.workspace(backend.sm_count)
         extra = _buffer_sets(backend, rotation, case.name, own, count - 1) if outputs is not None else None
@@ -84,7 +84,7 @@ def rotate_buffers(
             {**buffers, **workspaces[case.name]},
             *({**i, **o, **e} for i, o, e in zip(inputs, outputs, extra, strict=True)),
         ]
-        rotation.launches[case.name] = RotatingLaunch([bind(case, each) for each in sets])
+        rotation.launches[case.name] = RotatingLaunch([bind(case, buffers) for buffers in sets])
         rotation.modes[case.name] = f"graph, cold ({count} buffer sets)"
         rotation.poisoned[case.name] = [
             *rotation.outputs[0].values(),

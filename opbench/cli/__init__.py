@@ -149,12 +149,12 @@ def main() -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        where = (
+        help_hint = (
             f" ({error.ctx.command_path} --help)"
             if isinstance(error, click.UsageError) and error.ctx and error.ctx.parent
             else ""
         )
-        fail(error.format_message() + where, UsageError.exit_code)
+        fail(error.format_message() + help_hint, UsageError.exit_code)
     except (KeyboardInterrupt, click.Abort) as error:
         fail("interrupted" + (f"; {error}" if str(error) else ""), 130)
     except BrokenPipeError:

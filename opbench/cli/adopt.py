@@ -86,30 +86,30 @@ def adopt_command(
     from opbench.paths import write_atomically
 
     catalog = Catalog(roots)
-    found = adopt(file, catalog, operator, kernel, read_sizes(sizes))
-    is_guessed = not (operator or kernel or sizes or found.contradictions)
-    if is_guessed and (why := _refuted(file, found, catalog)):
-        command = next_command("adopt", file, variants=roots, operator=found.operator)
-        refuted = f"most cases are wrong or fail as {found.operator}, such as {why}"
-        found = adopt(file, catalog, NO_OPERATOR, kernel)
-        found.notes.append(f"{refuted}; if the kernel should compute that: {command}")
-    why = f" ({'; '.join(found.evidence)})" if found.evidence else ""
-    click.echo(f"operator: {found.operator}{why}", err=True)
-    for guess in found.guesses:
+    adopted = adopt(file, catalog, operator, kernel, read_sizes(sizes))
+    is_guessed = not (operator or kernel or sizes or adopted.contradictions)
+    if is_guessed and (why := _refuted(file, adopted, catalog)):
+        command = next_command("adopt", file, variants=roots, operator=adopted.operator)
+        refuted = f"most cases are wrong or fail as {adopted.operator}, such as {why}"
+        adopted = adopt(file, catalog, NO_OPERATOR, kernel)
+        adopted.notes.append(f"{refuted}; if the kernel should compute that: {command}")
+    why = f" ({'; '.join(adopted.evidence)})" if adopted.evidence else ""
+    click.echo(f"operator: {adopted.operator}{why}", err=True)
+    for guess in adopted.guesses:
         click.echo(f"guess: {guess}", err=True)
-    for note in found.notes:
+    for note in adopted.notes:
         click.echo(f"note: {note}", err=True)
-    for contradiction in found.contradictions:
+    for contradiction in adopted.contradictions:
         click.echo(f"contradiction: {contradiction}", err=True)
-    if write and found.contradictions:
+    if write and adopted.contradictions:
         raise UsageError(
-            f"{file}: not written, as the header of {found.operator} would contradict the file: "
-            f"{found.contradictions[0]}; a header without an operator: "
+            f"{file}: not written, as the header of {adopted.operator} would contradict the file: "
+            f"{adopted.contradictions[0]}; a header without an operator: "
             + next_command("adopt", file, variants=roots, operator="none", write=True)
         )
     if write:
-        write_atomically(file, found.text.encode() + file.read_bytes())
+        write_atomically(file, adopted.text.encode() + file.read_bytes())
         click.echo(f"wrote the header of {file}", err=True)
     else:
-        click.echo(found.text, nl=False)
+        click.echo(adopted.text, nl=False)
     click.echo(f"next: {next_command('check', file, variants=roots)}", err=True)

@@ -37,15 +37,15 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
     from opbench.networks.records.network_run import read_case_run
     from opbench.running.advising import advise_run
 
-    found = advise_run(run, names, Catalog(roots), gpu, read_case_run)
+    results = advise_run(run, names, Catalog(roots), gpu, read_case_run)
     if as_json:
-        click.echo(json.dumps([one.to_json() for one in found], indent=1))
+        click.echo(json.dumps([advised.to_json() for advised in results], indent=1))
     else:
-        near = [one for one in found if one.near]
-        several = [lines(one) for one in found if not one.near or not found[1:]]
-        if near and found[1:]:
+        near = [advised for advised in results if advised.near]
+        several = [lines(advised) for advised in results if not advised.near or not results[1:]]
+        if near and results[1:]:
             several.append(
-                [f"{len(near)} of {len(found)} cases are within 10 % of their lower bound: little is left to gain"]
+                [f"{len(near)} of {len(results)} cases are within 10 % of their lower bound: little is left to gain"]
             )
         click.echo("\n\n".join(map("\n".join, several)))
 
@@ -64,9 +64,12 @@ def lines(advised: Advised) -> list[str]:
 def advice_lines(advised: Advised) -> list[str]:
     """Return the lines on the strongest pieces of advice, as `advise` and `explain` print them."""
     text = []
-    for number, one in enumerate(advised.advice[:MAX_ADVICE], start=1):
-        text.append(f"  {number}. {one.binds}: {one.action}")
-        text.append(f"     {one.evidence} ({one.source})" + (f", {from_here(one.file)}:{one.line}" if one.line else ""))
-        see = f"; see {', '.join(one.examples[:2])}" if one.examples else ""
-        text.append(f"     {advised.gain_text(one)}{see}")
+    for number, advice in enumerate(advised.advice[:MAX_ADVICE], start=1):
+        text.append(f"  {number}. {advice.binds}: {advice.action}")
+        text.append(
+            f"     {advice.evidence} ({advice.source})"
+            + (f", {from_here(advice.file)}:{advice.line}" if advice.line else "")
+        )
+        see = f"; see {', '.join(advice.examples[:2])}" if advice.examples else ""
+        text.append(f"     {advised.gain_text(advice)}{see}")
     return text

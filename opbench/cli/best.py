@@ -37,12 +37,14 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     from opbench.results.book import Book, make_book
 
     catalog = Catalog(roots)
-    known = catalog.operator_names()
+    operator_names = catalog.operator_names()
     # An operator's name is not a path, even if a file or folder has the same name, unless the folder contains a run.
-    sources = [Path(name) for name in names if Path(name).exists() and (name not in known or _is_run(Path(name)))]
+    sources = [
+        Path(name) for name in names if Path(name).exists() and (name not in operator_names or _is_run(Path(name)))
+    ]
     operators = [name for name in names if Path(name) not in sources]
     for name in operators:
-        if name not in known:
+        if name not in operator_names:
             raise UsageError(unknown("operator, run or book", name, catalog.operator_names(), "opbench list operators"))
     book = make_book(sources or _timed_runs(), catalog)
     for note in book.notes:
@@ -52,8 +54,8 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
         raise UsageError(
             f"no run named has {' or '.join(operators) or 'a time'}; measure: opbench run OPERATOR --backend cuda"
         )
-    found = Book(book.mode, chosen)
-    click.echo(json.dumps(found.to_json(), indent=1) if as_json else "\n".join(lines(found)))
+    best = Book(book.mode, chosen)
+    click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(lines(best)))
 
 
 def _is_run(path: Path) -> bool:
@@ -64,17 +66,17 @@ def _timed_runs() -> list[Path]:
     """Return the runs below reports/ that were measured on a GPU; raise UsageError if there is none."""
     from opbench.results.files import read_run
 
-    found = []
+    result = []
     for folder in sorted({file.parent for file in RUNS_FOLDER.glob("*/results.jsonl*")}):
         if read_run(folder).header.backend == "cuda":
-            found.append(folder)
-    if not found:
+            result.append(folder)
+    if not result:
         deeper = sorted({file.parent for file in RUNS_FOLDER.glob("*/*/results.jsonl*")})
         such = f", such as {deeper[0]}" if deeper else ""
         raise UsageError(
             f"no GPU run was found in {RUNS_FOLDER}/; name one{such}, or measure: opbench run SUITE --backend cuda"
         )
-    return found
+    return result
 
 
 @click.command("open")

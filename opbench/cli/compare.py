@@ -69,14 +69,14 @@ def compare_command(
         unfinished = [] if run.finished else [f"{run.folder}: this run is not finished; complete it with --resume"]
         for warning in [*run.warnings, *unfinished]:
             click.echo(f"warning: {warning}", err=True)
-    found = compare_runs(before, after, threshold, force, cases)
+    comparison = compare_runs(before, after, threshold, force, cases)
     if out is not None:
         from opbench.report.comparison import to_page
         from opbench.report.template import write_page
 
-        write_page(out, to_page(found))
+        write_page(out, to_page(comparison))
         click.echo(f"wrote {out}", err=True)
-    leave(found.exit_code, lambda: _print(found, "json" if as_json else layout, everything))
+    leave(comparison.exit_code, lambda: _print(comparison, "json" if as_json else layout, everything))
 
 
 def _print(run_comparison: RunComparison, layout: str, everything: bool) -> None:

@@ -19,8 +19,8 @@ LISTS = ("operators", "variants", "suites", "cases")
 
 def starting(incomplete: str, names: Iterable[str], files: bool = False) -> Completions:
     """Complete names that start with the typed text; if none does and `files` is true, complete file names."""
-    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return found or ([CompletionItem(incomplete, type="file")] if files else [])
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return items or ([CompletionItem(incomplete, type="file")] if files else [])
 
 
 def operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
@@ -84,8 +84,8 @@ def _suites() -> list[str]:
 
 def _catalog(context: click.Context) -> Catalog:
     """Return the catalog with the --variants folders before the cursor; the command itself reports a wrong folder."""
-    given = context.params.get("variants") or context.params.get("roots") or ()
+    roots = context.params.get("variants") or context.params.get("roots") or ()
     try:
-        return Catalog(given)
+        return Catalog(roots)
     except OpbenchError:
         return Catalog()

@@ -31,13 +31,13 @@ def add_options(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(**values: object) -> None:
-            given = {name: _in_field(values.pop(name), *offered[name]) for name in offered}
-            function(options=kind(**{k: v for k, v in given.items() if v is not None}), **values)
+            field_values = {name: _in_field(values.pop(name), *offered[name]) for name in offered}
+            function(options=kind(**{k: v for k, v in field_values.items() if v is not None}), **values)
 
-        made: Callable[..., None] = command
+        decorated: Callable[..., None] = command
         for name, (made_of, details) in reversed(offered.items()):
-            made = _click_option(name, hints[name], made_of.default, details)(made)
-        return made
+            decorated = _click_option(name, hints[name], made_of.default, details)(decorated)
+        return decorated
 
     return decorate
 
@@ -111,5 +111,5 @@ def _reader(parse: Callable[[str], object]) -> Callable[[click.Context, click.Pa
 
 
 def _completion(details: Option) -> Callable[..., completion.Completions] | None:
-    found: Callable[..., completion.Completions] | None = getattr(completion, details.complete or "-", None)
-    return found
+    result: Callable[..., completion.Completions] | None = getattr(completion, details.complete or "-", None)
+    return result

@@ -112,7 +112,7 @@ def explain_command(
             if not one.without_operator:
                 _store_traffic(one.explanation.case, one.traffic, run_folder)
     comparisons = compare_explained(explained)
-    explanations = [one.explanation for one in explained]
+    explanations = [explanation.explanation for explanation in explained]
     if times_folder is not None:
         explanations = _with_times(explanations, times_folder)
     if as_json and not names[1:]:
@@ -208,11 +208,14 @@ def print_side_by_side(
         console.print(Text(text, style=style), soft_wrap=True)
 
     problems: dict[tuple[str, str], list[ExplainedKernel]] = {}
-    for one in explained:
-        problems.setdefault((one.operator, one.problem), []).append(one)
+    for explanation in explained:
+        problems.setdefault((explanation.operator, explanation.problem), []).append(explanation)
     for (operator, problem), together in problems.items():
         line(operator + problem, "bold")
-        rows = [[one.variant + one.config, *_count_cells(summarise(one.traffic))] for one in together]
+        rows = [
+            [explanation.variant + explanation.config, *_count_cells(summarise(explanation.traffic))]
+            for explanation in together
+        ]
         for number, text in enumerate(align_columns(COUNTS, rows, (0,))):
             line("  " + text, "" if number else "dim")
         for comparison in comparisons:
@@ -220,10 +223,13 @@ def print_side_by_side(
                 for sentence in sentences(comparison):
                     line("  " + sentence.replace("`", ""), "bold")
         line()
-    for one in explained:
-        line(f"{one.variant}  {from_here(str(one.path))}", "bold")
+    for explanation in explained:
+        line(f"{explanation.variant}  {from_here(str(explanation.path))}", "bold")
         _print_summary(
-            one.explanation, one.advised, line, max(40, min(console.width, 120)) if console.is_terminal else 10_000
+            explanation.explanation,
+            explanation.advised,
+            line,
+            max(40, min(console.width, 120)) if console.is_terminal else 10_000,
         )
     line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
 
@@ -265,8 +271,8 @@ def print_explanation(explanation: Explanation, advised: Advised, console: Conso
     for file in explanation.files:
         _print_file(explanation, file, line)
     for entry in explanation.elsewhere:
-        place = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
-        line(f"  {place}  {'  '.join(filter(None, _cells(explanation, entry.words, entry)))}")
+        location = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
+        line(f"  {location}  {'  '.join(filter(None, _cells(explanation, entry.words, entry)))}")
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled}
     for words in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
         line(words, "dim")
@@ -309,8 +315,8 @@ def _print_summary(explanation: Explanation, advised: Advised, line: Callable[..
         for words in rest:
             line(words)
     groups = same_advice(explanation.problems)
-    named = {one.mechanism for one in advised.advice[:MAX_ADVICE]}
-    evidence = {one.evidence for one in advised.advice[:MAX_ADVICE]}
+    named = {advice.mechanism for advice in advised.advice[:MAX_ADVICE]}
+    evidence = {advice.evidence for advice in advised.advice[:MAX_ADVICE]}
     if advised.advice:
         line("  what to change first", "bold")
         for text in advice_lines(advised):
@@ -337,11 +343,11 @@ def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
     places = list(dict.fromkeys(problem.place for problem in group))
     if places[1:] and all(re.fullmatch(r"line \d+", place) for place in places):
         numbers = sorted({problem.line for problem in group})
-        place = f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+        location = f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     else:
-        place = ", ".join(places)
-    place += f" in {group[0].kernel}" if several and group[0].line else ""
-    return f"{place}: {group[0].kind}, {saving(group)}"
+        location = ", ".join(places)
+    location += f" in {group[0].kernel}" if several and group[0].line else ""
+    return f"{location}: {group[0].kind}, {saving(group)}"
 
 
 def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
@@ -358,7 +364,7 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
         )
         for entry in file.lines
     ]
-    cells = [cells for _, found in rows for cells in found]
+    cells = [cells for _, marks in rows for cells in marks]
     # Columns that are empty in all lines are hidden.
     shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
     widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
@@ -366,13 +372,13 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
     line(f"{'line':>5}   {_join_cells(COLUMNS, widths)} │", "dim")
     blank = _join_cells([""] * len(COLUMNS), widths)
     before = 0
-    for entry, found in rows:
+    for entry, marks in rows:
         if entry.number > before + 1:
             line(f"{'':>5}   {blank} ⋮", "dim")
         before = entry.number
         mark = "✗" if entry.findings else "!" if entry.problems else " "
-        style = "red" if entry.findings else "yellow" if entry.problems else "" if found else "dim"
-        first, *rest = [_join_cells(row, widths) for row in found] or [blank]
+        style = "red" if entry.findings else "yellow" if entry.problems else "" if marks else "dim"
+        first, *rest = [_join_cells(row, widths) for row in marks] or [blank]
         line(f"{entry.number:>5} {mark} {first} │ {entry.text}".rstrip(), style)
         for other in rest:
             line(f"{'':5}   {other} │", style)
@@ -427,16 +433,16 @@ def agreement_command(cpu_run: Path, gpu_run: Path, out: Path | None, as_json: b
     from opbench.results.files import read_run
 
     cpu, gpu = read_run(cpu_run), read_run(gpu_run)
-    found = compare_runs(cpu, gpu)
+    agreement = compare_runs(cpu, gpu)
     if out is not None:
         from opbench.report.agreement import provenance, write_agreement
 
-        for path in write_agreement(found, out, "Predicted against measured traffic", provenance(cpu, gpu)):
+        for path in write_agreement(agreement, out, "Predicted against measured traffic", provenance(cpu, gpu)):
             click.echo(f"wrote {path}", err=True)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1))
+        click.echo(json.dumps(agreement.to_json(), indent=1))
     else:
-        print_agreement(found, stdout_console())
+        print_agreement(agreement, stdout_console())
 
 
 def print_agreement(agreement: Agreement, console: Console) -> None:
@@ -468,9 +474,9 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
             table((name, *columns), [_comparison_cells(c) for c in found], left=(0, 1))
     for words, cases in reasons(agreement.comparisons).items():
         console.print(Text(f"{words}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True)
-    held = sorted({c.case for c in agreement.comparisons if c.held_out})
-    console.print(Text(f"test set, selected by a hash of the name ({len(held)} cases):"))
-    for case in held:
+    test_cases = sorted({c.case for c in agreement.comparisons if c.held_out})
+    console.print(Text(f"test set, selected by a hash of the name ({len(test_cases)} cases):"))
+    for case in test_cases:
         console.print(Text(f"  {case}"), soft_wrap=True)
     for case, reason in agreement.left_out.items():
         console.print(Text(f"not compared: {case}: {reason}", style="yellow"), soft_wrap=True)
@@ -496,7 +502,7 @@ def _summary_cells(s: Summary) -> list[str]:
 
 def _comparison_cells(c: CountComparison) -> list[str]:
     upper = "–" if c.upper is None else str(c.upper)
-    note = ", ".join(words for words, true in (("in bounds", c.bounded), ("test set", c.held_out)) if true)
+    note = ", ".join(text for text, true in (("in bounds", c.bounded), ("test set", c.held_out)) if true)
     return [
         c.case,
         c.quantity,

@@ -78,10 +78,10 @@ def section(name: str) -> str:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
         raise EnvironmentFault(f"{page}: cannot be read: {error.strerror}; install opbench again") from None
-    found = re.search(rf"^## {re.escape(name)}$.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    if found is None:
+    match = re.search(rf"^## {re.escape(name)}$.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if match is None:
         raise EnvironmentFault(f"{page}: has no section on {name}; install opbench again")
-    return found[0]
+    return match[0]
 
 
 def _to_terminal_text(markdown: str) -> str:
@@ -92,6 +92,6 @@ def _to_terminal_text(markdown: str) -> str:
             paragraphs.append(textwrap.indent("\n".join(part.splitlines()[1:-1]), "    "))
             continue
         for text in filter(None, part.strip().split("\n\n")):
-            words = re.sub(r"\*\*|`", "", text.removeprefix("## "))
-            paragraphs.append(textwrap.fill(words, 80, break_long_words=False, break_on_hyphens=False))
+            plain_text = re.sub(r"\*\*|`", "", text.removeprefix("## "))
+            paragraphs.append(textwrap.fill(plain_text, 80, break_long_words=False, break_on_hyphens=False))
     return "\n\n".join(paragraphs)

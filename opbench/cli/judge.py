@@ -39,8 +39,8 @@ def judge_command(targets: tuple[str, ...], options: JudgeOptions, as_json: bool
     from opbench.judging.judge import judge
     from opbench.judging.page import write_verdict_page
 
-    with progress_on_stderr() as tell:
-        document = judge(targets, options, on_progress=tell)
+    with progress_on_stderr() as on_progress:
+        document = judge(targets, options, on_progress=on_progress)
     folder = options.out or paths.new_run("judge")
     path = write_document(document, folder)
     write_verdict_page(document, folder)
@@ -71,18 +71,18 @@ def verify_command(verdict: Path, targets: tuple[str, ...], as_json: bool) -> No
 
     from opbench.judging.verify import verify
 
-    with progress_on_stderr() as tell:
-        found = verify(verdict, targets, on_progress=tell)
-    for note in found.notes:
+    with progress_on_stderr() as on_progress:
+        verification = verify(verdict, targets, on_progress=on_progress)
+    for note in verification.notes:
         click.echo(f"note: {note}", err=True)
 
     def show() -> None:
         if as_json:
-            click.echo(json.dumps(asdict(found)))
+            click.echo(json.dumps(asdict(verification)))
             return
-        for difference in found.differences:
+        for difference in verification.differences:
             click.echo(f"differs: {difference.field}: {difference.stored} in {verdict}, {difference.now} now")
-        count = len(found.differences)
+        count = len(verification.differences)
         click.echo(f"{count} field{'' if count == 1 else 's'} differ" if count else "nothing differs")
 
-    leave(EXIT_WRONG if found.differences else EXIT_OK, show)
+    leave(EXIT_WRONG if verification.differences else EXIT_OK, show)

@@ -39,6 +39,6 @@ def mcp_command(root: Path, trust: bool, time_limit_s: float, gpu: str) -> None:
     from opbench.agents.server import server
     from opbench.agents.tools import Tools
 
-    made = server(Tools(root.resolve(), trust, gpu, time_limit_s))
+    mcp_server = server(Tools(root.resolve(), trust, gpu, time_limit_s))
     os.chdir(root)
-    made.run("stdio")
+    mcp_server.run("stdio")

@@ -115,11 +115,11 @@ def run_command(options: NetOptions, image: str | None, out: Path | None, as_jso
     Exit codes: 0 success · 1 a node or an output is wrong, or a node fails ·
     2 usage · 3 environment.
     """
-    given = chosen_sizes(options.network, sizes)
+    network_sizes = chosen_sizes(options.network, sizes)
     options = replace(
         options,
-        sizes=given,
-        **(picture_inputs(options.network, given, image) if image else PictureInputs()),
+        sizes=network_sizes,
+        **(picture_inputs(options.network, network_sizes, image) if image else PictureInputs()),
         out=out or paths.new_run(f"{Path(options.network).stem}-{backends.resolve(options.backend)}"),
         command=tuple(sys.argv[1:]),
     )
@@ -133,8 +133,8 @@ def finish(options: NetOptions, as_json: bool) -> None:
     from opbench.networks.report.phrases import is_right
     from opbench.networks.report.terminal import print_network
 
-    with progress_on_stderr() as tell:
-        record = run_network(options, tell)
+    with progress_on_stderr() as on_progress:
+        record = run_network(options, on_progress)
     page = write_network(record, options.out)[0]
     click.echo(f"report: {page}", err=True)
     code = 0 if is_right(record) else 1
@@ -172,17 +172,17 @@ def _import_hint(name: str) -> str:
 
 def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int]:
     """Return the sizes of this command line with defaults; raise UsageError for a size that the network lacks."""
-    given = {key: value for key, value in sizes.items() if value is not None}
+    given_sizes = {key: value for key, value in sizes.items() if value is not None}
     if network.endswith(".json"):
-        if given:
-            raise UsageError(f"--{next(iter(given))}: a saved network has its sizes; save it with others instead")
+        if given_sizes:
+            raise UsageError(f"--{next(iter(given_sizes))}: a saved network has its sizes; save it with others instead")
         return {}
     known = sizes_of(network)
-    for key in given:
+    for key in given_sizes:
         if key not in known:
             has = ", ".join(f"--{name} {value}" for name, value in known.items())
             raise UsageError(f"--{key}: {network} has no such size; it has {has}")
-    return {**known, **given}
+    return {**known, **given_sizes}
 
 
 class PictureInputs(TypedDict, total=False):

@@ -63,14 +63,14 @@ def train_command(
     from opbench.networks.plan.running import make_graph
     from opbench.networks.report.training import PAGE
 
-    given = chosen_sizes(network, sizes)
-    if "batch" in given and sizes.get("batch") is None:
-        given["batch"] = DEFAULT_BATCH
+    network_sizes = chosen_sizes(network, sizes)
+    if "batch" in network_sizes and sizes.get("batch") is None:
+        network_sizes["batch"] = DEFAULT_BATCH
     folder = options.out or paths.new_run(f"{Path(network).stem}-training-{backends.resolve(options.backend)}")
-    graph = make_graph(NetOptions(network, given, weights=weights, variants=options.variants), training=True)
+    graph = make_graph(NetOptions(network, network_sizes, weights=weights, variants=options.variants), training=True)
     options = replace(options, out=folder, command=tuple(sys.argv[1:]))
-    with messages_on_stderr() as (tell, progress):
-        record = api.train(graph, data, options, tell=tell, progress=progress)
+    with messages_on_stderr() as (on_step, progress):
+        record = api.train(graph, data, options, tell=on_step, progress=progress)
     for line in record.notes:
         click.echo(f"note: {line}", err=True)
     click.echo(f"report: {folder / PAGE}", err=True)
@@ -95,14 +95,14 @@ def score_text(name: str, score: float) -> str:
 
 def progress_line(standing: TrainingProgress) -> str:
     """Return one line on the progress: epoch, step, loss, score, speed and remaining time."""
-    held = (
+    test_text = (
         "" if standing.score is None else f" · {standing.score_name} {score_text(standing.score_name, standing.score)}"
     )
     over = f" over {standing.averaged_steps} steps" if standing.averaged_steps > 1 else ""
     left = f" · {units.duration(standing.left_s)} left" if standing.left_s >= 1 else ""
     return (
         f"epoch {standing.epoch:.1f} · step {standing.step}/{standing.steps} · "
-        f"mean loss {standing.loss:.4f}{over}{held} · {standing.images_per_s:,.0f} {standing.unit}/s{left}"
+        f"mean loss {standing.loss:.4f}{over}{test_text} · {standing.images_per_s:,.0f} {standing.unit}/s{left}"
     )
 
 

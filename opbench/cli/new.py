@@ -46,12 +46,12 @@ def operator_command(name: str, folder: Path) -> None:
     known = Catalog((folder,) if folder.is_dir() else ())
     if name in known.operator_names():
         raise UsageError(f"operator '{name}' exists already; add a variant to it: opbench new variant {name}/NAME")
-    words = {"NAME": name, "CLASS": "".join(part.capitalize() for part in name.split("_"))}
+    replacements = {"NAME": name, "CLASS": "".join(part.capitalize() for part in name.split("_"))}
     home = folder / name
     texts = {
-        home / "operator.py": _template("operator.txt", words),
-        home / "naive.cu": _template("variant.txt", words),
-        folder / f"{name}.toml": _template("suite.txt", words | {"DIR": shlex.quote(str(folder))}),
+        home / "operator.py": _template("operator.txt", replacements),
+        home / "naive.cu": _template("variant.txt", replacements),
+        folder / f"{name}.toml": _template("suite.txt", replacements | {"DIR": shlex.quote(str(folder))}),
     }
     _write(texts)
     _print_next_command(next_command("check", name, variants=[folder]))
@@ -111,11 +111,16 @@ def ci_command(folder: Path, base: str, source: str) -> None:
 
     It checks each pull request on a CPU, shows findings at their source lines, and compares times on a GPU runner.
     """
-    words = {"DIR": shlex.quote(str(folder)), "BASE": shlex.quote(base), "UNSET": UNSET_ADDRESS, "SOURCE": source}
+    replacements = {
+        "DIR": shlex.quote(str(folder)),
+        "BASE": shlex.quote(base),
+        "UNSET": UNSET_ADDRESS,
+        "SOURCE": source,
+    }
     _write(
         {
-            Path(".github/workflows/kernels.yml"): _template("workflow.txt", words),
-            Path(".github/opbench-matcher.json"): _template("matcher.txt", words),
+            Path(".github/workflows/kernels.yml"): _template("workflow.txt", replacements),
+            Path(".github/opbench-matcher.json"): _template("matcher.txt", replacements),
         }
     )
     if source == UNSET_ADDRESS:
@@ -135,9 +140,9 @@ def _require_name(name: str, kind: str) -> None:
         )
 
 
-def _template(file: str, words: Mapping[str, str]) -> str:
+def _template(file: str, replacements: Mapping[str, str]) -> str:
     text = resources.files("opbench.cli").joinpath("templates", file).read_text()
-    for word, value in words.items():
+    for word, value in replacements.items():
         text = re.sub(rf"\b{word}(?=_|\b)", value, text)
     return text
 

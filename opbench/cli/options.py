@@ -57,14 +57,14 @@ size_option = click.option(
 )
 
 
-def read_sizes(given: Sequence[str]) -> dict[str, int]:
+def read_sizes(texts: Sequence[str]) -> dict[str, int]:
     """Return the values by name of `--size NAME=NUMBER`; raise UsageError for invalid text."""
-    found = {}
-    for text in given:
+    result = {}
+    for text in texts:
         name, _, number = text.partition("=")
         if not name.isidentifier() or not number.isdigit() or int(number) < 1:
             raise click.UsageError(
                 f"--size {text}: give a name and a whole number of at least 1, such as --size n=4096"
             )
-        found[name] = int(number)
-    return found
+        result[name] = int(number)
+    return result

@@ -97,19 +97,19 @@ def profile_command(
             allowed="ncu",
         )
     catalog = Catalog(roots)
-    found = case_of(name, pattern, catalog)
+    selected = case_of(name, pattern, catalog)
     folder = run_folder or Path("reports") / "profile"
-    target = target_of(found, name, roots)
+    target = target_of(selected, name, roots)
     writer = RunWriter(folder) if (folder / FILE).exists() else None
     options = ProfileOptions(tool, metric_set, time_limit_s, source)  # type: ignore[arg-type]
-    say = lambda line: click.echo(line, err=True)  # noqa: E731
+    print_line = lambda line: click.echo(line, err=True)  # noqa: E731
     try:
-        counters = profile_case(target, folder, options, writer, say)
+        counters = profile_case(target, folder, options, writer, print_line)
     finally:
         if writer:
             writer.close()
     if source:
-        profile = read_source(found, target, folder, options, say, catalog)
+        profile = read_source(selected, target, folder, options, print_line, catalog)
         page = _write_page(profile, folder / counters["report"])
         if as_json:
             click.echo(json.dumps({**profile.to_json(), "counters": counters, "page": str(page)}, indent=1))
@@ -158,10 +158,10 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
         echo(text.rstrip())
     _print_limits(profile, echo)
     for remedy in profile.remedies[:MAX_EXPLAINED_REASONS]:
-        found = remedy_lines(remedy, profile.total)
-        causes = f" It waits for: {found['causes']}." if found["causes"] else ""
+        lines = remedy_lines(remedy, profile.total)
+        causes = f" It waits for: {lines['causes']}." if lines["causes"] else ""
         echo("")
-        first = f"{found['title']} {found['share']}: {found['meaning']}{causes} {found['cure']}"
+        first = f"{lines['title']} {lines['share']}: {lines['meaning']}{causes} {lines['cure']}"
         echo(textwrap.fill(first, WIDTH, subsequent_indent="  "))
         for mechanism, variants in list(remedy.variants.items())[:MAX_EXPLAINED_REASONS]:
             echo(f"  {mechanism}: see {', '.join(variants[:2])}")
@@ -196,18 +196,18 @@ def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]
     from opbench.running.targets import case_of
 
     catalog = Catalog(roots)
-    found = case_of(file, case, catalog) if file else catalog.case(case)
+    selected = case_of(file, case, catalog) if file else catalog.case(case)
     backend = open_backend("cuda")
     session = Session(backend)
-    reason = session.unsupported(found)
+    reason = session.unsupported(selected)
     if reason:
-        raise UsageError(f"{found.name}: unsupported: {reason}")
-    verdict = session.check(found).verdict
+        raise UsageError(f"{selected.name}: unsupported: {reason}")
+    verdict = session.check(selected).verdict
     if not verdict.right:
-        raise OpbenchError(f"{found.name}: wrong: {verdict.reason}")
-    launch = session.launch(found)
+        raise OpbenchError(f"{selected.name}: wrong: {verdict.reason}")
+    launch = session.launch(selected)
     launch()
     backend.synchronize()
-    with case_range(found.name, found.variant.operator):
+    with case_range(selected.name, selected.variant.operator):
         launch()
         backend.synchronize()

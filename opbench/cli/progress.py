@@ -31,8 +31,8 @@ def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("starting")
 
         def tell(progress: Progress) -> None:
-            words = f"{left.words(progress)}{progress.phase} {progress.case}"
-            bar.update(task, completed=progress.done, total=progress.total, description=words[: console.width - 45])
+            text = f"{left.words(progress)}{progress.phase} {progress.case}"
+            bar.update(task, completed=progress.done, total=progress.total, description=text[: console.width - 45])
 
         yield tell
 
@@ -45,10 +45,10 @@ def plain_progress(now: Callable[[], float] = time.monotonic) -> Callable[[Progr
         nonlocal shown, total
         if progress.total != total:  # first a network's tuning, then its nodes, have their own totals
             shown, total = -1, progress.total
-        words, tenth = left.words(progress), 10 * progress.done // max(1, progress.total)
+        text, tenth = left.words(progress), 10 * progress.done // max(1, progress.total)
         if tenth > shown:
             shown = tenth
-            click.echo(f"{progress.done}/{progress.total} {words}{progress.phase} {progress.case}", err=True)
+            click.echo(f"{progress.done}/{progress.total} {text}{progress.phase} {progress.case}", err=True)
 
     return tell
 

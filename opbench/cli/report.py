@@ -54,13 +54,13 @@ def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> 
     from opbench.results.rows import rows
     from opbench.running.advising import advise_page
 
-    found = read_run(run)
-    advice = advise_page(found, gpu, roots, lambda text: click.echo(f"advise {text}", err=True))
-    for path in write_report(found, found.folder, gpu, roots, advice):
+    run_read = read_run(run)
+    advice = advise_page(run_read, gpu, roots, lambda text: click.echo(f"advise {text}", err=True))
+    for path in write_report(run_read, run_read.folder, gpu, roots, advice):
         click.echo(f"wrote {path}", err=True)
     if as_json:
-        return lambda: click.echo(json.dumps([asdict(r) for r in found.results]))
-    return lambda: print_table(rows(found, gpu), found.left_out)
+        return lambda: click.echo(json.dumps([asdict(r) for r in run_read.results]))
+    return lambda: print_table(rows(run_read, gpu), run_read.left_out)
 
 
 def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
@@ -78,10 +78,10 @@ def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
     from opbench.report.tuning_page import write_tuning
     from opbench.results.tuning import finals_run, read_tuning
 
-    found = read_tuning(run)
-    finals = finals_run(found)
-    click.echo(f"wrote {write_tuning(found, finals)}", err=True)
-    text = json.dumps(to_json(found, finals), indent=1) if as_json else "\n".join(lines(found, finals))
+    tuning = read_tuning(run)
+    finals = finals_run(tuning)
+    click.echo(f"wrote {write_tuning(tuning, finals)}", err=True)
+    text = json.dumps(to_json(tuning, finals), indent=1) if as_json else "\n".join(lines(tuning, finals))
     return lambda: click.echo(text)
 
 
@@ -127,8 +127,8 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
         known = ", ".join(known_gpus())
         raise EnvironmentFault(f"{reason}; peaks are measured on a GPU. GPUs with known peaks, for --gpu: {known}")
 
-    with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as tell:
-        _, ceilings = measure_ceilings(out or Path(scratch), tell)
+    with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as on_progress:
+        _, ceilings = measure_ceilings(out or Path(scratch), on_progress)
     if out:
         paths.write_atomically(out / "ceilings.json", f"{json.dumps(ceilings.to_json(), indent=2)}\n".encode())
     if as_json:
@@ -173,10 +173,10 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
         )
     networks = [folder for run in runs for folder in network_folders(run)]
     tables = network_tables(root, networks)
-    found = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], tables)
-    for path, why in found.refusals.items():
+    files = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], tables)
+    for path, why in files.refusals.items():
         click.echo(f"left {path.relative_to(root)}: {why}", err=True)
-    for path, text in found.stale.items():
+    for path, text in files.stale.items():
         if write:
             paths.write_atomically(path, text.encode())
         elif not (only_check or as_json):
@@ -185,15 +185,15 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
             diff = difflib.unified_diff(old.splitlines(True), text.splitlines(True), name, name, n=1)
             click.echo("".join(diff), nl=False)
         click.echo(f"{'wrote' if write else 'stale'} {path.relative_to(root)}", err=True)
-    if not found.stale and not found.refusals:
+    if not files.stale and not files.refusals:
         click.echo("in step: nothing to write", err=True)
-    elif not write and found.stale:
+    elif not write and files.stale:
         click.echo(f"write them with: {next_command('ladder --write', *runs)}", err=True)
     if as_json:
-        left = {path.relative_to(root).as_posix(): why for path, why in found.refusals.items()}
-        stale = [path.relative_to(root).as_posix() for path in found.stale]
+        left = {path.relative_to(root).as_posix(): why for path, why in files.refusals.items()}
+        stale = [path.relative_to(root).as_posix() for path in files.stale]
         click.echo(json.dumps({"stale": stale, "written": write, "left": left}, indent=1))
-    if only_check and (found.stale or found.refusals):
+    if only_check and (files.stale or files.refusals):
         click.get_current_context().exit(1)
 
 

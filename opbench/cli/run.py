@@ -78,8 +78,8 @@ def run_command(
     if options.resume and options.out is None:
         raise click.UsageError("--resume needs --out DIR, the folder of the run to complete")
     options = replace(options, tls=_tls(tls_ca, tls_cert, tls_key), command=tuple(sys.argv[1:]))
-    with progress_on_stderr() as tell:
-        run = api.run(targets, options, tell=tell)
+    with progress_on_stderr() as on_progress:
+        run = api.run(targets, options, tell=on_progress)
     for warning in run.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"report: {run.folder / 'report.html'}", err=True)
@@ -153,15 +153,15 @@ def check_command(
         from opbench.cli.watch import watch_targets
 
         if as_json or sarif_file:
-            given = "--json" if as_json else "--sarif"
-            raise click.UsageError(f"--watch and {given}: a watch has no last result; check without one for {given}")
+            flag = "--json" if as_json else "--sarif"
+            raise click.UsageError(f"--watch and {flag}: a watch has no last result; check without one for {flag}")
         if options.untrusted:
             raise click.UsageError("--watch and --untrusted: a watch is for your own kernel; remove one of the two")
         watch_targets(targets, options.variants)
     from opbench import api
 
-    def on_note(words: str) -> None:
-        click.echo(f"note: {words}", file=sys.stderr)  # with err=True it would run into the progress bar
+    def on_note(text: str) -> None:
+        click.echo(f"note: {text}", file=sys.stderr)  # with err=True it would run into the progress bar
 
     if only_list:
         names = api.cases_checked(
@@ -176,8 +176,8 @@ def check_command(
         leave(0, lambda: click.echo("\n".join(names)))
     if options.backend == "cpu" and all(Path(target).is_file() for target in targets if target.endswith(".cu")):
         backends.prepare(options.backend)  # compiles in the background while Python imports modules
-    with progress_on_stderr() as tell:
-        results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=tell, note=on_note)
+    with progress_on_stderr() as on_progress:
+        results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=on_progress, note=on_note)
     for text in _doubts(results, targets):
         on_note(text)
     from opbench.export.sarif import faults, notes, sarif
@@ -186,9 +186,9 @@ def check_command(
     if sarif_file is not None:
         from opbench.paths import write_atomically
 
-        found = [*faults(results, lambda result: _file_of(result, targets)), *noted]
-        write_atomically(sarif_file, json.dumps(sarif(found), indent=1).encode() + b"\n")
-        wrong = len(found) - len(noted)
+        findings = [*faults(results, lambda result: _file_of(result, targets)), *noted]
+        write_atomically(sarif_file, json.dumps(sarif(findings), indent=1).encode() + b"\n")
+        wrong = len(findings) - len(noted)
         click.echo(f"wrote {sarif_file}: {wrong} fault{'s' if wrong != 1 else ''}", err=True)
     finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
 
@@ -198,13 +198,13 @@ def _doubts(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
     from opbench.running.memory import OPERATOR_NAME as MEMORY
     from opbench.running.targets import is_bare
 
-    found = []
+    result = []
     for target in targets:
         own = [r for r in results if r.variant == Path(target).stem and r.operator != MEMORY]
         if is_bare(target) and refuting_results(own):
             command = next_command("check", target, memory=True)
-            found.append(f"{target} was taken for {own[0].operator}; if it computes something else: {command}")
-    return found
+            result.append(f"{target} was taken for {own[0].operator}; if it computes something else: {command}")
+    return result
 
 
 def finish(results: Sequence[Result], as_json: bool, show: Callable[[], None]) -> None:
@@ -240,14 +240,14 @@ REPEATED_OPTIONS = (
 
 def _flags_given() -> str:
     """Return the options of this command line that determine the cases and their results."""
-    context, words = click.get_current_context(), [""]
+    context, flags = click.get_current_context(), [""]
     for option in context.command.params:
-        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.opts[0] in REPEATED_OPTIONS:
+        is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if is_given and option.opts[0] in REPEATED_OPTIONS:
             value = context.params[option.name or ""]
             values = value if option.multiple else [value]
-            words += [option.opts[0] if v is True else f"{option.opts[0]} {shlex.quote(str(v))}" for v in values]
-    return " ".join(words)
+            flags += [option.opts[0] if v is True else f"{option.opts[0]} {shlex.quote(str(v))}" for v in values]
+    return " ".join(flags)
 
 
 def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
@@ -339,12 +339,12 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
     from opbench.running.targets import is_file, own_variants
 
     catalog = Catalog(click.get_current_context().params["variants"])
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for target in filter(is_file, targets):
-        found[f"{MEMORY}/{Path(target).stem}"] = target
+        result[f"{MEMORY}/{Path(target).stem}"] = target
         with contextlib.suppress(UsageError):  # no operator fits: it ran in memory mode
-            found |= {v.id: target for v in own_variants(Path(target), catalog)}
-    return found
+            result |= {v.id: target for v in own_variants(Path(target), catalog)}
+    return result
 
 
 def _file_of(result: Result, targets: tuple[str, ...]) -> str:

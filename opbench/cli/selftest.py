@@ -161,14 +161,14 @@ def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None
         _launch_in_range(backend, cells, launches)
         return
     if timer == "cupti":
-        found = reference_timers.cupti_times(clock, launches)
+        times = reference_timers.cupti_times(clock, launches)
     else:
         # The kernels that nvbench calls must already be loaded.
         for launch in launches.values():
             clock.sample(launch, hold_stream=False)
-        found = reference_timers.bench_times(backend.stream_handle, launches)
+        times = reference_timers.bench_times(backend.stream_handle, launches)
     if out is not None:
-        out.write_text(json.dumps(found))
+        out.write_text(json.dumps(times))
 
 
 def _launch_in_range(backend: CudaBackend, cells: Sequence[Cell], launches: Mapping[str, Launch]) -> None:

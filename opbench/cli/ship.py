@@ -61,11 +61,11 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
         )
         return
     of_networks = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
-    if given := [key for key, value in of_networks.items() if value]:
+    if network_options := [key for key, value in of_networks.items() if value]:
         raise UsageError(
-            f"--{given[0]} applies to networks; {', '.join(names)} is not a network: opbench net list",
+            f"--{network_options[0]} applies to networks; {', '.join(names)} is not a network: opbench net list",
             kind="not-a-network",
-            subject=f"--{given[0]}",
+            subject=f"--{network_options[0]}",
             value=tuple(names),
         )
     from opbench.shipping.shipping import ship_library
@@ -91,9 +91,9 @@ def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOpti
     )
 
 
-def tell(words: str) -> None:
+def tell(text: str) -> None:
     """Print progress on stderr."""
-    click.echo(words, err=True)
+    click.echo(text, err=True)
 
 
 def finish(shipped: ShipResult, out: Path) -> None:

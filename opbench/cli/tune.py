@@ -74,14 +74,14 @@ def tune_command(
             f"whether its kernels are right: {check}"
         )
     options = replace(options, out=out or paths.new_run("tune"), command=tuple(sys.argv[1:]))
-    with progress_on_stderr() as tell:
-        found, run = tune(variant, case.problem, options, tell)
+    with progress_on_stderr() as on_progress:
+        tuning, run = tune(variant, case.problem, options, on_progress)
     from opbench.report.tuning import to_json
     from opbench.report.tuning_page import write_tuning
 
-    click.echo(f"report: {write_tuning(found, run)}", err=True)
+    click.echo(f"report: {write_tuning(tuning, run)}", err=True)
     code = 0 if run and any(r.status == "right" for r in run.results) else 1
-    leave(code, lambda: click.echo(json.dumps(to_json(found, run), indent=1)) if as_json else _print(found, run))
+    leave(code, lambda: click.echo(json.dumps(to_json(tuning, run), indent=1)) if as_json else _print(tuning, run))
 
 
 def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
@@ -91,28 +91,28 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     from opbench.gpu.limits.products import product
     from opbench.tuning.candidates import candidates
 
-    known = product(gpu)
-    if known is None:
+    gpu_product = product(gpu)
+    if gpu_product is None:
         raise UsageError(f"--gpu {gpu} is not known; known GPUs: {', '.join(known_gpus())}")
     space = candidates(case.variant, case.problem)
-    made = (type(case)(case.variant, config, case.problem).launches(known.sm_count) for config in space)
-    unfit = [reason for launches in made if (reason := why_block_is_too_large(launches, known.limits))]
+    all_launches = (type(case)(case.variant, config, case.problem).launches(gpu_product.sm_count) for config in space)
+    unfit = [reason for launches in all_launches if (reason := why_block_is_too_large(launches, gpu_product.limits))]
     every = math.prod(len(values) for values in case.variant.tune.values())
-    found = {
+    refused = {
         "case": f"{case.variant.id}{case.problem}",
         "combinations": every,
         "allowed": len(space),
         "unfit": len(unfit),
-        "gpu": known.name,
+        "gpu": gpu_product.name,
     }
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(refused, indent=1))
         return
     for name, values in case.variant.tune.items():
         click.echo(f"{name:16} {len(values):5} values: {', '.join(map(str, values[:12]))}{', …' * (len(values) > 12)}")
     click.echo(f"{every} combinations, {len(space)} that the rules and {case.problem} allow")
     if unfit:
-        click.echo(f"{len(unfit)} of them can never be launched on {known.name}, such as for {unfit[0]}")
+        click.echo(f"{len(unfit)} of them can never be launched on {gpu_product.name}, such as for {unfit[0]}")
     click.echo("registers are known once a config is compiled; times need a GPU")
 
 

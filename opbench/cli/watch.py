@@ -79,9 +79,9 @@ class WatchedFiles:
     def changed(self) -> list[str]:
         """Return the targets with a file that changed since the last call; all targets on the first call."""
         now = {target: self._scan_files(target) for target in self.targets}
-        found = [target for target in self.targets if now[target] != self.stamps[target]]
+        changed_targets = [target for target in self.targets if now[target] != self.stamps[target]]
         self.stamps = now
-        return found
+        return changed_targets
 
     def _scan_files(self, target: str) -> Stamp:
         path = Path(target)
@@ -203,19 +203,19 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
 
 def _command_flags() -> list[str]:
     """Return the options of this command line without --watch."""
-    context, words = click.get_current_context(), list[str]()
+    context, flags = click.get_current_context(), list[str]()
     for option in context.command.params:
         name = option.name or ""
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or not isinstance(option, click.Option) or name == "watch":
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not is_given or not isinstance(option, click.Option) or name == "watch":
             continue
         values = context.params[name] if option.multiple else [context.params[name]]
-        words += [word for v in values for word in ([option.opts[0]] if v is True else [option.opts[0], str(v)])]
-    return words
+        flags += [word for v in values for word in ([option.opts[0]] if v is True else [option.opts[0], str(v)])]
+    return flags
 
 
-def _print_with_time(words: str) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')} {words}", err=True)
+def _print_with_time(text: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -314,7 +314,7 @@ def numbers_of_runtime(library: ctypes.CDLL) -> dict[str, Number]:
     count = ctypes.c_uint32()
     library.opb_shared_numbers.restype = ctypes.POINTER(NativeNumber)
     native = library.opb_shared_numbers(ctypes.byref(count))
-    return {one.name.decode(): Number(one.value, one.bytes) for one in native[: count.value]}
+    return {value.name.decode(): Number(value.value, value.bytes) for value in native[: count.value]}
 
 
 def require_same_numbers(library: ctypes.CDLL) -> None:

@@ -67,16 +67,16 @@ def _function(opcode: str) -> tuple[str, int]:
     return "", 0
 
 
-def _conversion(rounding: str, to: str, source: str, given: Sequence[str]) -> str:
-    _require(len(given) == 2)
+def _conversion(rounding: str, to: str, source: str, parts: Sequence[str]) -> str:
+    _require(len(parts) == 2)
     if to[0] != "f" and source[0] == "f":
         _require(rounding in ROUNDINGS)
         kind = f"{TYPES[to]}, {TYPES[source]}"
         # floor and floorf have overloads; the parameter's type selects the one to take the address of.
         name = ROUNDINGS[rounding] + ("f" if source == "f32" else "")
-        return f"::opb_ptx::rounded_to_integer<{kind}>({given[0]}, {given[1]}, &::{name})"
+        return f"::opb_ptx::rounded_to_integer<{kind}>({parts[0]}, {parts[1]}, &::{name})"
     _require(rounding in ("", "rn"))
-    return f"::opb_ptx::converted<{TYPES[to]}>({given[0]}, ::opb_ptx::taken<{TYPES[source]}>({given[1]}))"
+    return f"::opb_ptx::converted<{TYPES[to]}>({parts[0]}, ::opb_ptx::taken<{TYPES[source]}>({parts[1]}))"
 
 
 def _require(fits: bool) -> None:

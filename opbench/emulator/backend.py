@@ -139,10 +139,10 @@ class CpuBackend:
             self._traced_builder.require_instructions(request)
         except UnsupportedInstruction as problem:
             own = Path(problem.file) == request.source.absolute()
-            place = f"line {problem.line}" if own else f"{Path(problem.file).name}:{problem.line}"
+            location = f"line {problem.line}" if own else f"{Path(problem.file).name}:{problem.line}"
             if isinstance(problem, MissingFeature):
-                return f"{place}: {problem.reason}"
-            return f"{place}: inline PTX '{problem.instruction}' is not known to the cpu backend"
+                return f"{location}: {problem.reason}"
+            return f"{location}: inline PTX '{problem.instruction}' is not known to the cpu backend"
         except CompileError:
             pass  # compile() reports this error
         return None
@@ -216,8 +216,8 @@ class CpuBackend:
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, TraceOptions(count=False, races=False)) as tracing:
             completed = program.trace(launches, buffers, tracing, sampled=True, skip_blocks=skip_blocks)
-            found, traffic = tuple(self.synchronize()), tracing.traffic(completed)
-            return Trace(found, traffic, completed, tracing.accesses, tracing.unfinished)
+            findings, traffic = tuple(self.synchronize()), tracing.traffic(completed)
+            return Trace(findings, traffic, completed, tracing.accesses, tracing.unfinished)
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
         """Return a poisoned buffer that uses memory only for written pages; raise UsageError if it is too large."""
@@ -233,8 +233,8 @@ class CpuBackend:
         except (OSError, ValueError):
             return []
         return [
-            Finding(UNINITIALISED_LOCAL.kind, f"the compiler says: {words}", file, int(line), hint=True)
-            for file, line, words in dict.fromkeys(map(tuple, noted))
+            Finding(UNINITIALISED_LOCAL.kind, f"the compiler says: {text}", file, int(line), hint=True)
+            for file, line, text in dict.fromkeys(map(tuple, noted))
         ]
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
@@ -270,10 +270,10 @@ def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
     for source in read:
         text = without_idle_macros(plain_code(part.texts[source.path]))
         for pattern, feature in UNSUPPORTED_FEATURES.items():
-            if found := re.search(pattern, text):
-                line = text.count("\n", 0, found.start()) + 1
-                place = f"line {line}" if source is read[0] else f"{source.path.name}:{line}"
-                return f"{place}: uses {feature}"
+            if match := re.search(pattern, text):
+                line = text.count("\n", 0, match.start()) + 1
+                location = f"line {line}" if source is read[0] else f"{source.path.name}:{line}"
+                return f"{location}: uses {feature}"
     return None
 
 
@@ -289,7 +289,7 @@ def _beyond_capability(needed: str) -> str | None:
 
 def _processor() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+        match = None
+    return match.group(1).strip() if match else platform.processor() or platform.machine()

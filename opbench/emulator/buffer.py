@@ -176,15 +176,15 @@ class CpuBuffer(CpuArray):
         before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
         tail = self._all[GUARD_BYTES + self.bytes :]
         after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
-        found: list[tuple[int, int]] = []
+        result: list[tuple[int, int]] = []
         if before.size:
             index = int(before[-1]) * 2
             high = self._all[index + 1] != PATTERN >> 8
             offset = index + int(high) - GUARD_BYTES
-            found.append((-offset, offset))
+            result.append((-offset, offset))
         if after.size:
-            found.append((int(after[0]) + 1, self.bytes + int(after[0])))
-        return min(found)[1] if found else None
+            result.append((int(after[0]) + 1, self.bytes + int(after[0])))
+        return min(result)[1] if result else None
 
     def free(self) -> None:
         """Unmap the memory; the buffer and its parts must not be used afterwards."""
@@ -250,8 +250,8 @@ class SparseBuffer(CpuBuffer):
         own: np.ndarray = ((entries & PAGE_PRESENT) != 0) & ((entries & PAGE_OF_FILE) == 0) | (
             (entries & PAGE_SWAPPED) != 0
         )
-        found: np.ndarray = np.flatnonzero(own)
-        return found if entries.size == count else None
+        result: np.ndarray = np.flatnonzero(own)
+        return result if entries.size == count else None
 
     def _map_file(self, file: int) -> None:
         """Map a file repeatedly over the whole content; the system copies a page when it is written."""

@@ -266,9 +266,9 @@ class KernelBuilder:
         """
         key = (manifest.name, reduced)
         if key not in self._preprocessed:
-            found = self.preprocess(request, reduced)
-            require_capability(found.text, self.capability)
-            self._preprocessed[key] = replace(found, text=replace_ptx(found.text))
+            unit = self.preprocess(request, reduced)
+            require_capability(unit.text, self.capability)
+            self._preprocessed[key] = replace(unit, text=replace_ptx(unit.text))
             for old in list(self._preprocessed)[:-CACHED_TEXTS]:
                 self._preprocessed.pop(old, None)
         return self._preprocessed[key]
@@ -510,15 +510,15 @@ def _read_manifest(manifest: Path) -> Path | None:
 
 def _state(places: Iterable[str]) -> State:
     """Return the state of files and folders; zeros for one that cannot be read."""
-    found = []
+    result = []
     for place in places:
         try:
             status = os.stat(place)  # noqa: PTH116 (a Path for each would take longer than the call)
         except OSError:
-            found.append((place, 0, 0, 0))
+            result.append((place, 0, 0, 0))
             continue
-        found.append((place, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
-    return tuple(found)
+        result.append((place, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+    return tuple(result)
 
 
 def _user_files(text: str) -> list[Path]:

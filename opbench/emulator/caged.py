@@ -382,8 +382,8 @@ class CagedBackend(CpuBackend):
 
     def synchronize(self) -> list[Finding]:
         """Return the findings since the last call."""
-        found, self._findings = self._findings, []
-        return found
+        findings, self._findings = self._findings, []
+        return findings
 
     def close(self) -> None:
         """End the processes of all kernels."""

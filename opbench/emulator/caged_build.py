@@ -73,11 +73,11 @@ class CagedBuilder(KernelBuilder):
         return manifest
 
     def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
-        found = super()._without_ptx(request, reduced, manifest)
+        unit = super()._without_ptx(request, reduced, manifest)
         require_device_code(
-            found.text, [source.path.absolute() for source in include_closure(request.source, request.include)]
+            unit.text, [source.path.absolute() for source in include_closure(request.source, request.include)]
         )
-        return found
+        return unit
 
     def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
         require_device_object(compiled, elf.undefined_thread_locals(compiled), request.source)

@@ -62,7 +62,7 @@ def _no_constant(request: BuildRequest, name: str) -> CompileError:
 def no_kernel(request: BuildRequest, kernel: str) -> CompileError:
     """Return an error that lists the kernels in the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
-    defined = {found.qualified for found in device_part.kernels_of(text)}
+    defined = {kernel.qualified for kernel in device_part.kernels_of(text)}
     return CompileError(unknown("kernel", kernel, defined), root_location(request.source, text, kernel))
 
 

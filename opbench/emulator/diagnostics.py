@@ -28,8 +28,8 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
         return no_kernel(request, missing[0])
     if unclear := _unclear_name(request, stderr):
         return unclear
-    taken = REMOVED.search(stderr)
-    why = f"; CUDA has no {taken[1]} any more: write {taken[1]}_sync(0xffffffff, ...)" if taken else ""
+    match = REMOVED.search(stderr)
+    why = f"; CUDA has no {match[1]} any more: write {match[1]}_sync(0xffffffff, ...)" if match else ""
     for macro, value in request.macros:
         if re.search(rf"error: expected .* before (?:numeric|string) constant\n.*[\s*&]{macro}\b", stderr):
             why += (
@@ -40,10 +40,10 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
 
 def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     """Return an error if a kernel's name is ambiguous or its template arguments do not fit, else None."""
-    found = AMBIGUOUS_NAME.search(stderr)
-    if found is None:
+    match = AMBIGUOUS_NAME.search(stderr)
+    if match is None:
         return None
-    kernel = next((kernel for kernel in request.kernels if plain_kernel(kernel) == found[1]), found[1])
+    kernel = next((kernel for kernel in request.kernels if plain_kernel(kernel) == match[1]), match[1])
     places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
     if len(places) > 1:
         *others, (file, line) = places

@@ -122,12 +122,12 @@ def module_variables(module: Path) -> list[SharedArray]:
     # Sections that are only read contain constants of the compiler, too; thread-local ones contain shared arrays.
     flags = _sections(content)["flags"]
     variables: list[SharedArray] = []
-    for one in sorted(_symbols(content), key=lambda symbol: symbol.value):
-        overlaps = variables and one.value < variables[-1].offset + variables[-1].bytes
-        if one.kind != OBJECT or not one.size or overlaps or not 0 < one.section < len(flags):
+    for candidate in sorted(_symbols(content), key=lambda symbol: symbol.value):
+        overlaps = variables and candidate.value < variables[-1].offset + variables[-1].bytes
+        if candidate.kind != OBJECT or not candidate.size or overlaps or not 0 < candidate.section < len(flags):
             continue
-        if int(flags[one.section]) & (WRITTEN | THREAD_LOCAL) == WRITTEN:
-            variables.append(SharedArray(plain_name(one.name), one.value, one.size))
+        if int(flags[candidate.section]) & (WRITTEN | THREAD_LOCAL) == WRITTEN:
+            variables.append(SharedArray(plain_name(candidate.name), candidate.value, candidate.size))
     return variables
 
 

@@ -196,8 +196,8 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Sourc
     spot = _spot(report, log, module)
 
     def mentioned(match: re.Match[str]) -> str:
-        found = lines.get((module, int(match[1], 16) - 1), UNKNOWN_POSITION)
-        return words_of(found._replace(called_from=found.entry)) if found.line else "an unknown line"
+        position = lines.get((module, int(match[1], 16) - 1), UNKNOWN_POSITION)
+        return words_of(position._replace(called_from=position.entry)) if position.line else "an unknown line"
 
     def located(match: re.Match[str]) -> str:
         return _location(match[1], int(match[2], 16), report, log, module).phrase()
@@ -205,7 +205,7 @@ def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], Sourc
     def resolved(text: str) -> str:
         return LOCATED.sub(located, MENTIONED.sub(mentioned, text))
 
-    place, other = (_with_source_column(found, launched.macros) for found in (place, other))
+    place, other = (_with_source_column(position, launched.macros) for position in (place, other))
     form = FORMS[ReportKind(report.kind)]
     account = form.account(Event(report, spot, place, other))
     kernel_file = own if place.called_from and place.file != own else ""

@@ -114,13 +114,13 @@ def _label(name: str) -> str:
 def _declare(type_name: str, names: str, scope: dict[str, str]) -> str:
     if type_name not in REGISTER_TYPES:
         raise UnknownInstruction(f".reg .{type_name}")
-    made: list[str] = []
+    lines: list[str] = []
     for _, name, count in REGISTER.findall(names):
         for number in range(int(count)) if count else ("",):
             scope[f"{name}{number}"] = f"opb_{name}{number}"
-            made.append(f"opb_{name}{number}")
+            lines.append(f"opb_{name}{number}")
     # No initialiser: C++ does not allow a goto to jump over one.
-    return f"{REGISTER_TYPES[type_name]} {', '.join(made)};"
+    return f"{REGISTER_TYPES[type_name]} {', '.join(lines)};"
 
 
 def _statement(instruction: str, names: dict[str, str], expressions: Sequence[str]) -> str:
@@ -160,8 +160,8 @@ def _call(opcode: str, rest: str, words: Words) -> str:
 def memory_order(opcode: str) -> str:
     """Return the C++ `opb_access_word` of a load, store or atomic operation; "" for no qualifier (device scope)."""
     first, *parts = SHARED.sub(".shared", opcode).split(".")
-    words = [ORDERS[part] for part in parts if part in ORDERS]
-    return " | ".join(words) if first in ORDERED else ""
+    orders = [ORDERS[part] for part in parts if part in ORDERS]
+    return " | ".join(orders) if first in ORDERED else ""
 
 
 def _is_register(operand: str, words: Words) -> bool:

@@ -215,12 +215,12 @@ class CpuProgram:
             return (lambda: target.fill(value)) if value else target.clear
         address, size = self._constants[launch.constant]
         source = _buffer(buffers, launch.tensor, "constants") if launch.tensor else None
-        given = source.bytes if source else len(launch.content)
-        if given > size:
-            raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size}")
+        given_bytes = source.bytes if source else len(launch.content)
+        if given_bytes > size:
+            raise LaunchError(f"constants.{launch.constant}: {given_bytes} bytes are given; the variable has {size}")
         if source:
-            return lambda: _copy(address, source.address, given)
-        return lambda: _copy(address, launch.content, given)
+            return lambda: _copy(address, source.address, given_bytes)
+        return lambda: _copy(address, launch.content, given_bytes)
 
     def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
         kernel = self._kernels.get(launch.kernel)
@@ -254,11 +254,11 @@ class CpuProgram:
 
 def variable_locations(module: Path) -> dict[str, SharedArray]:
     """Return the locations of a module's `__device__` and `__constant__` variables by unique names."""
-    found: dict[str, SharedArray] = {}
+    result: dict[str, SharedArray] = {}
     for place in module_variables(module):
         if not place.name.startswith(NOT_THE_KERNELS):
-            found[place.name if place.name not in found else f"{place.name}@{place.offset}"] = place
-    return found
+            result[place.name if place.name not in result else f"{place.name}@{place.offset}"] = place
+    return result
 
 
 def _sample(native: LaunchArguments, launch: KernelLaunch, skip_blocks: int) -> None:
@@ -308,10 +308,10 @@ def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
         problems.append(
             (f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1", "grid", launch.grid, 1)
         )
-    for what, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
+    for name, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if size > limit:
-                problems.append((f"{what} {axis} of {size}; the limit is {limit}", f"{what}.{axis}", size, limit))
+                problems.append((f"{name} {axis} of {size}; the limit is {limit}", f"{name}.{axis}", size, limit))
     if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
         text = f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}"
         problems.append((text, "shared", launch.shared_bytes, MAX_SHARED_BYTES))
@@ -368,14 +368,14 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
 
 def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int, kernel: Kernel) -> None:
     """Raise LaunchError if a structure, or a scalar such as f16 that is a struct in C++, has a wrong size."""
-    given, taken = len(_packed(argument, launch, lambda name: 0)), kernel.sizes[position]
-    if given != taken:
+    given_bytes, taken = len(_packed(argument, launch, lambda name: 0)), kernel.sizes[position]
+    if given_bytes != taken:
         raise LaunchError(
-            f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given} bytes; the kernel's "
+            f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given_bytes} bytes; the kernel's "
             f"parameter has {taken} (pointers 8, int and float 4, each at a multiple of its size)",
             kind="argument-size",
             subject=kernel.name,
-            value=(position + 1, given),
+            value=(position + 1, given_bytes),
             allowed=taken,
         )
 
@@ -444,5 +444,5 @@ def _sizes(sizes: Dim3) -> str:
 
 def _memory(address: int, nbytes: int) -> np.ndarray:
     """Return an array over memory of this process, without a copy."""
-    found: np.ndarray = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-    return found
+    result: np.ndarray = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    return result

@@ -113,7 +113,9 @@ def constant_variables(text: str) -> list[str]:
         end = re.search(r"[;={]", text[match.end() :])
         declaration = text[match.end() : match.end() + end.start()] if end else ""
         declaration = re.sub(r"\[[^\]]*\]|<[^<>]*>|#[^\n]*", " ", declaration)
-        names += [found[-1] for part in declaration.split(",") if (found := re.findall(r"[A-Za-z_]\w*", part))]
+        names += [
+            identifiers[-1] for part in declaration.split(",") if (identifiers := re.findall(r"[A-Za-z_]\w*", part))
+        ]
     return sorted(set(names))
 
 

@@ -59,7 +59,9 @@ PATTERNS = (
 def _names(pattern: str) -> Iterator[str]:
     """Yield each function name that a pattern describes."""
     pieces = CHOICE.split(pattern)  # text, choice, text, ...
-    for chosen in itertools.product(*(piece.split(",") if at % 2 else [piece] for at, piece in enumerate(pieces))):
+    for chosen in itertools.product(
+        *(piece.split(",") if index % 2 else [piece] for index, piece in enumerate(pieces))
+    ):
         yield "".join(chosen)
 
 

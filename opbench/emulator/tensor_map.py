@@ -20,14 +20,14 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
     memory = ctypes.create_string_buffer(BYTES + ALIGNMENT)
     # The returned array keeps all of `memory` alive.
     room = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % ALIGNMENT)
-    made = NativeMap.from_buffer(room)
-    made.magic, made.im2col, made.rank = TENSOR_MAP_MAGIC, tensor.is_im2col, len(tensor.dims)
-    made.bytes = tensor.element_bytes
-    made.swizzle, made.type = (
+    native = NativeMap.from_buffer(room)
+    native.magic, native.im2col, native.rank = TENSOR_MAP_MAGIC, tensor.is_im2col, len(tensor.dims)
+    native.bytes = tensor.element_bytes
+    native.swizzle, native.type = (
         list(SWIZZLE_BYTES).index(tensor.swizzle),
         TENSOR_TYPES["s8" if tensor.type == "i8" else tensor.type],
     )
-    made.address, made.channels, made.pixels = address + tensor.offset, tensor.channels, tensor.pixels
+    native.address, native.channels, native.pixels = address + tensor.offset, tensor.channels, tensor.pixels
     lists = {
         "dims": tensor.dims,
         "box": tensor.box,
@@ -37,5 +37,5 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
         "upper": tensor.upper,
     }
     for name, values in lists.items():
-        getattr(made, name)[: len(values)] = list(values)
+        getattr(native, name)[: len(values)] = list(values)
     return room

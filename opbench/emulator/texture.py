@@ -23,6 +23,6 @@ def native_texture(texture: Texture, address: int, nbytes: int) -> TextureArgume
         setattr(native, name, values.index(getattr(texture, name)))
     native.normalized, native.start = texture.normalized, address
     native.width, native.height = texture.size[0], texture.rows
-    made = TextureArgument(ctypes.addressof(native))
-    made.native = native
-    return made
+    argument = TextureArgument(ctypes.addressof(native))
+    argument.native = native
+    return argument

@@ -88,9 +88,12 @@ class Tracing:
     def use_module(self, arrays: Sequence[SharedArray], variables: Sequence[SharedArray]) -> None:
         """Pass the locations of a module's `__shared__` arrays and `__device__` variables to the runtime."""
         self._static_shared = sum(array.bytes for array in arrays)
-        for tell, places in ((self._library.opb_trace_arrays, arrays), (self._library.opb_trace_variables, variables)):
+        for register, places in (
+            (self._library.opb_trace_arrays, arrays),
+            (self._library.opb_trace_variables, variables),
+        ):
             sized = [NativeArray(place.offset, place.bytes, place.constant) for place in places if place.bytes]
-            tell(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
+            register(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
         self._require_memory()
 
     def initialised(self, name: str) -> None:
@@ -124,9 +127,9 @@ class Tracing:
         """Add the counts of the launch that just ended to the trace."""
         counts = (NativeCount * (COUNT_SLOTS if self._counts else 1))()  # nothing is counted: nothing is written
         totals = NativeTotals()
-        found = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
-        places = source_lines(module, {count.site - 1 for count in found})
-        for count in found:
+        recorded = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
+        places = source_lines(module, {count.site - 1 for count in recorded})
+        for count in recorded:
             place = places[count.site - 1]
             numbers = {name: getattr(count, name) for name in COUNTED_FIELDS}
             kind = KINDS[count.event - FIRST_ACCESS_EVENT]
@@ -145,10 +148,10 @@ class Tracing:
     def _gather_branches(self, kernel: str, module: Path) -> None:
         """Add the divergent branches of a launch; a branch is the last instruction before the next basic block."""
         native = (NativeBranch * BRANCHES)()
-        found = native[: self._library.opb_trace_take_branches(self.address, native)]
-        ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in found]
+        recorded = native[: self._library.opb_trace_take_branches(self.address, native)]
+        ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in recorded]
         places = source_lines(module, set(ends))
-        for branch, end in zip(found, ends, strict=True):
+        for branch, end in zip(recorded, ends, strict=True):
             place = places[end]
             counts = (branch.executions, branch.divergent, branch.fewest_lanes)
             self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts, called_from=place.called_from))

@@ -119,14 +119,14 @@ def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
                 "folder or below it; an untrusted kernel may include only its own headers: move it there"
             )
         for line, text in _logical_lines(source.text):
-            if words := _host_words(text):
-                raise _refusal(words, source.path, line)
+            if directive := _host_words(text):
+                raise _refusal(directive, source.path, line)
 
 
 def require_plain_names(request: BuildRequest) -> None:
     """Raise CompileError if a name or a macro of the header is more than a name expression or a value."""
-    words = [*request.roots, *(word for macro in request.macros for word in macro)]
-    for word in words:
+    names = [*request.roots, *(word for macro in request.macros for word in macro)]
+    for word in names:
         if not NAME_EXPRESSION.fullmatch(word) or HOST_NAME.search(word):
             raise _refusal(word, request.source)
 
@@ -141,8 +141,8 @@ def require_device_code(text: str, own: Collection[Path]) -> None:
         if file not in files:
             continue
         blank = LITERAL.sub(lambda literal: '"' + " " * (len(literal[0]) - 2) + '"', part)
-        for found in _forbidden(part, blank):
-            raise _refusal(found[0].strip().split("\n")[0], Path(file), first + part.count("\n", 0, found.start()))
+        for word in _forbidden(part, blank):
+            raise _refusal(word[0].strip().split("\n")[0], Path(file), first + part.count("\n", 0, word.start()))
 
 
 def require_device_object(object_file: Path, arrays: Collection[str], source: Path) -> None:
@@ -168,7 +168,7 @@ def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str]
     name, where, kind = symbol.name, symbol["st_shndx"], symbol["st_info"]["type"]
     if where == UNDEFINED:
         known = name in arrays or (
-            any(of.fullmatch(name) for of in ALLOWED_SYMBOLS) and not LAUNCHER_SYMBOL.fullmatch(name)
+            any(pattern.fullmatch(name) for pattern in ALLOWED_SYMBOLS) and not LAUNCHER_SYMBOL.fullmatch(name)
         )
         if name and not known:
             raise _refusal(f"a call of {name}, a function of the host", source)
@@ -182,8 +182,8 @@ def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str]
         raise _refusal(f"{name}, data in an executable section", source)
 
 
-def _refusal(words: str, file: Path, line: int = 0) -> CompileError:
-    message = f"'{words}' is not allowed in an untrusted kernel: it may contain device code only"
+def _refusal(text: str, file: Path, line: int = 0) -> CompileError:
+    message = f"'{text}' is not allowed in an untrusted kernel: it may contain device code only"
     return CompileError(message, Location(file, line)) if line else CompileError(f"{file}: {message}")
 
 
@@ -202,8 +202,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _host_words(line: str) -> str:
     """Return the part of a line that only host code, or code that reads other files, needs; "" without one."""
-    if found := CONTROL.search(line) or RESERVED.search(line):
-        return repr(found[0])[1:-1]
+    if match := CONTROL.search(line) or RESERVED.search(line):
+        return repr(match[0])[1:-1]
     for test in HEADER_TEST.finditer(line):
         if not test[1] or not _is_relative(test[1], upwards=False):
             return test[0]
@@ -255,9 +255,9 @@ def _closing(text: str, position: int) -> int:
     return len(text)
 
 
-def _without_arguments(words: str) -> str:
+def _without_arguments(text: str) -> str:
     """Return the names of attributes without their arguments: `(aligned(16), packed)` → `(aligned, packed)`."""
-    inner = words[1:-1] if words.startswith("(") else words
+    inner = text[1:-1] if text.startswith("(") else text
     while (shorter := re.sub(r"\([^()]*\)", "", inner)) != inner:
         inner = shorter
     return inner

@@ -39,11 +39,11 @@ class FaultAtLine:
     @property
     def text(self) -> str:
         """Return the message, the thread, the details and an example case."""
-        one = self.finding
+        finding = self.finding
         more = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
-        who = f", {one.who}" if one.who else ""
-        details = "".join(f" {detail}" for detail in one.details)
-        return f"{one.message}{who}.{details} In {self.cases[0]}{more}."
+        who = f", {finding.who}" if finding.who else ""
+        details = "".join(f" {detail}" for detail in finding.details)
+        return f"{finding.message}{who}.{details} In {self.cases[0]}{more}."
 
 
 def faults(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
@@ -65,7 +65,7 @@ def _by_line(seen: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> li
             key = finding.rule, file, line
             first.setdefault(key, finding)
             cases.setdefault(key, []).append(result.case)
-    return [FaultAtLine(one, tuple(dict.fromkeys(cases[key])), level) for key, one in first.items()]
+    return [FaultAtLine(entry, tuple(dict.fromkeys(cases[key])), level) for key, entry in first.items()]
 
 
 def _uri(file: str) -> str:
@@ -92,19 +92,19 @@ def _rule(name: str) -> dict[str, JSON]:
 
 
 def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
-    one = fault.finding
+    finding = fault.finding
     entry: dict[str, JSON] = {
-        "ruleId": one.rule,
+        "ruleId": finding.rule,
         "ruleIndex": index,
         "level": fault.level,
         "message": {"text": fault.text},
-        "locations": [_location(*one.first_place)],
-        "partialFingerprints": {"opbench/v1": f"{one.rule}:{fault.uri}:{fault.line}"},
-        "properties": {"remedy": one.remedy},
+        "locations": [_location(*finding.first_place)],
+        "partialFingerprints": {"opbench/v1": f"{finding.rule}:{fault.uri}:{fault.line}"},
+        "properties": {"remedy": finding.remedy},
     }
-    related = list(one.related)
-    if one.first_place[0] != one.file and one.line:
-        related.insert(0, RelatedLocation("in the header", one.file, one.line, one.column))
+    related = list(finding.related)
+    if finding.first_place[0] != finding.file and finding.line:
+        related.insert(0, RelatedLocation("in the header", finding.file, finding.line, finding.column))
     if related:
         entry["relatedLocations"] = [
             {**_location(r.file, r.line, r.column), "message": {"text": r.message}} for r in related

@@ -47,8 +47,8 @@ class Builder:
 
         def need(name: str) -> None:
             needed.add(name)
-            if of := self._values[name].of:
-                need(of)
+            if base := self._values[name].of:
+                need(base)
 
         for name in names:
             need(name)
@@ -400,9 +400,9 @@ class Builder:
         self._values[name] = Value(name, tuple(shape), dtype, layout, of)
         return self._values[name]
 
-    def _name(self, kind: str, given: str) -> str:
+    def _name(self, kind: str, name: str) -> str:
         taken = sum(node.name.startswith(kind) for node in self._nodes)
-        return given or next(f"{kind}{i}" for i in range(taken + 1, taken + 1000) if f"{kind}{i}" not in self._values)
+        return name or next(f"{kind}{i}" for i in range(taken + 1, taken + 1000) if f"{kind}{i}" not in self._values)
 
     def _require_rows(self, name: str, operator: str, x: Value) -> tuple[int, int]:
         if len(x.shape) != 2:

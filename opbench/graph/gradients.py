@@ -81,11 +81,11 @@ class _Backward:
     def pass_back(self, node: Node) -> None:
         """Add the nodes that compute the gradients of a node's inputs from those of its results."""
         wanted = [tensor for tensor, name in node.inputs.items() if self._viewed_value(name) in self.carried]
-        given = {tensor: self.gradient(name) for tensor, name in node.outputs.items()}
-        if not wanted or not any(given.values()):
+        cotangents = {tensor: self.gradient(name) for tensor, name in node.outputs.items()}
+        if not wanted or not any(cotangents.values()):
             return
         names = {**node.inputs, **node.outputs}
-        names |= {GRADIENT_PREFIX + tensor: gradient for tensor, gradient in given.items() if gradient}
+        names |= {GRADIENT_PREFIX + tensor: gradient for tensor, gradient in cotangents.items() if gradient}
         entries = [
             entry for entry in gradient_entries(node.problem, wanted, node.name) if entry.operator or entry.outputs
         ]
@@ -169,10 +169,10 @@ class _Backward:
             self.summed[origin] = total
         return self._reshaped_gradient(self.summed[origin], name)
 
-    def _add_sum(self, origin: str, one: str, other: str, name: str) -> str:
-        value, dtype = self.graph.values[origin], self.values[one].dtype  # f32 of a parameter that is stored in bf16
+    def _add_sum(self, origin: str, addend: str, other: str, name: str) -> str:
+        value, dtype = self.graph.values[origin], self.values[addend].dtype  # f32 of a parameter that is stored in bf16
         axes = {"op": "add", "outer": 1, "channels": 1, "inner": value.elements, "dtype": dtype}
         problem = self.catalog.operator("elementwise").from_axes(axes)
         self.values[name] = Value(name, value.shape, dtype, value.layout)
-        self.nodes.append(Node(f"{name}.add", "elementwise", problem, {"a": one, "b": other}, {"out": name}))
+        self.nodes.append(Node(f"{name}.add", "elementwise", problem, {"a": addend, "b": other}, {"out": name}))
         return name

@@ -49,15 +49,15 @@ class Graph:
     def make_inputs(self, seed: int) -> Arrays:
         """Return seeded normals for each input, and valid integers for inputs that hold indices."""
         rng = np.random.default_rng(seed)
-        found = {}
+        result = {}
         for name in self.inputs:
             value = self.values[name]
             if value.dtype in INTEGERS:  # as a node draws them that reads them: not all numbers are indices
                 node, tensor = next((node, t) for node in self.nodes for t, v in node.inputs.items() if v == name)
-                found[name] = node.problem.make_inputs(seed)[tensor].reshape(value.shape)
+                result[name] = node.problem.make_inputs(seed)[tensor].reshape(value.shape)
             else:
-                found[name] = rng.standard_normal(value.shape, np.float32)
-        return found
+                result[name] = rng.standard_normal(value.shape, np.float32)
+        return result
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook."""
@@ -114,8 +114,8 @@ class Graph:
             for tensor, out in node.outputs.items():
                 value, base = self.values[out], self.base(out)
                 part = value.of and base in self.state
-                given = out in self.inputs or out in self.weights or out in self.state or (value.of and not part)
-                if out in producers or given:
+                is_given = out in self.inputs or out in self.weights or out in self.state or (value.of and not part)
+                if out in producers or is_given:
                     other = producers.get(out, "a view" if value.of else "an input, weight or state")
                     raise UsageError(
                         f"{node.name}: it produces '{out}', as {other} does",
@@ -170,15 +170,15 @@ class Graph:
         for where, names in ends.items():
             for name in names:
                 self._require_value(f"{self.name}: the {where}", name)
-        given = [*self.inputs, *self.weights, *self.state]
-        for name in given:
+        given_names = [*self.inputs, *self.weights, *self.state]
+        for name in given_names:
             if self.values[name].of or self.values[name].updates:
                 raise UsageError(
                     f"{self.name}: '{name}' is an input, weight or state, so it cannot be a view of another value",
                     kind="view-of-input",
                     subject=name,
                 )
-            if given.count(name) > 1:
+            if given_names.count(name) > 1:
                 raise UsageError(
                     f"{self.name}: '{name}' occurs twice among inputs, weights and state",
                     kind="duplicate-name",
@@ -301,24 +301,24 @@ class Graph:
                 produced.setdefault(base, []).append((start, end, node.name))
             for value in node.inputs.values():
                 read.setdefault(self.base(value), []).append(node.name)
-        given = {*self.inputs, *self.weights, *self.state}
+        given_names = {*self.inputs, *self.weights, *self.state}
         needs: dict[str, list[str]] = {}
         for node in self.nodes:
-            found: dict[str, None] = {}
+            result: dict[str, None] = {}
             for value in node.inputs.values():
                 base, start, end = self.place(value)
-                if base not in produced and base not in given:
+                if base not in produced and base not in given_names:
                     raise UsageError(
                         f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight",
                         kind="no-producer",
                         subject=node.name,
                         value=base,
                     )
-                found |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
+                result |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
             for out in node.outputs.values():
                 if old := self.values[out].updates:
-                    found |= {name: None for name in read.get(old, ()) if name != node.name}
-            needs[node.name] = list(found)
+                    result |= {name: None for name in read.get(old, ()) if name != node.name}
+            needs[node.name] = list(result)
         return needs
 
     def _topological_order(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
@@ -439,7 +439,7 @@ class Graph:
 
         Network inputs and weights are first rounded to their stored dtype.
         """
-        return self._compute_values(self._float64_values(inputs), lambda problem, given: problem.evaluated(given))
+        return self._compute_values(self._float64_values(inputs), lambda problem, tensors: problem.evaluated(tensors))
 
     def reference_outputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Compute the outputs in float64 by the operators' references.
@@ -447,14 +447,14 @@ class Graph:
         A large network is computed on the GPU, if there is one with enough memory.
         """
 
-        def outputs(**given: np.ndarray) -> Arrays:
-            values = self._compute_values(given, lambda problem, tensors: problem.computed(**tensors))
+        def outputs(**inputs: np.ndarray) -> Arrays:
+            values = self._compute_values(inputs, lambda problem, tensors: problem.computed(**tensors))
             return {name: values[name] for name in self.outputs}
 
         long = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
-        found: Arrays | None = compute_on_gpu(outputs, self._float64_values(inputs)) if long else None
-        if found is not None:
-            return found
+        result: Arrays | None = compute_on_gpu(outputs, self._float64_values(inputs)) if long else None
+        if result is not None:
+            return result
         values = self.reference(inputs)
         return {name: values[name] for name in self.outputs}
 
@@ -468,8 +468,10 @@ class Graph:
             known[name] = from_storage(array, self.values[name].dtype).astype(np.float64)
         return known
 
-    def _compute_values(self, given: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]) -> Arrays:
-        known = {name: array.copy() if name in self.state else array for name, array in given.items()}
+    def _compute_values(
+        self, inputs: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]
+    ) -> Arrays:
+        known = {name: array.copy() if name in self.state else array for name, array in inputs.items()}
 
         def seen(name: str, shape: tuple[int, ...]) -> np.ndarray:
             base, start, end = self.place(name)

@@ -169,10 +169,12 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
 
 def pixel_rows(graph: Graph) -> set[str]:
     """Return the images that are read as rows of pixels, or made of rows of pixels; they are in nhwc."""
-    made = {node.outputs["out"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nhwc")}
+    converted = {
+        node.outputs["out"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nhwc")
+    }
     read = {node.inputs["x"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nchw")}
     direct = {name for node in graph.nodes for name in node.inputs.values()}
-    return (made - direct) | {name for name in read if graph.values[name].of}
+    return (converted - direct) | {name for name in read if graph.values[name].of}
 
 
 def _converts_to(node: Node, layout: str) -> bool:
@@ -266,8 +268,8 @@ class _Draft:
 
     def available(self, image: str, layout: str) -> str:
         """Return an image in this layout; the first call adds the conversion."""
-        if of := self.graph.values[image].of:
-            self.nchw(of)
+        if base := self.graph.values[image].of:
+            self.nchw(base)
         place, name = self.placed.get(image, "nchw"), self.named(image, layout)
         if layout == place or image in self.converted:
             return name

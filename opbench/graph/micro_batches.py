@@ -70,14 +70,14 @@ class _Split:
         self._place_loss()
         adding = self._accumulation_nodes()
         nodes = {node.name: self._node_for_micro_batch(node) for node in self.training.graph.nodes}
-        each = [node for name, node in nodes.items() if name not in ONCE_PER_STEP]
+        repeated = [node for name, node in nodes.items() if name not in ONCE_PER_STEP]
         once = {"statistics": averaged} if averaged else {}
         once |= {name: nodes[name] for name in ONCE_PER_STEP if name in nodes}
         last = [once[name] for name in ONCE_PER_STEP if name in once]
         return Graph(
             self.training.graph.name,
             self.values,
-            (counted, *each, *adding, *last),
+            (counted, *repeated, *adding, *last),
             (),
             ("loss.sum",),
             self.weights,

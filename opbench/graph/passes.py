@@ -27,8 +27,8 @@ def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
         node = graph.node(name)
         if node.operator != "dropout" or node.problem.axes.get("training") == "yes":
             continue
-        (taken,), (given,) = node.inputs.values(), node.outputs.values()
-        graph = edit_graph(graph, drop=[node.name], views={given: taken})
+        (taken,), (output,) = node.inputs.values(), node.outputs.values()
+        graph = edit_graph(graph, drop=[node.name], views={output: taken})
         done.append(f"{node.name}: left out, as dropout is the identity at inference")
     return graph, done
 

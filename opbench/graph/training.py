@@ -109,10 +109,10 @@ class _Draft:
 
     def _apply_passes(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
         for name, rewrite in passes.items():
-            words: list[str] = []
+            messages: list[str] = []
             if name not in self.recipe.without:
-                graph, words = rewrite(graph)  # type: ignore[operator]
-            self.pass_notes.append((name, name not in self.recipe.without, tuple(words)))
+                graph, messages = rewrite(graph)  # type: ignore[operator]
+            self.pass_notes.append((name, name not in self.recipe.without, tuple(messages)))
         return graph
 
     def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
@@ -160,13 +160,13 @@ class _Draft:
 
     def _biases_left_out(self, graph: Graph) -> dict[str, np.ndarray]:
         """Return, by batch norm, the bias that a pass removed before it; its running mean must not include the bias."""
-        found = {}
+        result = {}
         for norm in self.network.nodes:
             conv = self.network.producer(norm.inputs["x"]) if norm.operator == "batchnorm2d" else None
             bias = conv.inputs.get("bias") if conv else None
             if bias is not None and bias not in graph.weights:
-                found[norm.name] = self.network.weights[bias]
-        return found
+                result[norm.name] = self.network.weights[bias]
+        return result
 
     def _train_batchnorm(
         self,
@@ -279,11 +279,11 @@ class _Draft:
         self, graph: Graph, gradients: Mapping[str, str]
     ) -> tuple[Graph, dict[str, tuple[int, tuple[int, ...]]]]:
         """Return the graph with all parameters in one array and all gradients in another, in the same order."""
-        made = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
+        writer_index = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
-            if gradient not in made:
+            if gradient not in writer_index:
                 raise UsageError(f"'{name}': its gradient '{gradient}' is not the result of a separate node")
-        order = sorted(gradients, key=lambda name: (made[gradients[name]], name))
+        order = sorted(gradients, key=lambda name: (writer_index[gradients[name]], name))
         places, values, end = {}, dict(graph.values), 0
         for name in order:
             shape = graph.values[name].shape
@@ -310,22 +310,22 @@ class _Draft:
         A gradient that is a view, or that another parameter has too, such as that of both terms of a sum, is
         copied.
         """
-        values, nodes, found = dict(graph.values), list(graph.nodes), dict(gradients)
-        made = {name for node in graph.nodes for name in node.outputs.values()}
+        values, nodes, f32_gradients = dict(graph.values), list(graph.nodes), dict(gradients)
+        computed = {name for node in graph.nodes for name in node.outputs.values()}
         for name, gradient in gradients.items():
             value = graph.values[gradient]
-            if value.dtype == "f32" and gradient not in made:
-                found[name] = own = f"{gradient}.of.{name}"
+            if value.dtype == "f32" and gradient not in computed:
+                f32_gradients[name] = own = f"{gradient}.of.{name}"
                 values[own] = replace(value, name=own, of="")
                 problem = self._make_problem(name, "copy", {"n": value.elements})
                 nodes.append(Node(f"{own}.copy", "copy", problem, {"x": gradient}, {"out": own}))
-            made.discard(gradient)
+            computed.discard(gradient)
             if value.dtype != "f32":
-                found[name] = wide = f"{gradient}.f32"
+                f32_gradients[name] = wide = f"{gradient}.f32"
                 values[wide] = replace(value, name=wide, dtype="f32", of="")
                 problem = self._make_problem(name, "convert", {"n": value.elements, "to": "f32"})
                 nodes.append(Node(f"{gradient}.convert", "convert", problem, {"x": gradient}, {"out": wide}))
-        return replace(graph, values=values, nodes=tuple(nodes)), found
+        return replace(graph, values=values, nodes=tuple(nodes)), f32_gradients
 
     def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
         """Return the graph with one node that updates all parameters.

@@ -62,10 +62,10 @@ class Training:
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the array `parameters` with the network's weights."""
-        given = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
+        weights_of_forward = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
         arena = self.graph.state["parameters"].copy()
         for name, (start, shape) in self.parameters.items():
-            arena[start : start + math.prod(shape)] = given[name].reshape(-1)
+            arena[start : start + math.prod(shape)] = weights_of_forward[name].reshape(-1)
         return arena
 
     def running(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

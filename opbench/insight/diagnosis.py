@@ -261,8 +261,8 @@ def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosi
     if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
         if view.subject.uses(VECTORISED_ACCESS):
-            found = view.problem("scalar path", entry, cost, evidence, VECTORISED_ACCESS)
-            yield replace(found, advice=SCALAR_PATH, remedies=())
+            diagnosis = view.problem("scalar path", entry, cost, evidence, VECTORISED_ACCESS)
+            yield replace(diagnosis, advice=SCALAR_PATH, remedies=())
             return
         choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
         mechanism = next((choice for choice in choices if view.subject.remedies(choice)), VECTORISED_ACCESS)
@@ -275,8 +275,8 @@ def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosi
         evidence += f", while {there} is coalesced: another index order would only swap the two"
         yield view.problem("uncoalesced", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
         return
-    words = ", one for each lane" if _are_sectors_distinct(entry) else ""
-    yield view.problem("uncoalesced", entry, cost, evidence + words, COALESCED)
+    text = ", one for each lane" if _are_sectors_distinct(entry) else ""
+    yield view.problem("uncoalesced", entry, cost, evidence + text, COALESCED)
 
 
 def _transpose_counterpart(view: LaunchView, entry: LineTraffic) -> LineTraffic | None:
@@ -294,9 +294,9 @@ def _find_narrow_accesses(view: LaunchView, entry: LineTraffic) -> Iterator[Diag
     """Report 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more than width."""
     if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _is_contiguous(entry):
         return
-    asked = view.traffic.total("bytes", space="global")
+    requested_bytes = view.traffic.total("bytes", space="global")
     needed = view.subject.compulsory_bytes
-    streaming = asked <= 1.3 * needed and view.subject.flops <= STREAMING_FLOPS * needed
+    streaming = requested_bytes <= 1.3 * needed and view.subject.flops <= STREAMING_FLOPS * needed
     other = "store" if entry.kind == "load" else "load"
     here = view.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
     staged = any(e.file == entry.file for e in here)
@@ -305,8 +305,8 @@ def _find_narrow_accesses(view: LaunchView, entry: LineTraffic) -> Iterator[Diag
         return
     evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
     cost = entry.requests * (1 - entry.width / WIDEST)
-    found = view.problem("narrow", entry, cost, evidence, VECTORISED_ACCESS)
-    yield replace(found, unit="requests", share=cost / view.traffic.total("requests"))
+    diagnosis = view.problem("narrow", entry, cost, evidence, VECTORISED_ACCESS)
+    yield replace(diagnosis, unit="requests", share=cost / view.traffic.total("requests"))
 
 
 def _find_rereads(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
@@ -328,10 +328,10 @@ def _find_rereads(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
 def _find_bank_conflicts(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
     if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
         return
-    each = entry.wavefronts / entry.requests
+    wavefronts = entry.wavefronts / entry.requests
     evidence = (
-        f"each {access_text(entry)} request takes {each:.1f} wavefronts where "
-        f"{each - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
+        f"each {access_text(entry)} request takes {wavefronts:.1f} wavefronts where "
+        f"{wavefronts - entry.conflicts_per_request:.1f} would do: {entry.conflicts_per_request:.1f} bank conflicts"
     )
     yield view.problem("bank conflicts", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 

@@ -60,7 +60,7 @@ class AnnotatedLine:
     def label(self, entry: LineTraffic) -> str:
         """Label an access, such as "shared load 4 B"; name the element if the line has several such accesses."""
         alike = [access for access in self.accesses if (access.kernel, access.words) == (entry.kernel, entry.words)]
-        columns = sorted(one.column for one in alike)
+        columns = sorted(label.column for label in alike)
         if len(columns) < 2:
             return entry.words
         # Columns are those of the preprocessed text: they give the order, not the place.
@@ -157,7 +157,7 @@ class Explanation:
 
 def operands(text: str, kind: str) -> list[str]:
     """Return the array elements that a line loads or stores, in order; [] if an index contains another element."""
-    found = []
+    result = []
     end = 0
     for name in re.finditer(r"[A-Za-z_]\w*(?=\[)", text):
         if name.start() < end:
@@ -168,8 +168,8 @@ def operands(text: str, kind: str) -> list[str]:
         after = re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)", text[end:])
         wanted = after is not None if kind == "store" else after is None or after[1]
         if wanted:
-            found.append(text[name.start() : end])
-    return found
+            result.append(text[name.start() : end])
+    return result
 
 
 def _end_of_brackets(text: str, start: int) -> int:
@@ -237,24 +237,24 @@ def _annotate(
 
 def _calls_by_line(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
     """Return the accesses in headers by the line of the kernel's file that calls them."""
-    found: dict[tuple[int, str, str, str], LineTraffic] = {}
+    result: dict[tuple[int, str, str, str], LineTraffic] = {}
     for entry in lines:
         if entry.called_from:
             key = (entry.called_from, entry.kernel, entry.file, entry.words)
-            found[key] = found[key] + entry if key in found else entry
+            result[key] = result[key] + entry if key in result else entry
     by_line: dict[int, list[LineTraffic]] = {}
-    for key in sorted(found):
-        by_line.setdefault(key[0], []).append(found[key])
+    for key in sorted(result):
+        by_line.setdefault(key[0], []).append(result[key])
     return by_line
 
 
 def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[int, list[Any]]:
     """Group entries of one file by line; with `called`, also entries in headers by the calling line of that file."""
-    found: dict[int, list[Any]] = {}
+    result: dict[int, list[Any]] = {}
     for entry in entries:
         if line := entry.line if entry.file == path else called and entry.called_from:
-            found.setdefault(line, []).append(entry)
-    return found
+            result.setdefault(line, []).append(entry)
+    return result
 
 
 def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
@@ -292,15 +292,15 @@ def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
 def _lower_bounds(
     subject: Subject, traffic: Traffic, ceilings: Peaks | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
-    found = levels(traffic, resources)
+    traffic_levels = levels(traffic, resources)
     if ceilings is None:
         return ()
     executed = executed_instructions(traffic, resources)
-    if found is None:
+    if traffic_levels is None:
         return tuple(unit_bounds(executed, ceilings.gpu)) if executed else ()
     if subject.case is None:
-        return tuple(bounds(found, 0, "f32", ceilings, executed=executed))
-    return tuple(case_bounds(subject.case, found, ceilings, executed))
+        return tuple(bounds(traffic_levels, 0, "f32", ceilings, executed=executed))
+    return tuple(case_bounds(subject.case, traffic_levels, ceilings, executed))
 
 
 def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]:

@@ -112,13 +112,13 @@ class GainEstimate:
 
 def _quantiles(weights: Sequence[float], parts: Sequence[float]) -> list[int]:
     """Return the first position up to which each part of the weights lies; `parts` ascend."""
-    found: list[int] = []
+    result: list[int] = []
     below, whole = 0.0, sum(weights)
     for position, weight in enumerate(weights):
         below += weight
-        while len(found) < len(parts) and below >= parts[len(found)] * whole:
-            found.append(position)
-    return found
+        while len(result) < len(parts) and below >= parts[len(result)] * whole:
+            result.append(position)
+    return result
 
 
 @cache

@@ -101,17 +101,17 @@ def block_counts(code: MachineCode, lines: Iterable[LineTraffic], warps: int) ->
 def _dominators(blocks: Sequence[CodeBlock]) -> list[set[int]]:
     """Return for each block the blocks on every way from the start to it, itself included."""
     every = set(range(len(blocks)))
-    found = [{0} if index == 0 else set(every) for index in range(len(blocks))]
+    dominators = [{0} if index == 0 else set(every) for index in range(len(blocks))]
     changed = True
     while changed:
         changed = False
         for index, block in enumerate(blocks[1:], start=1):
-            ways = [found[other] for other in block.before]
+            ways = [dominators[other] for other in block.before]
             new = ({index} | set.intersection(*ways)) if ways else {index}
-            if new != found[index]:
-                found[index] = new
+            if new != dominators[index]:
+                dominators[index] = new
                 changed = True
-    return found
+    return dominators
 
 
 def _counts_of_accesses(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> dict[int, list[float]]:
@@ -124,7 +124,7 @@ def _counts_of_accesses(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic
     for name, place, requests in _requests(blocks, lines):
         inside = {index: _copies(block.accesses, place, name) for index, block in enumerate(blocks)}
         guarded = {index: _copies(block.conditional, place, name) for index, block in enumerate(blocks)}
-        places = {index for found in (inside, guarded) for index, number in found.items() if number}
+        places = {index for counts in (inside, guarded) for index, number in counts.items() if number}
         if len(places) != 1:
             continue
         (index,) = places
@@ -138,7 +138,7 @@ def _requests(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> list
 
     Lines are left out whose instructions have other widths than their accesses: their requests are not those counted.
     """
-    found: Counter[tuple[str, str]] = Counter()
+    result: Counter[tuple[str, str]] = Counter()
     widths: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     compiled: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for block in blocks:
@@ -152,9 +152,9 @@ def _requests(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> list
         if opcode and entry.line:
             own = entry.file.endswith(KERNEL_SUFFIX)
             at = opcode, str(entry.line) if own else f"{PurePath(entry.file).name}:{entry.line}"
-            found[at] += entry.requests
+            result[at] += entry.requests
             widths[at].add(entry.width)
-    return [(*at, requests) for at, requests in found.items() if requests and widths[at] == compiled[at]]
+    return [(*at, requests) for at, requests in result.items() if requests and widths[at] == compiled[at]]
 
 
 def _copies(accesses: Mapping[str, Mapping[str, int]], place: str, name: str) -> int:
@@ -187,7 +187,7 @@ def _spread(code: MachineCode, lines: Iterable[LineTraffic], counts: Sequence[fl
 
     Only lines are used whose blocks have no count yet, and no block is used twice.
     """
-    found: defaultdict[str, float] = defaultdict(float)
+    result: defaultdict[str, float] = defaultdict(float)
     used = {index for index, count in enumerate(counts) if count}
     for name, place, requests in sorted(_requests(code.blocks, lines), key=lambda entry: -entry[2]):
         copies = {
@@ -200,5 +200,5 @@ def _spread(code: MachineCode, lines: Iterable[LineTraffic], counts: Sequence[fl
         used |= set(places)
         every = {kind for index in places for kind in code.blocks[index].classes}
         for kind in every:
-            found[kind] += requests * min(code.blocks[index].classes.get(kind, 0) / copies[index] for index in places)
-    return found
+            result[kind] += requests * min(code.blocks[index].classes.get(kind, 0) / copies[index] for index in places)
+    return result

@@ -95,7 +95,7 @@ def l1_bytes(traffic: Traffic) -> int:
 
 
 def bounds(
-    found: Levels,
+    traffic_levels: Levels,
     flops: int,
     precision: str,
     ceilings: Peaks,
@@ -111,7 +111,11 @@ def bounds(
     """
     sheet = datasheet(ceilings.gpu) or Peaks()
     limits = []
-    for level, moved in (("dram", found.dram_bytes), ("l2", found.l2_bytes), ("l1", found.l1_bytes)):
+    for level, moved in (
+        ("dram", traffic_levels.dram_bytes),
+        ("l2", traffic_levels.l2_bytes),
+        ("l1", traffic_levels.l1_bytes),
+    ):
         for known in (ceilings, sheet):
             # Which mix of reads and writes the kernel has is not known, so the fastest one sets the bound.
             rates = [getattr(known, f"{name}_bytes_per_s") or 0.0 for name in LEVEL_RATES.get(level, (level,))]
@@ -134,14 +138,14 @@ def bounds(
     return sorted(limits, key=lambda bound: -bound.time_s)
 
 
-def case_bounds(case: Case, found: Levels, ceilings: Peaks, executed: Executed | None = None) -> list[Bound]:
+def case_bounds(case: Case, traffic_levels: Levels, ceilings: Peaks, executed: Executed | None = None) -> list[Bound]:
     """Return the bounds of a case with those of its problem, the tightest first.
 
     FLOPs set no bound for a library where an algorithm with fewer exists, such as Winograd's for convolutions.
     """
     problem = case.problem
     flops = case.flops() if problem.flops_are_a_floor or not case.variant.is_library else 0
-    return bounds(found, flops, case.unit, ceilings, problem.bytes(), problem.bandwidth(), executed)
+    return bounds(traffic_levels, flops, case.unit, ceilings, problem.bytes(), problem.bandwidth(), executed)
 
 
 def counted_bounds(counters: Mapping[str, Any], gpu: str, ceilings: Peaks, executed: Executed | None) -> list[Bound]:
@@ -173,11 +177,11 @@ def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
 
     The rates are those of the programming guide at the highest clock of the datasheet, with all multiprocessors busy.
     """
-    known = product(gpu)
-    rates = UNIT_RATES.get(known.capability) if known else None
-    if known is None or rates is None:
+    gpu_product = product(gpu)
+    rates = UNIT_RATES.get(gpu_product.capability) if gpu_product else None
+    if gpu_product is None or rates is None:
         return []
-    cycles = cycles_per_s(known)
+    cycles = cycles_per_s(gpu_product)
     floats, whole = executed.of("FFMA", "FADD/FMUL"), executed.of("IMAD")
     work = {
         "issue": (executed.total, executed.total / rates.issue),
@@ -187,7 +191,7 @@ def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
         "fp64": _unit_cycles(executed.of("fp64"), rates.fp64),
         "lsu": _unit_cycles(executed.of(*MEMORY_CLASSES), rates.memory),
     }
-    found = [
+    bounds_of_units = [
         Bound(name, taken / cycles, "datasheet", instructions=number, counts=executed.source)
         for name, (number, taken) in work.items()
         if taken
@@ -196,8 +200,8 @@ def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
     seconds = sum(work / rate for name, work in executed.product_flops.items() if (rate := sheet.flops_per_s(name)))
     if seconds:
         flops = sum(executed.product_flops.values())
-        found.append(Bound("tensor", seconds, "datasheet", instructions=flops, counts=executed.source))
-    return sorted(found, key=lambda bound: -bound.time_s)
+        bounds_of_units.append(Bound("tensor", seconds, "datasheet", instructions=flops, counts=executed.source))
+    return sorted(bounds_of_units, key=lambda bound: -bound.time_s)
 
 
 def _unit_cycles(number: float, rate: float | None) -> tuple[float, float]:

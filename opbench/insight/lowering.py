@@ -64,10 +64,10 @@ def lower(traffic: Traffic, code: Code) -> LoweredTraffic:
         known = code.get(kernel, NO_CODE)
         at = str(line) if file.endswith(KERNEL_SUFFIX) else f"{PurePath(file).name}:{line}"
         widths = _instruction_widths(known.lines.get(at, {}), space, kind)
-        made, note = _merge_accesses(group, widths)
+        merged, note = _merge_accesses(group, widths)
         if note is None:
-            made, note = _scale_sunk_loads(traffic, made, known.sunk.get(at, 0))
-        lines += made
+            merged, note = _scale_sunk_loads(traffic, merged, known.sunk.get(at, 0))
+        lines += merged
         notes += [note] if note else []
     changed = any(note.applied for note in notes)
     source = ORIGIN_PREDICTED if changed else traffic.source
@@ -77,10 +77,10 @@ def lower(traffic: Traffic, code: Code) -> LoweredTraffic:
 def _instruction_widths(accesses: Mapping[str, int], space: str, kind: str) -> dict[int, int]:
     """Return the number of instructions by bytes per lane; empty if there are none or others may access this space."""
     name = INSTRUCTIONS.get((space, kind))
-    found = {key.partition("."): count for key, count in accesses.items()}
-    if name is None or any(base in ("LD", "ST", "LDGSTS", "LDSM", "STSM") for base, _, _ in found):
+    counts = {key.partition("."): count for key, count in accesses.items()}
+    if name is None or any(base in ("LD", "ST", "LDGSTS", "LDSM", "STSM") for base, _, _ in counts):
         return {}
-    return {int(bits) // 8: count for (base, _, bits), count in found.items() if base == name}
+    return {int(bits) // 8: count for (base, _, bits), count in counts.items() if base == name}
 
 
 # Merged accesses --------------------------------------------------------------------------------------------------
@@ -95,12 +95,12 @@ def _merge_accesses(
     space, kind = group[0].space, group[0].kind
     name = INSTRUCTIONS[space, kind]
     has = ", ".join(f"{count} {name}.{8 * width}" for width, count in sorted(widths.items(), reverse=True))
-    asked = " and ".join(f"{width}" for width in sorted({entry.width for entry in group}))
-    words = f"{group[0].place}: {has} in the machine code for {asked}-byte accesses"
-    for made in _width_assignments(group, widths):
-        if _matches_widths(made, widths):
-            return made, Note(space, kind, True, words)
-    return group, Note(space, kind, False, words)
+    widths_text = " and ".join(f"{width}" for width in sorted({entry.width for entry in group}))
+    text = f"{group[0].place}: {has} in the machine code for {widths_text}-byte accesses"
+    for assignment in _width_assignments(group, widths):
+        if _matches_widths(assignment, widths):
+            return assignment, Note(space, kind, True, text)
+    return group, Note(space, kind, False, text)
 
 
 def _width_assignments(group: Sequence[LineTraffic], widths: Mapping[int, int]) -> Iterator[tuple[LineTraffic, ...]]:
@@ -109,8 +109,10 @@ def _width_assignments(group: Sequence[LineTraffic], widths: Mapping[int, int]) 
     for entry in group:
         merged = [merge_neighbours(entry, width) for width in MERGED if width in widths and saves(entry, width)]
         options.append([entry, *merged] if entry.width in widths else merged)
-    found = itertools.product(*options)
-    yield from sorted(found, key=lambda made: sum(new is not old for new, old in zip(made, group, strict=True)))
+    assignments = itertools.product(*options)
+    yield from sorted(
+        assignments, key=lambda assignment: sum(new is not old for new, old in zip(assignment, group, strict=True))
+    )
 
 
 def _matches_widths(traffic: Sequence[LineTraffic], widths: Mapping[int, int]) -> bool:
@@ -153,9 +155,9 @@ def _scale_sunk_loads(
     ]
     if first.kind != "load" or len(group) != 1 or len(guarded) != 1 or guarded[0].requests >= first.requests:
         return group, None
-    words = f"{first.place}: loaded under the condition of line {under} in the machine code"
+    text = f"{first.place}: loaded under the condition of line {under} in the machine code"
     if guarded[0].lanes * first.requests != first.lanes * guarded[0].requests:
-        return group, Note(first.space, first.kind, False, words)
+        return group, Note(first.space, first.kind, False, text)
     factor = guarded[0].requests / first.requests
     scaled = {name: round(getattr(first, name) * factor) for name in COUNTS}
-    return (replace(first, **scaled),), Note(first.space, first.kind, True, words)
+    return (replace(first, **scaled),), Note(first.space, first.kind, True, text)

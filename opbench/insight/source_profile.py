@@ -109,33 +109,35 @@ class ProfiledKernel:
     @property
     def charged_by_instruction(self) -> dict[int, dict[str, int]]:
         """Return samples by reason that are charged to each instruction, by its index."""
-        found: dict[int, Counter[str]] = {}
-        for one in self.charges:
-            found.setdefault(one.cause, Counter())[one.reason] += one.samples
-        return {index: dict(counts.most_common()) for index, counts in found.items()}
+        result: dict[int, Counter[str]] = {}
+        for event in self.charges:
+            result.setdefault(event.cause, Counter())[event.reason] += event.samples
+        return {index: dict(counts.most_common()) for index, counts in result.items()}
 
     @property
     def causes_by_instruction(self) -> dict[int, list[Charge]]:
         """Return the charges of each waiting instruction to another one, by its index, the largest first."""
-        found: dict[int, list[Charge]] = {}
-        for one in self.charges:
-            if one.cause != one.waiting:
-                found.setdefault(one.waiting, []).append(one)
-        return {index: sorted(some, key=lambda one: -one.samples) for index, some in found.items()}
+        result: dict[int, list[Charge]] = {}
+        for event in self.charges:
+            if event.cause != event.waiting:
+                result.setdefault(event.waiting, []).append(event)
+        return {index: sorted(charges, key=lambda event: -event.samples) for index, charges in result.items()}
 
     def waited_at(self, line: ProfiledLine) -> list[tuple[Place, str, int]]:
         """Return where warps wait for a line: place, reason and samples, other lines only, the largest first."""
-        found: Counter[tuple[Place, str]] = Counter()
-        for one in self.charges:
-            cause, waiting = self.instructions[one.cause], self.instructions[one.waiting]
+        result: Counter[tuple[Place, str]] = Counter()
+        for event in self.charges:
+            cause, waiting = self.instructions[event.cause], self.instructions[event.waiting]
             here, there = (cause.file, cause.line), (waiting.file, waiting.line)
             if here == (line.file, line.line) and here != there:
-                found[there, one.reason] += one.samples
-        return [(place, reason, samples) for (place, reason), samples in found.most_common()]
+                result[there, event.reason] += event.samples
+        return [(place, reason, samples) for (place, reason), samples in result.most_common()]
 
     def opcodes_behind(self, reason: str) -> dict[str, int]:
         """Return the samples of a reason by the opcode that they are charged to, without modifiers."""
-        charged = ((self.instructions[one.cause].text, one.samples) for one in self.charges if one.reason == reason)
+        charged = (
+            (self.instructions[event.cause].text, event.samples) for event in self.charges if event.reason == reason
+        )
         return _sum_by((read_operands(text).base, samples) for text, samples in charged)
 
 
@@ -352,7 +354,7 @@ def _compared(
         by_reason.update(instruction.samples)
     total = sum(by_reason.values())
     counted = sum(instruction.count for instruction in kernel.instructions)
-    charged = sum(one.samples for one in charges)
+    charged = sum(charge.samples for charge in charges)
     pairs = [("# Samples", total, counted), ("# Samples, charged", charged, counted)]
     names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}
     for name in sorted(names):

@@ -51,20 +51,20 @@ class TrafficSummary:
 
     def differences(self, base: TrafficSummary) -> list[str]:
         """Return phrases that compare both, such as "sectors per load request 4.0 (ideal 4.0), not 32.0"."""
-        found = [_bytes_text(self.moved_bytes, base.moved_bytes)]
+        texts = [_bytes_text(self.moved_bytes, base.moved_bytes)]
         for kind, own, ideal, other in (
             ("load", self.sectors_per_load, self.ideal_sectors_per_load, base.sectors_per_load),
             ("store", self.sectors_per_store, self.ideal_sectors_per_store, base.sectors_per_store),
         ):
             if own is not None and other is not None and ideal is not None and abs(own / other - 1) > EQUAL:
-                found.append(f"sectors per {kind} request {own:.1f} (ideal {ideal:.1f}), not {other:.1f}")
+                texts.append(f"sectors per {kind} request {own:.1f} (ideal {ideal:.1f}), not {other:.1f}")
         if self.bank_conflict_share != base.bank_conflict_share:
             shares = [
                 "no shared memory" if share is None else f"{units.percent(share)} of wavefronts"
                 for share in (self.bank_conflict_share, base.bank_conflict_share)
             ]
-            found.append(f"bank conflicts: {shares[0]}, not {shares[1]}")
-        return found
+            texts.append(f"bank conflicts: {shares[0]}, not {shares[1]}")
+        return texts
 
 
 def _bytes_text(own: int, other: int) -> str:
@@ -81,8 +81,8 @@ def summarise(traffic: Traffic) -> TrafficSummary | None:
         return None
     whole = traffic.estimated()
 
-    def share(part: str, of: str, **selection: str) -> float | None:
-        total = whole.total(of, **selection)
+    def share(part: str, total_name: str, **selection: str) -> float | None:
+        total = whole.total(total_name, **selection)
         return whole.total(part, **selection) / total if total else None
 
     return TrafficSummary(

@@ -66,18 +66,18 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
     from opbench.records import from_json
     from opbench.running.protocol import unpack
 
-    asked = from_json(ReadRequest, request)
-    known = product(asked.gpu)
-    catalog = Catalog(asked.roots)
+    read_request = from_json(ReadRequest, request)
+    known = product(read_request.gpu)
+    catalog = Catalog(read_request.roots)
     signs: dict[tuple[str, str, int], SeenSign] = {}
     faults, arch, missing = list[CompileFault](), "", ""
     cases = []
-    for packed in asked.cases:
+    for packed in read_request.cases:
         try:
             cases.append(unpack(catalog, packed))
         except (OSError, OpbenchError) as error:  # a header that a confined process may not read
             missing = str(error)
-    for index, compiled in resources_of(cases, asked.gpu):
+    for index, compiled in resources_of(cases, read_request.gpu):
         case = cases[index]
         if compiled.refused:
             place = compiled.refused.location

@@ -319,8 +319,8 @@ class VerdictDocument:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of the document."""
-    found: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(VerdictDocument)))  # tuples become lists
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opbench verdict", **found}
+    result: dict[str, Any] = json.loads(json.dumps(msgspec.json.schema(VerdictDocument)))  # tuples become lists
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opbench verdict", **result}
 
 
 def to_text(document: VerdictDocument) -> str:

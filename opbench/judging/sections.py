@@ -221,14 +221,14 @@ class Facts:
     def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
         """Return the section on whether accesses are in bounds, aligned, and to initialised memory."""
         own = _section_faults(faults, "memory_safe")
-        said = f"no fault in {_traced(self.traced, len(self.cases))}"
-        return MemorySafe(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
+        text = f"no fault in {_traced(self.traced, len(self.cases))}"
+        return MemorySafe(self._traced_status(own), _summary(own, text), self.traced, len(self.cases), own)
 
     def race_free(self, faults: Sequence[Fault]) -> RaceFree:
         """Return the section on whether results depend on the order of threads and blocks."""
         own = _section_faults(faults, "race_free")
-        said = f"no race in {_traced(self.traced, len(self.cases))}"
-        return RaceFree(self._traced_status(own), _summary(own, said), self.traced, len(self.cases), own)
+        text = f"no race in {_traced(self.traced, len(self.cases))}"
+        return RaceFree(self._traced_status(own), _summary(own, text), self.traced, len(self.cases), own)
 
     def _traced_status(self, faults: Sequence[Fault]) -> Status:
         return "failed" if faults else "passed" if self.traced else "not decided"
@@ -249,10 +249,10 @@ class Facts:
         passed = bool(good) and len(good) == len(results)
         status: Status = "failed" if own else "passed" if passed else "not decided"
         kinds = special_inputs_of(self.cases[0].problem) if self.cases else []
-        said = f"{len(good)} of {len(results)} cases right on {len(sizes)} problems, {drawn} of them drawn"
+        text = f"{len(good)} of {len(results)} cases right on {len(sizes)} problems, {drawn} of them drawn"
         return Right(
             status,
-            _summary(own, said),
+            _summary(own, text),
             cases=len(results),
             right=len(good),
             problems=tuple(sizes.values()),
@@ -299,14 +299,14 @@ class Facts:
         measured = [rival for rival in rivals if rival.speedup is not None]
         status: Status = "failed" if own else "passed" if measured else "not decided"
         if measured:
-            said = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
+            text = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
         elif rivals:
-            said = (
+            text = (
                 f"not measured here; best known: {rivals[0].case}, {units.time(rivals[0].median_s)} on {rivals[0].gpu}"
             )
         else:
-            said = "no committed run has one of these problems"
-        return Compared(status, _summary(own, said), rivals, own)
+            text = "no committed run has one of these problems"
+        return Compared(status, _summary(own, text), rivals, own)
 
     def _rivals(self) -> tuple[Rival, ...]:
         """Return the libraries and best known variants to compare with.
@@ -371,8 +371,8 @@ class Facts:
             return Signs("not decided", f"not read: {self.code.missing}")
         refused = [sign for sign in seen if sign.effect == "refused"]
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
-        said = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
-        return Signs("failed" if refused else "passed", said, self.code.arch, seen)
+        text = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
+        return Signs("failed" if refused else "passed", text, self.code.arch, seen)
 
     def _effect(self, seen_sign: SeenSign, codes: set[str]) -> Effect:
         """Return whether one of the refusal codes is an effect of this sign."""
@@ -407,8 +407,8 @@ def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tup
     """Return the overall verdict, and its reason in a sentence."""
     if faults:
         first = faults[0]
-        place = f"{first.file}:{first.line}: " if first.file and first.line else f"{first.case}: "
-        return "refused", f"{place}{CODES[first.code].title}: {first.message}"
+        location = f"{first.file}:{first.line}: " if first.file and first.line else f"{first.case}: "
+        return "refused", f"{location}{CODES[first.code].title}: {first.message}"
     too_large = facts.gpu_times is None and any(not is_affordable(problem) for problem in facts.submitted.named)
     limits = facts.submitted.task.limits
     needs_time = facts.gpu_times is None and (limits.time_s is not None or limits.speedup is not None)
@@ -424,8 +424,8 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
     """Return the next step for the author: correct the first fault, or remove the most expensive problem."""
     if faults:
         fault = faults[0]
-        place = f"{fault.file}:{fault.line}: " if fault.file and fault.line else ""
-        return NextStep(f"{place}{CODES[fault.code].remedy}", _rerun(facts, fault, seed))
+        location = f"{fault.file}:{fault.line}: " if fault.file and fault.line else ""
+        return NextStep(f"{location}{CODES[fault.code].remedy}", _rerun(facts, fault, seed))
     target = facts.submitted.targets[0]
     largest: tuple[float, Case, Traffic] | None = None
     for case in facts.cases:
@@ -439,10 +439,10 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
         result = next((r for r in facts.cpu.results if r.case == case.name), None)
         resources = result.resources if result else {}
         advised = advise_counted(case, traffic, resources, committed_ceilings(facts.settings.gpu), subject, texts)
-        for one in advised.advice[:1]:
-            place = f"{document_path(Path(one.file))}:{one.line}: " if one.line else ""
-            example = f"; {one.examples[0]} does" if one.examples else ""
-            step = f"{place}{one.evidence}: {one.action}; {advised.gain_text(one)}{example}"
+        for advice in advised.advice[:1]:
+            location = f"{document_path(Path(advice.file))}:{advice.line}: " if advice.line else ""
+            example = f"; {advice.examples[0]} does" if advice.examples else ""
+            step = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
             return NextStep(step, next_command("explain", target))
     if facts.gpu_times is None:
         return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))

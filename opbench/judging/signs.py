@@ -200,17 +200,17 @@ _Found = tuple[SignRule, str, str, tuple[str, int], str, str]
 def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterator[_Found]:
     if ptx is None:
         return
-    for one in ptx.instructions:
-        place = _own_place(one, files)
+    for instruction in ptx.instructions:
+        place = _own_place(instruction, files)
         for rule in RULES:
-            if rule.ptx and re.search(rule.ptx, one.text):
-                yield rule, "PTX", one.function, place, one.text, ""
-        if lower := _matrix_types(one.opcode) - allowed:
-            yield TENSOR_RULE, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
-        if lower := _narrow_types(one.opcode) - allowed:
-            yield NARROW_RULE, "PTX", one.function, place, one.text, ", ".join(sorted(lower))
-    for one, name in ptx.variables_written():
-        yield STATE_RULE, "PTX", one.function, _own_place(one, files), one.text, name
+            if rule.ptx and re.search(rule.ptx, instruction.text):
+                yield rule, "PTX", instruction.function, place, instruction.text, ""
+        if lower := _matrix_types(instruction.opcode) - allowed:
+            yield TENSOR_RULE, "PTX", instruction.function, place, instruction.text, ", ".join(sorted(lower))
+        if lower := _narrow_types(instruction.opcode) - allowed:
+            yield NARROW_RULE, "PTX", instruction.function, place, instruction.text, ", ".join(sorted(lower))
+    for instruction, name in ptx.variables_written():
+        yield STATE_RULE, "PTX", instruction.function, _own_place(instruction, files), instruction.text, name
 
 
 def _own_place(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str, int]:
@@ -268,5 +268,5 @@ def _sass_types(text: str) -> set[str]:
 
 
 def _narrow_types(opcode: str) -> set[str]:
-    found = _NARROW_CONVERSION.match(opcode) or _NARROW_ARITHMETIC.match(opcode)
-    return {found[1]} if found else set()
+    match = _NARROW_CONVERSION.match(opcode) or _NARROW_ARITHMETIC.match(opcode)
+    return {match[1]} if match else set()

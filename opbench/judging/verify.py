@@ -78,10 +78,10 @@ def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
 
 def _without_fields(value: Mapping[str, Any], skipped: set[str], place: str = "") -> dict[str, Any]:
     remaining = {}
-    for key, of in value.items():
+    for key, member in value.items():
         path = f"{place}{key}"
         if path not in skipped:
-            remaining[key] = _without_fields(of, skipped, f"{path}.") if isinstance(of, dict) else of
+            remaining[key] = _without_fields(member, skipped, f"{path}.") if isinstance(member, dict) else member
     return remaining
 
 
@@ -96,8 +96,8 @@ def _differences(place: str, stored: Any, now: Any) -> Iterator[Difference]:
     elif isinstance(stored, list) and isinstance(now, list):
         if len(stored) != len(now):
             yield Difference(f"{place}, number", len(stored), len(now))
-        for index, (one, other) in enumerate(zip(stored, now, strict=False)):
-            yield from _differences(f"{place}[{index}]", one, other)
+        for index, (element, other) in enumerate(zip(stored, now, strict=False)):
+            yield from _differences(f"{place}[{index}]", element, other)
     elif stored != now and not (place.endswith(".summary") and place.partition(".")[0] in TIME_SECTIONS):
         yield Difference(place, stored, now)
 

@@ -30,14 +30,14 @@ def problem_of_entry(entry: Gradient, operator: Callable[[str], type[Operator]],
         problem = operator(entry.operator).from_axes(entry.axes)
     except UsageError as error:
         raise UsageError(f"{where}: its gradient: {error}", cause=error) from None
-    for what, tied, tensors in (
+    for role, tied, tensors in (
         ("inputs", entry.inputs, problem.input_tensors()),
         ("outputs", entry.outputs, problem.output_tensors()),
     ):
         names = {t.name for t in tensors}
-        if tied.keys() - names or (what == "inputs" and names - tied.keys()):
+        if tied.keys() - names or (role == "inputs" and names - tied.keys()):
             raise UsageError(
-                f"{where}: its gradient names the {what} {', '.join(tied)} of {entry.operator}, "
+                f"{where}: its gradient names the {role} {', '.join(tied)} of {entry.operator}, "
                 f"which has {', '.join(names)}"
             )
     return problem

@@ -137,22 +137,22 @@ class Case:
         return setup_of(self.launches(1), self.problem.inputs, self.problem.outputs)
 
     def _early_inputs(self, index: int, names: tuple[str, ...]) -> tuple[str, ...]:
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             if not name.endswith("?") and name not in self.problem.inputs:
                 raise UsageError(
                     unknown("input", name, self.problem.inputs, where="early"),
-                    self.variant.location("launch", index, "early", place),
+                    self.variant.location("launch", index, "early", position),
                 )
         return tuple(plain for name in names if (plain := name.removesuffix("?")) in self.problem.inputs)
 
     @property
     def updates(self) -> Mapping[str, str]:
         """Return the outputs that are updated in place, each with its input; raise UsageError if shapes differ."""
-        asked = self.variant.in_place
-        if isinstance(asked, Mapping):
+        in_place = self.variant.in_place
+        if isinstance(in_place, Mapping):
             inputs = {tensor.name: tensor for tensor in self.problem.input_tensors()}
             outputs = {tensor.name: tensor for tensor in self.problem.output_tensors()}
-            for new, old in asked.items():
+            for new, old in in_place.items():
                 for name, known in ((new, outputs), (old, inputs)):
                     if name not in known:
                         location = self.variant.location("in_place", new)
@@ -165,8 +165,8 @@ class Case:
                         "an in-place output needs the same dtype and shape",
                         self.variant.location("in_place", new),
                     )
-            return asked
-        if not asked:
+            return in_place
+        if not in_place:
             return {}
         if not self.problem.in_place:
             raise UsageError(

@@ -53,11 +53,11 @@ class Catalog:
         own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))]
         if not own:
             raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT_HINT}")
-        known = self.operator_names()
+        operator_names = self.operator_names()
         for folder in own:
-            if folder.name not in known:
-                what = unknown("operator", folder.name, known, next_command("list operators"))
-                raise UsageError(f"{folder}: {what}; a new one has its mathematics in {folder.name}/operator.py")
+            if folder.name not in operator_names:
+                error = unknown("operator", folder.name, operator_names, next_command("list operators"))
+                raise UsageError(f"{folder}: {error}; a new one has its mathematics in {folder.name}/operator.py")
 
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
@@ -68,9 +68,9 @@ class Catalog:
                 folders_by_operator.setdefault(folder.name, []).append(folder)
         return dict(sorted(folders_by_operator.items()))
 
-    def command(self, words: str, *targets: str | Path, **options: object) -> str:
+    def command(self, text: str, *targets: str | Path, **options: object) -> str:
         """Return a command to type next, with the `--variants` options that this catalog needs."""
-        return next_command(words, *targets, variants=self.extra_roots, **options)
+        return next_command(text, *targets, variants=self.extra_roots, **options)
 
     def operator_names(self) -> list[str]:
         """Return the names of all operators with an operator.py."""
@@ -95,8 +95,8 @@ class Catalog:
 
     def task(self, name: str) -> TorchTask | None:
         """Return the PyTorch task that defines an operator; None for an operator.py."""
-        found = (task for folder in self.folders.get(name, []) if (task := task_of_folder(folder)))
-        return self._tasks.get(name) or next(found, None)
+        tasks = (task for folder in self.folders.get(name, []) if (task := task_of_folder(folder)))
+        return self._tasks.get(name) or next(tasks, None)
 
     def operator_title(self, name: str) -> str:
         """Return the first line of the operator's docstring, read without importing the file."""

@@ -222,9 +222,9 @@ class _HeaderReader:
             if not isinstance(value, known[key]):
                 kind = known[key]
                 kinds = kind if isinstance(kind, tuple) else (kind,)
-                words = " or ".join(k.__name__ for k in kinds)
+                text = " or ".join(k.__name__ for k in kinds)
                 raise self.refuse(
-                    (key,), f"{key} = {value!r} is not allowed; it must be a {words}", value=value, allowed=words
+                    (key,), f"{key} = {value!r} is not allowed; it must be a {text}", value=value, allowed=text
                 )
 
     def variant(self, name: str, operator: str, why: str) -> Variant:
@@ -306,14 +306,16 @@ class _HeaderReader:
         return self.expression("flops", text, ("flops",)) if text else ""
 
     def _in_place(self) -> bool | dict[str, str]:
-        asked: object = self.table.get("in_place", False)
-        if not isinstance(asked, dict):
-            return bool(asked)
-        if self.path.suffix == ".py" or not asked or not all(isinstance(v, str) for v in asked.values()):
+        in_place: object = self.table.get("in_place", False)
+        if not isinstance(in_place, dict):
+            return bool(in_place)
+        if self.path.suffix == ".py" or not in_place or not all(isinstance(v, str) for v in in_place.values()):
             raise self.refuse(
-                ("in_place",), f'in_place = {asked!r} is not allowed; true, or of kernels {{ out = "x" }}', value=asked
+                ("in_place",),
+                f'in_place = {in_place!r} is not allowed; true, or of kernels {{ out = "x" }}',
+                value=in_place,
             )
-        return asked
+        return in_place
 
     def _mechanism(self) -> tuple[str, ...]:
         names = self.table.get("mechanism", [])

@@ -112,8 +112,8 @@ def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
     """Return the line of each key in the file; the empty path stands for the first line of the TOML text."""
     header = split_header(path, text)
     first = header.opening_line + 1
-    found = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}
-    return {(): first, **{_current_key(key): line for key, line in found.items()}}
+    line_of_key = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}
+    return {(): first, **{_current_key(key): line for key, line in line_of_key.items()}}
 
 
 def _current_key(key: KeyPath) -> KeyPath:

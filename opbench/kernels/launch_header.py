@@ -108,22 +108,24 @@ def launch_step(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
 
 def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> bool:
     key = EARLIER_SETUP if EARLIER_SETUP in entry else "setup"
-    asked = entry.get(key, False)
-    if not isinstance(asked, bool) or (asked and not entry.get("args")):
+    is_setup = entry.get(key, False)
+    if not isinstance(is_setup, bool) or (is_setup and not entry.get("args")):
         raise reader.refuse(
-            ("launch", index, key), f"launch[{index}].{key} = {asked!r}; true or false is allowed, true only with args"
+            ("launch", index, key),
+            f"launch[{index}].{key} = {is_setup!r}; true or false is allowed, true only with args",
         )
-    return asked
+    return is_setup
 
 
 def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> bool:
-    asked = entry.get("cooperative", False)
-    if not isinstance(asked, bool) or (asked and {"cluster", "programmatic"} & entry.keys()):
+    is_cooperative = entry.get("cooperative", False)
+    if not isinstance(is_cooperative, bool) or (is_cooperative and {"cluster", "programmatic"} & entry.keys()):
         raise reader.refuse(
             ("launch", index, "cooperative"),
-            f"launch[{index}].cooperative = {asked!r}; true or false is allowed, without cluster and programmatic",
+            f"launch[{index}].cooperative = {is_cooperative!r}; "
+            "true or false is allowed, without cluster and programmatic",
         )
-    return asked
+    return is_cooperative
 
 
 def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTemplate:
@@ -188,7 +190,7 @@ def texture(reader: HeaderReader, kind: str, name: str, entry: object) -> Textur
             raise reader.refuse((*here, key), unknown("key", key, known, where=where))
         allowed = {"channels": CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
-            listed = ", ".join(str(one).lower() for one in allowed)
+            listed = ", ".join(str(name).lower() for name in allowed)
             raise reader.refuse((*here, key), f"{where}.{key} = {value!r} is not allowed; one of {listed}")
     if not 1 <= len(shape) <= 2:
         raise reader.refuse((*here, "size"), f"{where}.size = {shape!r} is not allowed; the width, or width and height")
@@ -226,7 +228,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
         listed = entry["struct"]
         if len(entry) != 1 or not isinstance(listed, list) or not listed:
             raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
-        fields = [_argument(reader, one, (*key, "struct", n)) for n, one in enumerate(listed)]
+        fields = [_argument(reader, entry, (*key, "struct", n)) for n, entry in enumerate(listed)]
         if any(isinstance(field, Struct) for field in fields):
             raise reader.refuse(key, f"args: {entry!r}: a struct in a struct is not allowed; list its fields")
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))

@@ -136,8 +136,8 @@ def _work_of(problem: Problem) -> int:
 
 def _absolute_inputs(problem: Problem, wide: Arrays) -> Arrays:
     with np.errstate(all="ignore"):
-        found = problem.evaluated({**wide, **{name: np.abs(wide[name]) for name in _real_inputs(problem)}})
-    return {name: _absolute_values(array) for name, array in found.items()}
+        outputs = problem.evaluated({**wide, **{name: np.abs(wide[name]) for name in _real_inputs(problem)}})
+    return {name: _absolute_values(array) for name, array in outputs.items()}
 
 
 def _perturbed_change(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
@@ -174,5 +174,5 @@ def _absolute_values(array: np.ndarray) -> np.ndarray:
     return sizes
 
 
-def _elementwise_maximum(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Arrays:
-    return {name: np.maximum(array, np.abs(other[name])) for name, array in one.items()}
+def _elementwise_maximum(arrays: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Arrays:
+    return {name: np.maximum(array, np.abs(other[name])) for name, array in arrays.items()}

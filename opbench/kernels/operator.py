@@ -249,8 +249,8 @@ class Operator:
 
     def stored_outputs(self) -> str:
         """Return the float dtype to which outputs are rounded; of several dtypes, the least precise."""
-        given = [] if "dtype" in self.axes else [t.dtype for t in self.output_tensors() if t.dtype in UNIT_ROUNDOFF]
-        return max(given, key=UNIT_ROUNDOFF.__getitem__, default=self.storage)
+        dtypes = [] if "dtype" in self.axes else [t.dtype for t in self.output_tensors() if t.dtype in UNIT_ROUNDOFF]
+        return max(dtypes, key=UNIT_ROUNDOFF.__getitem__, default=self.storage)
 
     @classmethod
     def modes(cls) -> dict[str, str]:

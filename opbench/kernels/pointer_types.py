@@ -132,12 +132,12 @@ def pointer_mismatches(
 
 def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]]) -> PointerType | None:
     """Return the type that a parameter points to; None if it is no plain pointer. `names` are type aliases."""
-    words = [token.text for token in parameter]
-    words = words[: words.index("=")] if "=" in words else words
-    ends = next((i for i, word in enumerate(words) if word in ("*", "[")), -1)
-    if ends < 0 or words.count("*") > 1 or "(" in words or "&" in words:
+    token_texts = [token.text for token in parameter]
+    token_texts = token_texts[: token_texts.index("=")] if "=" in token_texts else token_texts
+    ends = next((i for i, word in enumerate(token_texts) if word in ("*", "[")), -1)
+    if ends < 0 or token_texts.count("*") > 1 or "(" in token_texts or "&" in token_texts:
         return None
-    base = words[:ends] if words[ends] == "*" else words[: ends - 1]
+    base = token_texts[:ends] if token_texts[ends] == "*" else token_texts[: ends - 1]
     return _resolve_aliases([word for word in base if word not in _QUALIFIERS], names)
 
 
@@ -151,29 +151,29 @@ def dtype_of(written: str) -> str:
     return C_TYPES[f"unsigned {scalar[1:]}" if scalar[0] == "u" else scalar]
 
 
-def _resolve_aliases(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
+def _resolve_aliases(type_words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
     """Return a type with its aliases replaced; None if an alias is a pointer."""
     for _ in range(MAX_ALIAS_DEPTH):
-        text = " ".join(words).replace(" :: ", "::")
+        text = " ".join(type_words).replace(" :: ", "::")
         if text == "void":
             return PointerType(text, RAW_BITS)
         if element := dtype_of(text):
             vector = _VECTOR.fullmatch(text)
             element = "u8" if element == "bool" else RAW_BITS if element in ("i8", "u8") else element
             return PointerType(text, element, vector is not None and vector[2] != "1")
-        if not any(word in names for word in words):
+        if not any(word in names for word in type_words):
             return PointerType(text, "")
-        words = [part for word in words for part in names.get(word, (word,)) if part not in _QUALIFIERS]
-        if "*" in words:
+        type_words = [part for word in type_words for part in names.get(word, (word,)) if part not in _QUALIFIERS]
+        if "*" in type_words:
             return None
-    return PointerType(" ".join(words), "")
+    return PointerType(" ".join(type_words), "")
 
 
 def _name(parameter: Sequence[Token]) -> str:
-    words = [token.text for token in parameter]
-    words = words[: words.index("=")] if "=" in words else words
-    words = words[: words.index("[")] if "[" in words else words
-    return next((word for word in reversed(words) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
+    token_texts = [token.text for token in parameter]
+    token_texts = token_texts[: token_texts.index("=")] if "=" in token_texts else token_texts
+    token_texts = token_texts[: token_texts.index("[")] if "[" in token_texts else token_texts
+    return next((word for word in reversed(token_texts) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
 
 
 def _names(
@@ -223,8 +223,8 @@ def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[
         if texts[:1] not in (["typename"], ["class"]) or len(texts) < 2:
             continue
         default = texts[texts.index("=") + 1 :] if "=" in texts else []
-        if words := arguments[number] if number < len(arguments) else default:
-            names[texts[1]] = words
+        if argument_words := arguments[number] if number < len(arguments) else default:
+            names[texts[1]] = argument_words
         else:
             names[texts[1]] = (f"template parameter {texts[1]}",)  # so that a type with the same name is not used
     return names

@@ -35,10 +35,10 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
         if not launch.setup:
             others |= launch.buffers()
             continue
-        where = f"setup = true of {launch.kernel}"
+        key = f"setup = true of {launch.kernel}"
         if constants := [step.constant for step in launches if step.constant]:
             raise UsageError(
-                f"{where} is not allowed together with constants ({', '.join(constants)}), which every run writes; "
+                f"{key} is not allowed together with constants ({', '.join(constants)}), which every run writes; "
                 "remove setup = true, or pass the constants as arguments",
                 kind="setup-with-constants",
                 subject=launch.kernel,
@@ -47,7 +47,7 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
         for name in sorted(launch.buffers()):
             if name in outputs:
                 raise UsageError(
-                    f"{where}: it names the output {name}; a setup launch fills workspaces only, so remove {name} "
+                    f"{key}: it names the output {name}; a setup launch fills workspaces only, so remove {name} "
                     "from its args",
                     kind="setup-names-output",
                     subject=launch.kernel,
@@ -55,7 +55,7 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
                 )
             if name not in inputs and name in others:
                 raise UsageError(
-                    f"{where}: an earlier launch that is not a setup launch also names {name}; move the setup launch "
+                    f"{key}: an earlier launch that is not a setup launch also names {name}; move the setup launch "
                     "before that launch",
                     kind="setup-too-late",
                     subject=launch.kernel,
@@ -64,7 +64,7 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             (read if name in inputs else filled)[name] = None
         if not launch.buffers() - set(inputs):
             raise UsageError(
-                f"{where}: it names {', '.join(sorted(launch.buffers())) or 'no buffer'}, and no workspace that it "
+                f"{key}: it names {', '.join(sorted(launch.buffers())) or 'no buffer'}, and no workspace that it "
                 "could fill; declare one in [workspace] and name it in args, or remove setup = true",
                 kind="setup-without-workspace",
                 subject=launch.kernel,

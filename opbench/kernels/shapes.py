@@ -82,15 +82,15 @@ def make_shapes(
     that are not small are generated only if the rules allow no small one.
     """
     search = _Search(variant, starts, random.Random(seed))
-    made: dict[Operator, None] = {}
+    problems_made: dict[Operator, None] = {}
     for number, start in enumerate(itertools.islice(itertools.cycle(starts), max(MAX_STARTS, len(starts)))):
         solved = search.solve({**start.axes, **search.modes()}, number)
         if solved is not None:
             fits = is_small if is_small(solved) else is_affordable
-            made |= dict.fromkeys(search.varied(solved, fits, is_small))
-        if sum(map(is_small, made.keys() - set(operators))) >= ENOUGH * count:
+            problems_made |= dict.fromkeys(search.varied(solved, fits, is_small))
+        if sum(map(is_small, problems_made.keys() - set(operators))) >= ENOUGH * count:
             break
-    fresh = [problem for problem in made if problem not in operators]
+    fresh = [problem for problem in problems_made if problem not in operators]
     within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=emulated_work)
     if within:
         return GeneratedShapes(
@@ -100,7 +100,9 @@ def make_shapes(
                 )
             )
         )
-    return GeneratedShapes(nearest=NearestProblem(min(made, key=emulated_work), "") if made else search.nearest)
+    return GeneratedShapes(
+        nearest=NearestProblem(min(problems_made, key=emulated_work), "") if problems_made else search.nearest
+    )
 
 
 @dataclass
@@ -192,9 +194,9 @@ class _Search:
 
         `number` determines which config is tried alone.
         """
-        one = [self.configs[number % len(self.configs)]]
+        one_config = [self.configs[number % len(self.configs)]]
         together = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= MAX_JOINT_RULES
-        for wanted in (self.configs, one) if together else (one,):
+        for wanted in (self.configs, one_config) if together else (one_config,):
             if wanted != self.wanted:
                 self.wanted = wanted
                 self._known.clear()
@@ -211,8 +213,8 @@ class _Search:
                 return problem
             self._remember_nearest(problem, unmet_requirement)
             options = [changed for changed in self._candidate_changes(axes, problem) if changed not in seen]
-            looked = [(self.look(changed)[1], self.chance.random(), changed) for changed in options]
-            fewest, _, axes = min(looked, key=lambda each: each[:2], default=(float("inf"), 0.0, axes))
+            scored = [(self.look(changed)[1], self.chance.random(), changed) for changed in options]
+            fewest, _, axes = min(scored, key=lambda entry: entry[:2], default=(float("inf"), 0.0, axes))
             if fewest > unmet_requirement or fewest == float("inf"):
                 return None
             seen.append(axes)
@@ -296,8 +298,8 @@ def _split_conjunction(rule: str) -> list[str]:
                 for value in values:
                     yield from parts(value)
             case ast.Compare(left=left, ops=ops, comparators=rights) if len(ops) > 1:
-                for one, operation, other in zip([left, *rights], ops, rights, strict=False):
-                    yield ast.Compare(one, [operation], [other])
+                for operand, operation, other in zip([left, *rights], ops, rights, strict=False):
+                    yield ast.Compare(operand, [operation], [other])
             case _:
                 yield node
 
@@ -330,11 +332,11 @@ def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, 
             yield from _solutions(body if _value(test, scope) else other, scope)
             yield from _solutions(test, scope)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            for one, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
+            for unknown, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
                 limit = _value(other, scope)
                 if sign is not None and limit is not None:
                     for wanted in _satisfying_values(sign, limit):
-                        yield from _solve_expression(one, wanted, scope)
+                        yield from _solve_expression(unknown, wanted, scope)
         case ast.Name() | ast.BinOp():  # a number that must not be 0
             yield from _solve_expression(node, 1, scope)
 
@@ -435,6 +437,6 @@ def _choose_diverse(
 
 def _tested_properties(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
     """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, modes."""
-    found: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
-    found |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
-    return found | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}
+    result: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
+    result |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
+    return result | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}

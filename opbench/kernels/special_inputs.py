@@ -71,22 +71,24 @@ def special_inputs_of(problem: Operator) -> list[str]:
     """Return the kinds of special inputs that a problem's inputs allow; raise UsageError for an unknown kind."""
     from opbench.kernels.tensors import INTEGERS
 
-    asked = [kind for kinds in problem.special_inputs.values() for kind in kinds]
-    for kind in asked:
+    kinds_declared = [kind for kinds in problem.special_inputs.values() for kind in kinds]
+    for kind in kinds_declared:
         if kind not in SPECIAL_INPUTS:
             raise UsageError(unknown("kind", kind, SPECIAL_INPUTS, where=f"{problem.name}: special_inputs"))
-    return [kind for kind in (INTEGER_KINDS if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in asked]
+    return [
+        kind for kind in (INTEGER_KINDS if problem.storage in INTEGERS else SPECIAL_INPUTS) if kind in kinds_declared
+    ]
 
 
 def with_special_inputs(problem: Operator, arrays: Arrays, kind: str, seed: int) -> Arrays:
     """Return the inputs; those that allow this kind of special inputs are replaced."""
     from opbench.kernels.tensors import from_storage, to_storage
 
-    made = dict(arrays)
+    special = dict(arrays)
     for tensor in problem.input_tensors():
         if kind in problem.special_inputs.get(tensor.name, ()) and problem.is_number(tensor):
             rng = np.random.default_rng([seed, zlib.crc32(f"{problem}/{tensor.name}/{kind}".encode())])
             x = from_storage(arrays[tensor.name], tensor.dtype)
             x = x.astype(np.float64 if tensor.dtype == "f64" else np.float32, copy=False)
-            made[tensor.name] = to_storage(SPECIAL_INPUTS[kind][1](x, rng).astype(x.dtype), tensor.dtype)
-    return made
+            special[tensor.name] = to_storage(SPECIAL_INPUTS[kind][1](x, rng).astype(x.dtype), tensor.dtype)
+    return special

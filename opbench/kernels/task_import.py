@@ -71,8 +71,8 @@ def import_flashinfer(source: Path, out: Path, done: Done) -> list[ImportedTask]
             refused.append(ImportedTask(str(path), name, reason=error.message))
     if not tasks and not refused:
         raise UsageError(f"{source}: has no FlashInfer-Bench definition; it is a JSON file with axes and a reference")
-    for one in refused:
-        done(one)
+    for refusal in refused:
+        done(refusal)
     return [*refused, *_import(tasks, out, done)]
 
 
@@ -156,8 +156,8 @@ def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, done: Done) 
     out.mkdir(parents=True, exist_ok=True)
     imported = []
     for name, path, text, model in tasks:
-        with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as made:
-            folder = Path(made) / name
+        with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as scratch:
+            folder = Path(scratch) / name
             folder.mkdir()
             (folder / SOURCE_SUFFIX).write_text(text, encoding="utf-8")
             (folder / TASK_FILE).write_text(f'torch = "{SOURCE_SUFFIX}:{model}"\n', encoding="utf-8")

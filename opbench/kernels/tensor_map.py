@@ -87,10 +87,10 @@ class TensorMap:
         `address` and `nbytes` describe the buffer.
         """
         for faults in (self._possible_faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
-            for wrong, words in faults():
+            for wrong, message in faults():
                 if wrong:
                     raise LaunchError(
-                        f"tensor map '{self.name}' of '{self.tensor}': {words}",
+                        f"tensor map '{self.name}' of '{self.tensor}': {message}",
                         kind="tensor-map",
                         subject=self.name,
                         value=self.tensor,

@@ -117,5 +117,5 @@ def magnitude_of_rounded(exact: np.ndarray, magnitude: np.ndarray, elementwise: 
     """
     middle, allowed = rounded(exact, dtype), elementwise * magnitude
     off = (np.abs(rounded(exact + sign * allowed, dtype) - middle) for sign in (-1, 1))
-    found: np.ndarray = np.maximum(*off) / elementwise
-    return found
+    result: np.ndarray = np.maximum(*off) / elementwise
+    return result

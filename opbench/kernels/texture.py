@@ -59,23 +59,25 @@ class Texture:
     def check(self, nbytes: int) -> None:
         """Raise LaunchError, with a reason, for values that the hardware does not support."""
         kind = "surface" if self.is_surface else "texture"
-        integers, words = self.type in ("i32", "u8"), ""
+        integers, message = self.type in ("i32", "u8"), ""
         if self.memory == "array" and any(
             n > most for n, most in zip(self.size, MAX_SIZES[len(self.size)], strict=False)
         ):
-            words = f"size = {list(self.size)}; at most {list(MAX_SIZES[len(self.size)])[: len(self.size)]} texels"
+            message = f"size = {list(self.size)}; at most {list(MAX_SIZES[len(self.size)])[: len(self.size)]} texels"
         elif min(self.size) < 1 or self.size[0] * self.rows * self.texel_bytes > nbytes:
-            words = f"{list(self.size)} texels of {self.texel_bytes} bytes; '{self.tensor}' has {nbytes} bytes"
+            message = f"{list(self.size)} texels of {self.texel_bytes} bytes; '{self.tensor}' has {nbytes} bytes"
         elif self.memory == "linear" and (len(self.size) > 1 or self.filter == "linear" or self.normalized):
-            words = "memory = 'linear' has one dimension, no filter and coordinates that count texels"
+            message = "memory = 'linear' has one dimension, no filter and coordinates that count texels"
         elif self.read == "normalized" and self.type != "u8":
-            words = f"read = 'normalized' of {self.type}; it is for u8"
+            message = f"read = 'normalized' of {self.type}; it is for u8"
         elif self.filter == "linear" and integers and self.read == "element":
-            words = f"filter = 'linear' of {self.type} read by element; filters give floats: read = 'normalized', of u8"
+            message = (
+                f"filter = 'linear' of {self.type} read by element; filters give floats: read = 'normalized', of u8"
+            )
         elif self.address in ("wrap", "mirror") and not self.normalized:
-            words = f"address = '{self.address}' needs normalized = true"
-        if words:
-            raise LaunchError(f"{kind} '{self.name}': {words}")
+            message = f"address = '{self.address}' needs normalized = true"
+        if message:
+            raise LaunchError(f"{kind} '{self.name}': {message}")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class TextureTemplate:
         if dtype not in TYPES:
             raise UsageError(unknown("dtype", dtype, TYPES, where=f"texture '{self.name}': '{self.tensor}'"))
         size = tuple(int(expression.evaluate(text, scope)) for text in self.size)
-        words = dict(self.words)
+        fields = dict(self.words)
         return Texture(
             self.name,
             self.tensor,
@@ -108,9 +110,9 @@ class TextureTemplate:
             size,
             self.channels,
             self.is_surface,
-            words.get("filter", "point"),
-            words.get("address", "clamp"),
+            fields.get("filter", "point"),
+            fields.get("address", "clamp"),
             self.normalized,
-            words.get("read", "element"),
-            words.get("memory", "array"),
+            fields.get("read", "element"),
+            fields.get("memory", "array"),
         )

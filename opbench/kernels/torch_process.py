@@ -84,7 +84,8 @@ def _line(error: BaseException, path: Path) -> int:
 
 def _receive(pipe: Connection, described: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     return {
-        one["name"]: np.frombuffer(pipe.recv_bytes(), one["dtype"]).reshape(one["shape"]).copy() for one in described
+        description["name"]: np.frombuffer(pipe.recv_bytes(), description["dtype"]).reshape(description["shape"]).copy()
+        for description in described
     }
 
 
@@ -158,8 +159,8 @@ class BuiltTask:
     def _model(wanted: Any, module: Mapping[str, Any], torch: Any) -> tuple[Any, dict[str, Any]]:
         if not (isinstance(wanted, type) and issubclass(wanted, torch.nn.Module)):
             return wanted, {}
-        given = module["get_init_inputs"]() if "get_init_inputs" in module else []
-        model = wanted(*given)
+        arguments = module["get_init_inputs"]() if "get_init_inputs" in module else []
+        model = wanted(*arguments)
         return model, {name: value.detach() for name, value in model.named_parameters()}
 
     def run(self, kind: str, values: Mapping[str, np.ndarray] | None = None) -> list[Any]:
@@ -236,10 +237,10 @@ class TaskServer:
             if (value := _whole_number(nodes[0])) is not None
         }
         names = self.module({})
-        for needed, what in ((model, "class or function"), ("get_inputs", "function")):
+        for needed, kind in ((model, "class or function"), ("get_inputs", "function")):
             if needed not in names:
                 known = ", ".join(n for n, v in names.items() if callable(v) and getattr(v, "__module__", "") == "task")
-                raise BadTask(f"defines no {what} '{needed}'; it defines {known}")
+                raise BadTask(f"defines no {kind} '{needed}'; it defines {known}")
         self.meta = functools.lru_cache(256)(self._meta)
         self.built = functools.lru_cache(CACHED_MODELS)(self._built)
 
@@ -400,7 +401,7 @@ class TaskServer:
 
     @staticmethod
     def _normals(built: BuiltTask, own: Sequence[str], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {n: arrays[n] if n in own else _normal(arrays[n], place) for place, n in enumerate(built.inputs)}
+        return {n: arrays[n] if n in own else _normal(arrays[n], index) for index, n in enumerate(built.inputs)}
 
     def _special(
         self, sizes: tuple[Any, ...], built: BuiltTask, normal: Mapping[str, np.ndarray], own: Sequence[str]
@@ -418,8 +419,8 @@ class TaskServer:
             for name in built.positions:
                 if name in own or normal[name].ndim == 0:
                     continue
-                made = make(normal[name].astype(np.float32), np.random.default_rng(7)).astype(np.float32)
-                together = {**changed, name: made.astype(np.float64)}
+                special = make(normal[name].astype(np.float32), np.random.default_rng(7)).astype(np.float32)
+                together = {**changed, name: special.astype(np.float64)}
                 # A check changes all inputs of a kind at once.
                 if self._is_defined(sizes, {**normal, name: together[name]}) and self._is_defined(
                     sizes, {**normal, **together}
@@ -461,11 +462,11 @@ class TaskServer:
         return worst
 
 
-def _cost(found: Mapping[str, Any] | None) -> float:
-    if found is None:
+def _cost(costs: Mapping[str, Any] | None) -> float:
+    if costs is None:
         return float("inf")
-    tensors = [*found["inputs"], *found["outputs"]]
-    return float(sum(np.prod(t["shape"]) for t in tensors)) + float(found["flops"]) / 4
+    tensors = [*costs["inputs"], *costs["outputs"]]
+    return float(sum(np.prod(t["shape"]) for t in tensors)) + float(costs["flops"]) / 4
 
 
 def _tensor(name: str, tensor: Any, parameter: bool) -> dict[str, Any]:

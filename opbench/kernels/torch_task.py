@@ -88,7 +88,7 @@ class TaskProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(
-        self, what: str, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray] | None = None, seed: int = 0
+        self, action: str, sizes: Mapping[str, int], arrays: Mapping[str, np.ndarray] | None = None, seed: int = 0
     ) -> tuple[dict[str, Any], Arrays]:
         """Send a request and return the answer.
 
@@ -96,7 +96,7 @@ class TaskProcess:
         """
         sent = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
         described = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in sent.items()]
-        request = {"do": what, "sizes": dict(sizes), "seed": seed, "arrays": described}
+        request = {"do": action, "sizes": dict(sizes), "seed": seed, "arrays": described}
         with self._lock:
             try:
                 pipe = self._started()
@@ -107,8 +107,10 @@ class TaskProcess:
                     raise UsageError(f"takes longer than {LIMIT_S:g} s; use smaller sizes", self._location(1))
                 header = json.loads(pipe.recv_bytes())
                 received = {
-                    one["name"]: np.frombuffer(pipe.recv_bytes(), one["dtype"]).reshape(one["shape"])
-                    for one in header.pop("arrays", [])
+                    description["name"]: np.frombuffer(pipe.recv_bytes(), description["dtype"]).reshape(
+                        description["shape"]
+                    )
+                    for description in header.pop("arrays", [])
                 }
             except (EOFError, OSError):
                 self.stop()
@@ -184,7 +186,7 @@ class TorchOperator(Operator):
         derived: dict[str, int | str] = {**self.shapes.scalars, **self.facts.constants}
         for tensor in (*self.shapes.inputs, *self.shapes.outputs):
             derived[f"{tensor.name}_size"] = int(np.prod(tensor.shape))
-            derived |= {f"{tensor.name}_dim{place}": size for place, size in enumerate(tensor.shape)}
+            derived |= {f"{tensor.name}_dim{index}": size for index, size in enumerate(tensor.shape)}
         return {**derived, **self.axes, "dtype": self.storage}
 
     @property
@@ -249,7 +251,7 @@ class TorchOperator(Operator):
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded normals or small integers; for some inputs, the values that get_inputs() generates."""
         drawn = self.process.ask("draw", self.sizes, seed=seed)[1] if self.facts.own else {}
-        made = {}
+        inputs = {}
         for tensor in self.input_tensors():
             rng = np.random.default_rng([seed, zlib.crc32(f"{self}/{tensor.name}".encode())])
             if tensor.name in self.facts.own:
@@ -259,8 +261,8 @@ class TorchOperator(Operator):
                 values = rng.integers(-limit, limit, tensor.shape, endpoint=True).astype(np.float64)
             else:
                 values = rng.standard_normal(tensor.shape, np.float32)
-            made[tensor.name] = to_storage(values, tensor.dtype)
-        return made
+            inputs[tensor.name] = to_storage(values, tensor.dtype)
+        return inputs
 
     def widened(self, inputs: Arrays) -> Arrays:
         """Return stored inputs as float64."""
@@ -279,7 +281,7 @@ def torch_operator(task: TorchTask) -> type[TorchOperator]:
 
 
 def _operator_of(task: TorchTask, process: TaskProcess, facts: TaskFacts) -> type[TorchOperator]:
-    made: type[TorchOperator] = dataclasses.make_dataclass(
+    operator_class: type[TorchOperator] = dataclasses.make_dataclass(
         "".join(part.capitalize() for part in task.name.split("_")),
         [(name, int) for name in facts.axes],
         bases=(TorchOperator,),
@@ -287,9 +289,13 @@ def _operator_of(task: TorchTask, process: TaskProcess, facts: TaskFacts) -> typ
         frozen=True,
         kw_only=True,
     )
-    made.process, made.facts, made.name = process, facts, task.name
-    made.special_inputs, made.integers_exact, made.torch_task = facts.special, facts.whole, task
-    return made
+    operator_class.process, operator_class.facts, operator_class.name = process, facts, task.name
+    operator_class.special_inputs, operator_class.integers_exact, operator_class.torch_task = (
+        facts.special,
+        facts.whole,
+        task,
+    )
+    return operator_class
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ class Conv3dGeometry(Operator):
 
     def validate(self) -> None:
         """Refuse sizes below 1 and groups that do not divide the channels; an operator adds its own conditions."""
-        along = (f"{of}_{axis}" for of in ("stride", "dilation") for axis in "dhw")
+        along = (f"{parameter}_{axis}" for parameter in ("stride", "dilation") for axis in "dhw")
         _require_positive(self, "t", "r", "s", "groups", *along)
         for axis in ("c", "k"):
             if int(self.axes[axis]) % self.groups:

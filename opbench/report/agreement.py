@@ -57,8 +57,8 @@ def verdict(agreement: Agreement) -> str:
     total, verdicts = len(comparisons), [c.verdict for c in comparisons]
     equal, near, close, outside = (verdicts.count(name) for name in VERDICTS)
     apart = [c for c in comparisons if c.held_out]
-    held = sum(c.verdict in VERDICTS[:2] for c in apart)
-    unseen = f" (of the test set {units.percent(held / len(apart))})" if apart else ""
+    within = sum(c.verdict in VERDICTS[:2] for c in apart)
+    unseen = f" (of the test set {units.percent(within / len(apart))})" if apart else ""
     sentence = (
         f"{equal:,} of {total:,} counts ({units.percent(equal / total)}) are predicted exactly and "
         f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR_ERROR:g} %{unseen}; "
@@ -68,10 +68,10 @@ def verdict(agreement: Agreement) -> str:
     if not off:
         return sentence
     first = off[0]
-    by = f", off by {units.percent(first.error)}" if first.measured else ""
+    difference = f", off by {units.percent(first.error)}" if first.measured else ""
     return (
         f"{sentence} The worst: {first.quantity.replace('_', ' ')} of {first.case}, predicted {first.predicted:,}, "
-        f"measured {first.measured:,.0f}{by}."
+        f"measured {first.measured:,.0f}{difference}."
     )
 
 

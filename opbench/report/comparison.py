@@ -44,8 +44,8 @@ def answer(comparison: RunComparison) -> str:
         case Change.BROKEN:
             return f"{cases} broke: right in the base run, not right in the new run. The first is `{worst.case}`."
         case Change.SLOWER:
-            by = f" by {percent_change(worst.time.value)}" if worst.time else ""
-            return f"{cases} became slower. The worst is `{worst.case}`{by}."
+            change = f" by {percent_change(worst.time.value)}" if worst.time else ""
+            return f"{cases} became slower. The worst is `{worst.case}`{change}."
         case Change.UNDECIDED:
             return f"No case became slower. {cases} remain{'s' if count == 1 else ''} undecided: measure longer."
         case Change.MORE_TRAFFIC:

@@ -121,10 +121,10 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
         yield f"not measurable: {REASONS[cost.reason]}"
     if cost.high_s is not None and cost.high_s < 0:
         yield "nothing is exposed: what takes their place costs more time"
-    total = cost.instructions + sum(one.instructions for one in cost.kept)
-    for reason in dict.fromkeys(one.reason for one in cost.kept):
-        kept = [one for one in cost.kept if one.reason == reason]
-        count, lines = sum(one.instructions for one in kept), ", ".join(one.line for one in kept[:MAX_LINES])
+    total = cost.instructions + sum(line.instructions for line in cost.kept)
+    for reason in dict.fromkeys(line.reason for line in cost.kept):
+        kept = [line for line in cost.kept if line.reason == reason]
+        count, lines = sum(line.instructions for line in kept), ", ".join(line.line for line in kept[:MAX_LINES])
         kind = "all" if count == total else f"{count} of {total}"
         yield f"{kind} instructions stay: {REASONS[reason]} ({'lines' if kept[1:] else 'line'} {lines})"
     if cost.upper_bound:

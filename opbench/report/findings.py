@@ -37,10 +37,10 @@ def _excerpts(finding: Finding, gutter: str) -> Iterator[str]:
     file, line, column = finding.first_place
     yield from _excerpt(finding.first_source, line, column, finding.buffer, gutter, "")
     if file != finding.file and finding.line:  # a line of a header comes second
-        where = f"in {PurePath(finding.file).name}"
-        yield from _excerpt(finding.source, finding.line, finding.column, finding.buffer, gutter, where)
+        location = f"in {PurePath(finding.file).name}"
+        yield from _excerpt(finding.source, finding.line, finding.column, finding.buffer, gutter, location)
     for related in finding.related:
-        spans = (expression_at(one.source, one.column, finding.buffer) for one in (finding, related))
+        spans = (expression_at(location.source, location.column, finding.buffer) for location in (finding, related))
         if (related.file, related.line) == (file, line) and len(set(spans)) == 1:
             continue  # the two sides of an update are one expression
         yield from _excerpt(related.source, related.line, related.column, finding.buffer, gutter, related.message)

@@ -114,7 +114,7 @@ def to_json(all_series: Sequence[Series]) -> list[dict[str, JSON]]:
                 for point, step in series.steps
             ],
             "environment_changes": [
-                {"run": series.points[index].run, "what": words} for index, words in series.changes
+                {"run": series.points[index].run, "what": change} for index, change in series.changes
             ],
         }
         for series in all_series
@@ -161,7 +161,7 @@ def to_page(all_series: Sequence[Series], threshold: float) -> str:
 
 def _environment_changes(all_series: Sequence[Series], run: int) -> str:
     """Return the differences of environment between a run and the previous run of the same cases."""
-    changes = dict.fromkeys(words for s in all_series for index, words in s.changes if s.points[index].run == run)
+    changes = dict.fromkeys(change for s in all_series for index, change in s.changes if s.points[index].run == run)
     return "; ".join(changes)
 
 
@@ -253,8 +253,8 @@ def trend(series: Series) -> Markup:
 
     parts = [
         f'<line class="changed" x1="{x(i - 0.5)}" x2="{x(i - 0.5)}" y1="0" y2="{height}">'
-        f"<title>{escape(words)}</title></line>"
-        for i, words in series.changes
+        f"<title>{escape(change)}</title></line>"
+        for i, change in series.changes
     ]
     starts = [0, *(step.index for _, step in series.steps), len(series.points)]
     levels = [series.steps[0][1].before_s, *(step.after_s for _, step in series.steps)] if series.steps else []

@@ -93,8 +93,8 @@ def with_overview(text: str, table: str, what: str) -> str:
 
 def table_of(text: str, what: str) -> str:
     """Return the table between a document's two markers; "" without markers."""
-    found = re.search(_marker_pattern(what), text, flags=re.DOTALL)
-    return found[2] if found else ""
+    match = re.search(_marker_pattern(what), text, flags=re.DOTALL)
+    return match[2] if match else ""
 
 
 def _marker_pattern(what: str) -> str:

@@ -45,9 +45,9 @@ def is_selftest(path: Path) -> bool:
     return plain_name(path) == FILE or stored(path / FILE).is_file()
 
 
-def read_selftest(place: Path) -> Selftest:
+def read_selftest(folder: Path) -> Selftest:
     """Read the results of a self-test from a folder or a file; raise UsageError for other content."""
-    path = place if place.is_file() else place / FILE
+    path = folder if folder.is_file() else folder / FILE
     return read_record(Selftest, path, FORMAT, "make one with: opbench selftest --out DIR")
 
 

@@ -212,9 +212,9 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
                         "text": kernel.sources[file].get(line, "") if line else "",
                         "anchor": _line_anchor(number, kernel, file, line),
                         "instruction": first_instruction.get((file, line)),
-                        "bar": scale.bar(found.charged) if (found := lines.get((file, line))) else [],
-                        "share": units.percent(found.total / total) if found and found.total and total else "",
-                        "reasons": reasons_text(found.charged, found.total) if found and found.total else "",
+                        "bar": scale.bar(mark.charged) if (mark := lines.get((file, line))) else [],
+                        "share": units.percent(mark.total / total) if mark and mark.total and total else "",
+                        "reasons": reasons_text(mark.charged, mark.total) if mark and mark.total else "",
                     }
                     for line in _shown_lines(kernel, file)
                 ],
@@ -267,10 +267,10 @@ def _instruction_rows(
 
 def _wait_links(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
     """Return links to the instructions that an instruction mostly waits for, as anchor and text."""
-    found = []
+    result = []
     for charge in charges[:2]:
         if charge.samples < 0.2 * samples:
             continue
         text = read_operands(kernel.instructions[charge.cause].text).opcode
-        found.append((f"k{number}i{charge.cause}", text))
-    return found
+        result.append((f"k{number}i{charge.cause}", text))
+    return result

@@ -60,8 +60,8 @@ def print_table(
     for warning, cases in _warned(rows).items():
         _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
     if any(row.traffic for row in rows):
-        for words in TRAFFIC_LEGEND:
-            _line(console, Text(words, style="dim"))
+        for line in TRAFFIC_LEGEND:
+            _line(console, Text(line, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
     bad = sum(len(section.failures) for section in parts)
     style = "bold red" if bad else "bold"

@@ -59,12 +59,12 @@ def write_tuning(tuning: Tuning, run: Run | None) -> Path:
 def _skipped(tuning: Tuning) -> list[tuple[str, int, str]]:
     """Return how often each outcome without a measurement occurred, with the first reason."""
     rows = []
-    for ending, words in ENDINGS.items():
+    for ending, description in ENDINGS.items():
         reasons = [re.sub(r"\d+", "…", t.reason) for t in tuning.trials if t.ending == ending]
         first = next((t.reason for t in tuning.trials if t.ending == ending and t.reason), "")
         if reasons and ending != "raced":
             kinds = len(set(reasons))
-            rows.append((words, len(reasons), first + (f" (and {kinds - 1} other reasons)" if kinds > 1 else "")))
+            rows.append((description, len(reasons), first + (f" (and {kinds - 1} other reasons)" if kinds > 1 else "")))
     return rows
 
 
@@ -134,9 +134,9 @@ def _each_tunable(tuning: Tuning, ranked: Sequence[Trial], effects: Mapping[str,
     for number, name in enumerate(names):
         axes = figure.add_subplot(rows, COLUMNS, number + 1)
         groups = _groups(ranked, name)
-        for place, scores in enumerate(groups.values()):
+        for index, scores in enumerate(groups.values()):
             low, high = (stats.quantile(scores, q) / best for q in (0.25, 0.75))
-            axes.plot([place, place], [low, high], color=COLOURS[4], linewidth=3)
+            axes.plot([index, index], [low, high], color=COLOURS[4], linewidth=3)
         axes.plot(range(len(groups)), [min(s) / best for s in groups.values()], "o-", color=COLOURS[0], markersize=4)
         shown = range(0, len(groups), -(-len(groups) // 6))
         axes.set_xticks(list(shown), [str(list(groups)[at]) for at in shown], fontsize=7.5)

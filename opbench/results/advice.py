@@ -64,13 +64,15 @@ class Advised:
         """Return at most so many pieces of advice as sentences, or why there is none."""
         if not self.advice:
             return [self.reason[:1].upper() + self.reason[1:]] if self.reason else []
-        return [one.sentence(self.gains) for one in self.advice[:most]]
+        return [advice.sentence(self.gains) for advice in self.advice[:most]]
 
     def to_json(self) -> dict[str, JSON]:
         """Return the case and its advice as JSON values; times in seconds."""
-        found = asdict(self)
-        found["advice"] = [{**asdict(one), "gain": one.gain._asdict(), "action": one.action} for one in self.advice]
-        return found
+        fields = asdict(self)
+        fields["advice"] = [
+            {**asdict(advice), "gain": advice.gain._asdict(), "action": advice.action} for advice in self.advice
+        ]
+        return fields
 
 
 def advise_counted(
@@ -88,7 +90,7 @@ def advise_counted(
     for the reason `missing`, only the problems of lines are known.
     """
     modelled = modelled_time(case, peaks, traffic, resources) if peaks else None
-    found = Advised(
+    advised = Advised(
         case.name, case.variant.operator, str(case.problem), *(modelled or (0.0, 0.0)), counted_case=case.name,
         modelled=True,
     )  # fmt: skip
@@ -103,10 +105,10 @@ def advise_counted(
         over_tensor = modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0
         facts = replace(facts, over_tensor=over_tensor, bound_s=modelled[1])
     if facts is None:
-        return advised_by_lines(found, case, problems, distance, missing)
+        return advised_by_lines(advised, case, problems, distance, missing)
     advice = advise(facts, problems, used, subject.remedies, least=0.0)
     advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
-    return replace(found, advice=tuple(advice), reason="" if advice else NO_RULE)
+    return replace(advised, advice=tuple(advice), reason="" if advice else NO_RULE)
 
 
 def advised_by_lines(
@@ -160,7 +162,7 @@ def measured_facts(
         return None
     intensity = measured.flops / measured.compulsory_bytes if measured.compulsory_bytes else 0.0
     launch = (peaks.launch_floor_s if peaks else 0.0) or 0.0
-    found = facts_of(
+    facts = facts_of(
         traffic,
         counted_bytes,
         compiled,
@@ -173,7 +175,7 @@ def measured_facts(
     )
     unit = tensor_unit(measured.axes, measured.unit or measured.precision)
     over_tensor = over_bound(replace(measured, unit=unit), peaks) or 0.0
-    return replace(found, over_tensor=over_tensor, bound_s=measured.measurement.median_s / distance)
+    return replace(facts, over_tensor=over_tensor, bound_s=measured.measurement.median_s / distance)
 
 
 def tensor_unit(axes: Mapping[str, int | str], other: str) -> str:
@@ -193,8 +195,8 @@ def modelled_time(
     if bound is None or not bound[0] or not traffic.complete:
         return None
     # Where the caches were not modelled, L1 alone is a bound, too.
-    found = levels(traffic, resources) or Levels(l1_bytes(traffic), 0, 0, 0)
-    limits = bounds(found, problem.flops(), case.unit, peaks, problem.bytes(), problem.bandwidth())
+    traffic_levels = levels(traffic, resources) or Levels(l1_bytes(traffic), 0, 0, 0)
+    limits = bounds(traffic_levels, problem.flops(), case.unit, peaks, problem.bytes(), problem.bandwidth())
     return max(limit.time_s for limit in limits if limit.limit != "launch"), bound[0]
 
 
@@ -207,8 +209,8 @@ def counted_facts(
     needed = case.problem.bytes()
     intensity = case.problem.flops() / needed if needed else 0.0
     double = case.problem.storage == DOUBLE
-    found = facts_of(traffic, needed, resources, resources, over_bound, intensity, double_operands=double)
-    return replace(found, blocks=0, waves=math.inf)
+    facts = facts_of(traffic, needed, resources, resources, over_bound, intensity, double_operands=double)
+    return replace(facts, blocks=0, waves=math.inf)
 
 
 def shared_modes(axes: Mapping[str, int | str], other: Mapping[str, int | str]) -> int:
@@ -218,7 +220,7 @@ def shared_modes(axes: Mapping[str, int | str], other: Mapping[str, int | str]) 
 
 def most_alike(measured: Result, counted: Iterable[Result]) -> Result | None:
     """Return the counted case that stands for a measured one: the same variant, most modes, its config, the largest."""
-    alike = [one for one in counted if (one.operator, one.variant) == (measured.operator, measured.variant)]
+    alike = [result for result in counted if (result.operator, result.variant) == (measured.operator, measured.variant)]
 
     def likeness(result: Result) -> tuple[int, bool, int]:
         return shared_modes(measured.axes, result.axes), result.config == measured.config, result.compulsory_bytes

@@ -126,9 +126,9 @@ class Agreement:
         """Return a summary of each group: the cases that the model was tuned on, and the others."""
         summaries = []
         for group in GROUPS:
-            for held_out, words in ((False, "model set"), (True, "test set")):
+            for held_out, label in ((False, "model set"), (True, "test set")):
                 chosen = [c for c in self.comparisons if c.group == group and c.held_out == held_out]
-                summaries.append(summarise(f"{group}, {words}", chosen))
+                summaries.append(summarise(f"{group}, {label}", chosen))
         return summaries
 
     def to_json(self) -> dict[str, JSON]:
@@ -301,8 +301,8 @@ def compare_caches(case: str, levels_on_cpu: Levels | None, counters: Mapping[st
 
 def _reasons(quantity: Quantity, notes: Sequence[Note]) -> tuple[str, ...]:
     """Return possible reasons for a difference: how the machine code accesses memory, and effects without a model."""
-    found = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
-    return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in found)
+    matching = [note for note in notes if (note.space, note.kind) == (quantity.space, quantity.kind)]
+    return tuple(note.words if note.applied else f"{note.words} (not predicted)" for note in matching)
 
 
 def _unexplained(

@@ -185,18 +185,16 @@ def _checked_book(value: Mapping[str, Any]) -> Book:
 
 def _require_sense(entry: BookEntry) -> None:
     """Raise ValueError for an entry with impossible values, such as a negative time."""
-    where = f"{entry.operator}{entry.problem} on {entry.gpu}"
+    key = f"{entry.operator}{entry.problem} on {entry.gpu}"
     if entry.precision not in CLASSES:
-        raise NotAllowed(unknown("precision", entry.precision, CLASSES, where=where))
+        raise NotAllowed(unknown("precision", entry.precision, CLASSES, where=key))
     for time in _times(entry):
         match = CASE_NAME.match(time.case)
         if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):
-            raise NotAllowed(
-                f"{where}: '{time.case}' is no case of it", kind="other-case", subject=where, value=time.case
-            )
+            raise NotAllowed(f"{key}: '{time.case}' is no case of it", kind="other-case", subject=key, value=time.case)
         if not 0 < time.low_s <= time.median_s <= time.high_s < math.inf:
             raise ValueError(
-                f"{where}: {time.case}: {time.low_s}, {time.median_s}, {time.high_s} are not a low end, a median and a "
+                f"{key}: {time.case}: {time.low_s}, {time.median_s}, {time.high_s} are not a low end, a median and a "
                 "high end in seconds"
             )
 

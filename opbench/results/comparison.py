@@ -242,10 +242,10 @@ def _shapes(result: Result) -> list[Launched]:
 
 
 def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool, runs: tuple[Run, Run]) -> CaseComparison:
-    found = _compare_times(base, new, thresholds, alike)
-    if found.change is Change.RIGHT:
-        found = _compare_traffic(base, new, runs, found)
-    return replace(found, base_case=base.case) if base.case != new.case else found
+    comparison = _compare_times(base, new, thresholds, alike)
+    if comparison.change is Change.RIGHT:
+        comparison = _compare_traffic(base, new, runs, comparison)
+    return replace(comparison, base_case=base.case) if base.case != new.case else comparison
 
 
 def _compare_traffic(base: Result, new: Result, runs: tuple[Run, Run], untimed: CaseComparison) -> CaseComparison:
@@ -306,8 +306,8 @@ def _compare_times(base: Result, new: Result, thresholds: _Thresholds, alike: bo
 
 def _other_variant(base: Result, new: Result) -> str:
     """Return the names of the two variants if they differ, as they can for a network's node."""
-    one, other = (result.variant + print_config(result.config) for result in (base, new))
-    return f"{one} → {other}: " if one != other else ""
+    base_name, other = (result.variant + print_config(result.config) for result in (base, new))
+    return f"{base_name} → {other}: " if base_name != other else ""
 
 
 def _warnings(base: Result, new: Result) -> tuple[str, ...]:
@@ -368,10 +368,10 @@ class _Thresholds:
         return self.chosen if self.chosen is not None else max(self.floor, TICK_FACTOR * self.tick_s / median_s)
 
 
-def _lowest_threshold(base: Run, new: Run, found: Iterable[Difference], noise: float | None) -> float:
+def _lowest_threshold(base: Run, new: Run, differences: Iterable[Difference], noise: float | None) -> float:
     """Return the lowest threshold for all cases: the smallest difference that can be seen between two runs."""
     targets = [run.header.timing.target or 0.0 for run in (base, new)]
-    other_gpu = any(difference.key == "uuid" for difference in found)
+    other_gpu = any(difference.key == "uuid" for difference in differences)
     return max(THRESHOLD_OTHER_GPU if other_gpu else THRESHOLD, TARGET_FACTOR * max(targets), noise or 0.0)
 
 

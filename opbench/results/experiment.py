@@ -134,10 +134,10 @@ class Experiment:
 
     def to_json(self) -> dict[str, JSON]:
         """Return the experiment as JSON data; times are in seconds."""
-        found = asdict(self)
-        for cost, value in zip(self.classes, found["classes"], strict=True):
+        fields = asdict(self)
+        for cost, value in zip(self.classes, fields["classes"], strict=True):
             value["upper_bound"], value["lower_bound"] = list(cost.upper_bound), cost.lower_bound
-        return found
+        return fields
 
 
 ORIGINAL = "original"
@@ -151,10 +151,10 @@ def with_times(cost: ClassCost, original: Measurement, without: Measurement) -> 
 
 def pair_cost(names: tuple[str, str], times: Mapping[str, Sequence[float]]) -> PairCost:
     """Return the time saved without two classes, from samples by name; the name of the pair is "one+two"."""
-    one, two = names
-    both = times[f"{one}+{two}"]
+    first, two = names
+    both = times[f"{first}+{two}"]
     exposed, _, _ = _sum([(1, times[ORIGINAL]), (-1, both)])
-    return PairCost(names, exposed, *_sum([(1, times[one]), (1, times[two]), (-1, both), (-1, times[ORIGINAL])]))
+    return PairCost(names, exposed, *_sum([(1, times[first]), (1, times[two]), (-1, both), (-1, times[ORIGINAL])]))
 
 
 def _sum(terms: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, float]:

@@ -148,9 +148,9 @@ def run_file(folder: Path) -> Path:
     return stored(folder / FILE)
 
 
-def run_files(place: Path) -> list[Path]:
+def run_files(folder: Path) -> list[Path]:
     """Return all results files in a folder and its subfolders."""
-    return sorted({run_file(path.parent) for path in place.rglob(f"{FILE}*") if plain_name(path) == FILE})
+    return sorted({run_file(path.parent) for path in folder.rglob(f"{FILE}*") if plain_name(path) == FILE})
 
 
 def content(path: Path) -> bytes:

@@ -314,9 +314,9 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
     """Return the rows as a pandas frame; missing values are NaN or None, never 0."""
     import pandas
 
-    found = rows(run, gpu)
+    all_rows = rows(run, gpu)
     table = pandas.DataFrame(
-        [{column: _value(row, path) for column, path in COLUMNS.items()} for row in found], columns=list(COLUMNS)
+        [{column: _value(row, path) for column, path in COLUMNS.items()} for row in all_rows], columns=list(COLUMNS)
     )
     numbers = [name for name, path in COLUMNS.items() if "." in path and name not in TEXT_COLUMNS]
     table = table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numbers], "float64"))
@@ -482,7 +482,7 @@ def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
 
 def tied(leader: Row, row: Row) -> bool:
     """Return whether the 95 % intervals of two medians overlap."""
-    mine, others = (one.times.interval_s if one.times else None for one in (row, leader))
+    mine, others = (compared.times.interval_s if compared.times else None for compared in (row, leader))
     return mine[0] <= others[1] if mine and others else row.time_s == leader.time_s
 
 

@@ -46,9 +46,9 @@ def to_html(run: RunData) -> str:
     left = len(ordered) - len(shown)
     more = f"<p>… and {left} more: run.frame() has all</p>" if left else ""
     warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in run.warnings)
-    where = f"<p><b>{escape(title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"
+    heading = f"<p><b>{escape(title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
-    return f"<div>{where}{warnings}{table}{more}</div>"
+    return f"<div>{heading}{warnings}{table}{more}</div>"
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:

@@ -165,10 +165,10 @@ class Tuning:
 
     def counts(self) -> dict[Ending, int]:
         """Return the number of trials by outcome; trials without a measurement are counted by reason."""
-        found: dict[Ending, int] = {}
+        result: dict[Ending, int] = {}
         for trial in self.trials:
-            found[trial.ending] = found.get(trial.ending, 0) + 1
-        return found
+            result[trial.ending] = result.get(trial.ending, 0) + 1
+        return result
 
 
 def improvements(scores: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -220,9 +220,9 @@ def is_tuning(path: Path) -> bool:
     return path.name == FILE or (path / FILE).is_file()
 
 
-def read_tuning(place: Path) -> Tuning:
+def read_tuning(file_or_folder: Path) -> Tuning:
     """Read the record of a search from its folder or file; of several trials of a config, the last counts."""
-    path = place if place.is_file() else place / FILE
+    path = file_or_folder if file_or_folder.is_file() else file_or_folder / FILE
     tuning: Tuning | None = None
     trials: dict[tuple[tuple[str, int], ...], Trial] = {}
     for number, line in read_lines(path):

@@ -29,8 +29,8 @@ def entries_of(problem: Operator) -> list[BookEntry]:
 
 def same_model(gpu: str, other: str) -> bool:
     """Return whether two names denote the same GPU model, such as "h200" and "NVIDIA H200"."""
-    known = product(gpu)
-    return gpu == other or (known is not None and known == product(other))
+    gpu_product = product(gpu)
+    return gpu == other or (gpu_product is not None and gpu_product == product(other))
 
 
 def run_of(time: BookTime) -> str:

@@ -121,37 +121,37 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     distance = over_bound(result, peaks)
     assert result.measurement is not None
     time_s = result.measurement.median_s
-    found = Advised(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
+    advised = Advised(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
     if distance is None:
-        return _without(found, "the run has no peaks, so no lower bound is known")
+        return _without(advised, "the run has no peaks, so no lower bound is known")
     if distance * NEAR < 1.0:
-        return _without(found, NEAR_BOUND)
+        return _without(advised, NEAR_BOUND)
     variants = (*catalog.variants(result.operator), *own)
     variant = _variant_of(result, variants)
     if variant is None:
         return _without(
-            found, f"{result.variant} is not among the variants; name its file: opbench advise {run.folder} FILE.cu"
+            advised, f"{result.variant} is not among the variants; name its file: opbench advise {run.folder} FILE.cu"
         )
     small = small_case(variant, result, catalog)
     if small is None:
-        return _without(found, "no example of the operator fits the case")
+        return _without(advised, "no example of the operator fits the case")
     device = product(gpu)
     try:
         traffic, _ = trace_case(small, modelled_gpu=device.limits if device else None)
     except OpbenchError as error:
-        return _without(found, str(error))
+        return _without(advised, str(error))
     _, compiled = next(resources_of([small], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
         problems = _line_problems(Subject.of_case(small, variants), small, traffic)
-        return advised_by_lines(found, small, problems, distance, compiled.missing)
+        return advised_by_lines(advised, small, problems, distance, compiled.missing)
     if not result.resources:  # such as a node of a network, whose record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
     counters = run.counters.get(result.case, {})
     facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels, counters)
     if facts is None:
-        return _without(found, "the run does not hold its launch")
-    return _with_advice(found, facts, small, variants, traffic)
+        return _without(advised, "the run does not hold its launch")
+    return _with_advice(advised, facts, small, variants, traffic)
 
 
 def _advise_counted(
@@ -179,7 +179,9 @@ def advise_page(
     """
     if run.header.backend == "cpu" or run.of_network:
         return {}
-    distances = {one.case: (one, over_bound(one, run.ceilings_of(one)) or 0.0) for one in _chosen(run, set())}
+    distances = {
+        result.case: (result, over_bound(result, run.ceilings_of(result)) or 0.0) for result in _chosen(run, set())
+    }
     far = sorted((pair for pair in distances.values() if pair[1] * NEAR >= 1.0), key=lambda pair: -pair[1])
     found = {}
     for case, (result, distance) in distances.items():
@@ -193,7 +195,7 @@ def advise_page(
     pool = ProcessPoolExecutor(min(len(counted), os.cpu_count() or 1), get_context("spawn"))
     try:
         needed = replace(run, results=[], traffic={})
-        tasks = {one.case: pool.submit(_advise_alone, one, needed, gpu, tuple(roots)) for one in counted}
+        tasks = {result.case: pool.submit(_advise_alone, result, needed, gpu, tuple(roots)) for result in counted}
         wait(tasks.values(), PAGE_TIME_S)
         for case, task in tasks.items():
             if task.done() and task.exception() is None:

@@ -77,8 +77,8 @@ def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
     else:
         if tls is not None:
             raise UsageError("--tls-… are for dask://; with slurm: certificates are made for each run (tls = true)")
-        with _slurm(Path(rest)) as found:
-            yield found
+        with _slurm(Path(rest)) as scheduler:
+            yield scheduler
 
 
 @contextlib.contextmanager

@@ -59,8 +59,8 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
     if wanted == "all":
         chosen = list(shown)
     else:
-        words = [word.strip() for word in wanted.split(",")]
-        for word in words:
+        entries = [word.strip() for word in wanted.split(",")]
+        for word in entries:
             if not word.isdecimal() or int(word) not in shown:
                 raise UsageError(
                     f"--gpus {wanted}: '{word}' is not a GPU of this machine; give all or some of {listed}",
@@ -69,7 +69,7 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
                     value=word,
                     allowed=tuple(shown),
                 )
-        chosen = [int(word) for word in words]
+        chosen = [int(word) for word in entries]
         if len(set(chosen)) < len(chosen):
             raise UsageError(
                 f"--gpus {wanted}: names a GPU twice; give each once",

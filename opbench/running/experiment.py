@@ -107,28 +107,28 @@ def assemble_knockouts(
             kept = tuple(KeptLine(*line) for line in removal.kept_lines(own))
             reason = "" if removal.taken else kept[0].reason
             costs[name] = ClassCost(name, len(removal.taken), removal.lines(own), kept, reason=reason)
-    found = AssembledKnockOuts(case, knockout, arch, costs)
+    assembled = AssembledKnockOuts(case, knockout, arch, costs)
     try:
-        found.assembler = "ptxas {}.{}".format(*assembler(arch).version)
+        assembled.assembler = "ptxas {}.{}".format(*assembler(arch).version)
     except EnvironmentFault as error:
-        found.missing = str(error)
-        return found
+        assembled.missing = str(error)
+        return assembled
     cubin = assemble(text, arch, case.variant.name)
-    found.cubins[ORIGINAL] = cubin
-    found.same_machine_code = (
+    assembled.cubins[ORIGINAL] = cubin
+    assembled.same_machine_code = (
         read_cubin(cubin.read_bytes()).machine_code_sha256
         == read_cubin(compiled.cubin.read_bytes()).machine_code_sha256
     )
     names = [name for name, cost in costs.items() if not cost.reason]
     with ThreadPoolExecutor(2) as pool:
-        for name, outcome in zip(names, pool.map(lambda name: _assembled(found, (name,)), names), strict=True):
+        for name, outcome in zip(names, pool.map(lambda name: _assembled(assembled, (name,)), names), strict=True):
             if isinstance(outcome, Path):
-                costs[name] = _with_changes(found, costs[name], cubin, outcome)
+                costs[name] = _with_changes(assembled, costs[name], cubin, outcome)
                 if not costs[name].reason:
-                    found.cubins[name] = outcome
+                    assembled.cubins[name] = outcome
             else:
                 costs[name] = replace(costs[name], reason="not-assembled", detail=str(outcome))
-    return found
+    return assembled
 
 
 def _assembled(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | CompileError:
@@ -150,7 +150,7 @@ def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, before: Path, 
         old, new = (_group_counts(path, assembled.knockout.kernels) for path in (before, after))
     except EnvironmentFault:
         return cost
-    removal = {id(one) for one in assembled.knockout.removal(cost.name).taken}
+    removal = {id(statement) for statement in assembled.knockout.removal(cost.name).taken}
     left = [
         statement
         for flow in assembled.knockout.flows
@@ -204,10 +204,10 @@ def run_experiments(
             capability, sm_count = _device(bench.environment()) if bench else _named_gpu(gpu)
             for name, case in zip(names, cases, strict=True):
                 try:
-                    found = assemble_knockouts(case, capability, sm_count, conflict_lines(case, name, catalog))
-                    missing = missing or found.missing
-                    ready = bench is not None and not found.missing
-                    show(bench.run(found, _noting(note, case)) if bench and ready else without_times(found))
+                    assembled = assemble_knockouts(case, capability, sm_count, conflict_lines(case, name, catalog))
+                    missing = missing or assembled.missing
+                    ready = bench is not None and not assembled.missing
+                    show(bench.run(assembled, _noting(note, case)) if bench and ready else without_times(assembled))
                 except OpbenchError as error:  # the other cases are timed all the same
                     if failed is not None:
                         note(str(failed))
@@ -249,8 +249,8 @@ def _device(environment: Environment) -> tuple[tuple[int, int], int]:
 
 def _named_gpu(gpu: str) -> tuple[tuple[int, int], int]:
     """Return the compute capability and the number of multiprocessors of a GPU model."""
-    known = product(gpu)
-    return capability_of(gpu), known.limits.sm_count if known else 1
+    gpu_product = product(gpu)
+    return capability_of(gpu), gpu_product.limits.sm_count if gpu_product else 1
 
 
 # On a GPU ---------------------------------------------------------------------------------------------------------

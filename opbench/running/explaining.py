@@ -172,17 +172,17 @@ def compare_explained(explained: Sequence[ExplainedKernel]) -> list[VariantCompa
     """Compare the traffic of each kernel with that of the first kernel on the same problem."""
     first: dict[tuple[str, str], ExplainedKernel] = {}
     comparisons = []
-    for one in explained:
-        base = first.setdefault((one.operator, one.problem), one)
-        if base is not one:
+    for explanation in explained:
+        base = first.setdefault((explanation.operator, explanation.problem), explanation)
+        if base is not explanation:
             comparisons.append(
                 VariantComparison(
-                    operator=one.operator,
-                    problem=one.problem,
+                    operator=explanation.operator,
+                    problem=explanation.problem,
                     base=base.variant + base.config,
-                    new=one.variant + one.config,
+                    new=explanation.variant + explanation.config,
                     base_traffic=summarise(base.traffic),
-                    new_traffic=summarise(one.traffic),
+                    new_traffic=summarise(explanation.traffic),
                 )
             )
     return comparisons

@@ -46,8 +46,8 @@ def run_in_memory_mode(
                 for text in plan.notes:
                     note(text)
                 if isinstance(checked, MemoryCheckResult):
-                    for one in checked.doubtful[1:]:
-                        note(f"not judged, as random contents decide it: {headline(one)}")
+                    for finding in checked.doubtful[1:]:
+                        note(f"not judged, as random contents decide it: {headline(finding)}")
                 results.append(_judged(plan, opening.backend, checked))
         finally:
             worker.end()

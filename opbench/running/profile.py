@@ -131,12 +131,12 @@ def read_source(
     subject = Subject.of_case(case, catalog.variants(case.variant.operator))
     collect = commands.ncu_profile(binary, target, folder, options.metric_set, source=True)
     launches = parse.read_ncu(totals)
-    found = source_profile(
+    profile = source_profile(
         case.name, case.variant.title, kernels, launches, subject.remedies, commands.shell_text(collect)
     )
     gpu = launches[0].device if launches else ""
     return replace(
-        found,
+        profile,
         gpu=gpu,
         time_s=total(launches, TIME),
         bounds=tuple(profiled_bounds(case, gpu, derive(launches), executed_instructions(kernels))),
@@ -216,7 +216,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
             f"{target.case}: ncu's report holds no kernel; {NO_RANGE}", kind="no-kernel", subject=target.case
         )
     capability = kernels[0].compute_capability
-    asked = metric_names(target.chip, target.precision)
+    metrics = metric_names(target.chip, target.precision)
     return {
         "source": "counted",
         "cache": "cold",
@@ -224,18 +224,18 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
         "compute_capability": capability,
         "chip": chip_of(capability),
         **derive(kernels, target.precision),
-        "missing": [name for name in asked if any(k.get(name) is None for k in kernels)],
-        "kernels": [_kernel_line(k, target.precision, asked) for k in kernels],
+        "missing": [name for name in metrics if any(k.get(name) is None for k in kernels)],
+        "kernels": [_kernel_line(k, target.precision, metrics) for k in kernels],
     }
 
 
-def _kernel_line(kernel: KernelCounters, precision: str, asked: Sequence[str]) -> dict[str, JSON]:
+def _kernel_line(kernel: KernelCounters, precision: str, metrics: Sequence[str]) -> dict[str, JSON]:
     """Format one launch: its main numbers, and every raw metric that was requested and has a value."""
     figures = derive([kernel], precision)
     main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
     launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
     came = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE_PREFIXES)}
-    return {**launch, **main, "metrics": {**{name: kernel.get(name) for name in asked}, **came}}
+    return {**launch, **main, "metrics": {**{name: kernel.get(name) for name in metrics}, **came}}
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ def main() -> None:
             kinds = tuple(c.__name__ for c in type(error).__mro__)
             ended = RequestFailed(kinds, error.message, isinstance(error, LaunchError), error.location, error.kind)
         except MemoryError as error:
-            words = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
-            ended = RequestFailed((EnvironmentFault.__name__,), words, fatal=False)
+            text = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
+            ended = RequestFailed((EnvironmentFault.__name__,), text, fatal=False)
         except Exception as error:
             traceback.print_exc()
             ended = RequestFailed((), f"{type(error).__name__}: {error}", fatal=True)
@@ -179,8 +179,8 @@ class Server:
                 cases[index] = unpack(self.catalog, packed)
         chosen = cases if request.every else representative_modules(cases)
         numbers = list(chosen)
-        for place, found in resources_of(chosen.values(), request.gpu, request.machine_code):
-            notify(CaseResources(numbers[place], found))
+        for place, resources in resources_of(chosen.values(), request.gpu, request.machine_code):
+            notify(CaseResources(numbers[place], resources))
 
     def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
         """Compile one case for a GPU model into the cache."""
@@ -297,7 +297,7 @@ def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str])
     """
     macros = {module: module.macros if isinstance(module, BuildRequest) else () for module in modules}
     values: dict[str, list[str]] = {}
-    for name, value in dict.fromkeys(macro for each in macros.values() for macro in each):
+    for name, value in dict.fromkeys(macro for settings in macros.values() for macro in settings):
         values.setdefault(name, []).append(value)
     unseen: set[tuple[str, str]] = set()
     for name, choices in values.items():

@@ -51,15 +51,15 @@ def shapes_like(
     On the cpu backend they are small enough for the emulator, on a GPU about as large as the given ones.
     """
     if backend == "cpu":
-        made = accepted_shapes(variant, [], problems, seed, PROBLEM_COUNT)
+        problems_made = accepted_shapes(variant, [], problems, seed, PROBLEM_COUNT)
     else:
-        largest = [max(map(of, problems)) for of in (emulated_work, Operator.bytes)]
+        largest = [max(map(cost, problems)) for cost in (emulated_work, Operator.bytes)]
 
         def is_alike(problem: Operator) -> bool:
             return emulated_work(problem) <= MAX_GROWTH * largest[0] and problem.bytes() <= MAX_GROWTH * largest[1]
 
-        made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_alike, is_alike, problems)
-    return sorted(made.problems, key=emulated_work, reverse=True)
+        problems_made = make_shapes(variant, problems, PROBLEM_COUNT, seed, is_alike, is_alike, problems)
+    return sorted(problems_made.problems, key=emulated_work, reverse=True)
 
 
 def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | None:

@@ -297,8 +297,8 @@ class _Expansion:
                 continue
             examples = examples_of(variant, operator)
             fitting = [p for p in examples if accepts(variant, p)]
-            made = shapes_like(variant, listed, backend) if listed else []
-            for problem in made[:1] or fitting or shapes_like(variant, examples, backend)[:1] or examples:
+            problems = shapes_like(variant, listed, backend) if listed else []
+            for problem in problems[:1] or fitting or shapes_like(variant, examples, backend)[:1] or examples:
                 self.add(problem, [(variant, configs)])
 
 
@@ -324,10 +324,10 @@ def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None
         if key not in known:
             raise UsageError(unknown(what, key, known))
         if not isinstance(value, known[key]) or isinstance(value, bool) != (known[key] is bool):
-            words: dict[Kinds, str] = {
+            kind_names: dict[Kinds, str] = {
                 list: "list", dict: "table", str: "string", int: "whole number", bool: "true or false",
             }  # fmt: skip
-            allowed = words.get(known[key], "number")
+            allowed = kind_names.get(known[key], "number")
             raise UsageError(
                 f"{key} = {value!r} is not allowed; it must be {'' if known[key] is bool else 'a '}{allowed}",
                 kind="not-allowed",
@@ -409,8 +409,8 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, ex
     chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
     precision, patterns = chosen.get("precision", "f32"), chosen.get("variants", ["*"])
     _require_each(patterns, str, "variants")
-    for each in (entry, entry.get("cpu", {})):
-        require_sizes(chosen["network"], each.get("sizes", {}))
+    for table in (entry, entry.get("cpu", {})):
+        require_sizes(chosen["network"], table.get("sizes", {}))
     problems = network_problems(
         chosen["network"],
         chosen.get("sizes", {}),

@@ -128,12 +128,12 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
     cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet_requirement(p, c) is None]
     if not cases:
-        made = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
-        if pattern or not made:
+        problem_of = {p: v for v in variants for p in shapes_like(v, list(examples), "cpu")[:1]}
+        if pattern or not problem_of:
             named_sizes = [pattern] if pattern.startswith("(") else []
             refusal = no_problem_message("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
             raise UsageError(f"{target}: {refusal}")
-        cases = [Case(v, c, p) for p, v in made.items() for c in v.configs if v.unmet_requirement(p, c) is None]
+        cases = [Case(v, c, p) for p, v in problem_of.items() for c in v.configs if v.unmet_requirement(p, c) is None]
     listing = catalog.command("check", target, list=True)
     matches = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
     return max(matches, key=lambda case: (case.problem.bytes(), -matches.index(case)))
@@ -146,7 +146,7 @@ def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, sui
     """
     cases = [case_of(target, pattern, catalog, suite) for target in targets]
     for operator in dict.fromkeys(case.variant.operator for case in cases):
-        places = [place for place, case in enumerate(cases) if case.variant.operator == operator]
+        places = [index for index, case in enumerate(cases) if case.variant.operator == operator]
         for problem in dict.fromkeys(cases[place].problem for place in places):
             if any(cases[place].variant.unmet_requirement(problem, cases[place].config) for place in places):
                 continue
@@ -163,7 +163,7 @@ def cases_to_check(
     seed: int,
     every: bool = True,
     problems: Sequence[str] = (),
-    note: Callable[[str], None] = lambda words: None,
+    note: Callable[[str], None] = lambda text: None,
     huge: bool = False,
 ) -> list[Case]:
     """Return the cases to check: every config of a target's variants on supported examples and random shapes.

@@ -103,9 +103,9 @@ def _judge(
     """Claim that every cell agrees within 2 % or the margin, if the timer has a margin."""
     if timer.margin_s is None:
         return
-    what = "spans" if timer.what == "span" else "kernel times"
+    quantity = "spans" if timer.what == "span" else "kernel times"
     sentence, wanted = (
-        f"{what} agree with {timer.name}",
+        f"{quantity} agree with {timer.name}",
         f"within {units.percent(RELATIVE)} or {timer.margin_s * 1e6:g} µs",
     )
     if timer.name in missing:

@@ -97,13 +97,13 @@ def _run(function: Callable[[bench.State], None], cells: int) -> dict[int, Bench
 
 def read_states(document: Mapping[str, Any], folder: Path) -> dict[int, BenchState]:
     """Read each cell of nvbench's JSON."""
-    found = {}
+    result = {}
     for cell, summaries in summaries_by_cell(document).items():
         wall, samples = summaries.get("nv/cold/walltime"), summaries.get("nv/json/bin:nv/cold/sample_times")
         file = _samples_file(folder, samples["filename"]) if samples else None
         samples_s = np.fromfile(file, "<f4").tolist() if file else []
-        found[cell] = BenchState(float(wall["value"]) if wall else None, samples_s)
-    return found
+        result[cell] = BenchState(float(wall["value"]) if wall else None, samples_s)
+    return result
 
 
 def _samples_file(folder: Path, name: str) -> Path | None:

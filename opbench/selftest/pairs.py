@@ -73,8 +73,8 @@ def measure_pair(
 ) -> Pair:
     """Measure two launches, interleaved as in a run, or one after the other as in two runs."""
     if interleaved:
-        found = measure(clock, {"base": base, "new": new}, options, now=now)
-        return Pair(found["base"], found["new"])
+        measured = measure(clock, {"base": base, "new": new}, options, now=now)
+        return Pair(measured["base"], measured["new"])
     return Pair(*(measure(clock, {"only": launch}, options, now=now)["only"] for launch in (base, new)))
 
 
@@ -92,8 +92,8 @@ def verdicts(
         results = [_result(number, measurement, samples) for number, measurement in enumerate(measured)]
         header = RunHeader(backend="cuda", environment=environment, timing=RecordedTiming(**asdict(options)))
         runs.append(Run(Path(side), header, results))
-    found = compare_runs(runs[0], runs[1], threshold)
-    return [case.change for case in found.cases]
+    comparison = compare_runs(runs[0], runs[1], threshold)
+    return [case.change for case in comparison.cases]
 
 
 def _result(number: int, measurement: Measurement, samples: int | None) -> Result:

@@ -88,8 +88,8 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
     The clock itself launches `own` kernels in each sample, `place` of them before the measured ones. A time runs from
     the first measured start to the last measured end. Names cannot separate them: both may launch the same kernel.
     """
-    each, rest = divmod(len(records), samples)
-    if each <= own or rest:
+    records_per_sample, rest = divmod(len(records), samples)
+    if records_per_sample <= own or rest:
         raise EnvironmentFault(
             f"CUPTI recorded {len(records)} kernels in {samples} samples, so it lost some; run it again",
             kind="lost-kernels",
@@ -97,7 +97,9 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
             value=len(records),
             allowed=samples,
         )
-    groups = (records[at + place : at + place + each - own] for at in range(0, len(records), each))
+    groups = (
+        records[at + place : at + place + records_per_sample - own] for at in range(0, len(records), records_per_sample)
+    )
     return [(group[-1][2] - group[0][1]) / 1e9 for group in groups]
 
 

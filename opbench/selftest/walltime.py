@@ -109,12 +109,12 @@ def wall_time(
         return part
     _judge_comparisons(part, sentence, comparisons)
     try:
-        found = list(alone(spread((c.case for c in comparisons), SAMPLED)))
+        alone_times = list(alone(spread((c.case for c in comparisons), SAMPLED)))
     except OpbenchError as error:
         part.notes.append(f"a process per cell: {str(error).splitlines()[0]}")
         return part
-    if found:
-        _judge_processes(part, found, run, comparisons)
+    if alone_times:
+        _judge_processes(part, alone_times, run, comparisons)
     return part
 
 

@@ -30,17 +30,17 @@ def _operator_header(library: Library, operator: str, cases: Sequence[LibraryCas
     n, kind, o = library.name, library.operator(operator), safe(operator)
     doc = (inspect.getdoc(kind) or "").split("\n\n", maxsplit=1)[0]
     lines = [f"/* ---- {operator}", *comment(doc), "   Tensors:"]
-    tensors = {t.name: (t, "in ", one) for one in reversed(cases) for t in one.code.inputs}
-    tensors |= {t.name: (t, "out", one) for one in reversed(cases) for t in one.code.outputs}
+    tensors = {t.name: (t, "in ", library_case) for library_case in reversed(cases) for t in library_case.code.inputs}
+    tensors |= {t.name: (t, "out", library_case) for library_case in reversed(cases) for t in library_case.code.outputs}
     order = [name for name in names_of(cases) if name in {safe(t) for t in tensors}]
     by_name = {safe(name): value for name, value in tensors.items()}
     lines += [f"     {by_name[name][1]} {_told(by_name[name][2].case.problem, by_name[name][0])}" for name in order]
     lines += ["   Problems:"]
-    for one in cases:
-        words = [one.case.name.removesuffix(str(one.case.problem))]
-        words += [f"workspace {one.code.workspace_bytes:,} bytes"] if one.code.workspace_bytes else []
-        words += [one.time_note] if one.time_note else []
-        lines += [f"     {one.case.problem}", f"        {', '.join(words)}"]
+    for library_case in cases:
+        words = [library_case.case.name.removesuffix(str(library_case.case.problem))]
+        words += [f"workspace {library_case.code.workspace_bytes:,} bytes"] if library_case.code.workspace_bytes else []
+        words += [library_case.time_note] if library_case.time_note else []
+        lines += [f"     {library_case.case.problem}", f"        {', '.join(words)}"]
     lines[-1] += " */"
     lines += ["typedef struct {", *(_field(kind, *axis) for axis in axes_of(kind)), f"}} {n}_{o}_problem;"]
     function = f"{n}_status {n}_{o}"
@@ -53,8 +53,8 @@ def _operator_header(library: Library, operator: str, cases: Sequence[LibraryCas
         f"{function}_workspace({problem}, size_t* bytes);",
         f"{function}{rest}",
     ]
-    if any(one.code.once.lines for one in cases):
-        constant = ", ".join(sorted({name for one in cases for name in one.case.setup.inputs}))
+    if any(library_case.code.once.lines for library_case in cases):
+        constant = ", ".join(sorted({name for library_case in cases for name in library_case.case.setup.inputs}))
         lines += [
             f"/* The same in two steps: what is made of {constant} alone stays in the workspace, so that further",
             "   calls with that workspace need not make it again while these stay as they are. */",
@@ -102,7 +102,8 @@ def functions_text(library: Library, operator: str, cases: Sequence[LibraryCase]
     """Return the functions of one operator."""
     n, o, upper = library.name, safe(operator), library.name.upper()
     names, kind = names_of(cases), f"{library.name}_{safe(operator)}_problem"
-    given = f"const {kind}* problem, {parameters(cases)}, void* workspace"
+    parameter_list = f"const {kind}* problem, {parameters(cases)}, void* workspace"
+    workspace_bytes = ", ".join(str(library_case.code.workspace_bytes) for library_case in cases)
     lines = [
         f"// ---- {operator} " + "-" * (110 - len(operator)),
         f"static int find(const {kind}* problem) {{",
@@ -110,22 +111,22 @@ def functions_text(library: Library, operator: str, cases: Sequence[LibraryCase]
         '        say("the problem is a null pointer");',
         "        return -1;",
         "    }",
-        *(f"    if ({_test(library, one)}) return {number};" for number, one in enumerate(cases)),
+        *(f"    if ({_test(library, library_case)}) return {number};" for number, library_case in enumerate(cases)),
         f"    {_refusal(library, operator, cases)}",
         "    return -1;",
         "}",
-        f"static {n}_status run({given}, unsigned steps, cudaStream_t stream) {{",
-        *(f"    (void){name};" for name in names if any(name not in one.tensors for one in cases)),
+        f"static {n}_status run({parameter_list}, unsigned steps, cudaStream_t stream) {{",
+        *(f"    (void){name};" for name in names if any(name not in library_case.tensors for library_case in cases)),
         "    const int number = find(problem);",
         f"    if (number < 0) return {upper}_NOT_HELD;",
         f"    if ({n}_status status = on_this_gpu()) return status;",
         "    switch (number) {",
-        *(line for number, one in enumerate(cases) for line in _call(number, one, upper)),
+        *(line for number, library_case in enumerate(cases) for line in _call(number, library_case, upper)),
         "    }",
         f"    return {upper}_NOT_HELD;",
         "}",
         f"static const {kind} {o}_problems[] = {{",
-        *(f"    {row(library, operator, one)}," for one in cases),
+        *(f"    {row(library, operator, library_case)}," for library_case in cases),
         "};",
         f"int {n}_{o}_count(void) {{ return {len(cases)}; }}",
         f"{n}_status {n}_{o}_at(int number, {kind}* problem) {{",
@@ -137,7 +138,7 @@ def functions_text(library: Library, operator: str, cases: Sequence[LibraryCase]
         f"    return {upper}_OK;",
         "}",
         f"{n}_status {n}_{o}_workspace(const {kind}* problem, size_t* bytes) {{",
-        f"    static const size_t sizes[] = {{{', '.join(str(one.code.workspace_bytes) for one in cases)}}};",
+        f"    static const size_t sizes[] = {{{workspace_bytes}}};",
         "    const int number = find(problem);",
         f"    if (number < 0) return {upper}_NOT_HELD;",
         "    if (bytes) *bytes = sizes[number];",
@@ -145,11 +146,11 @@ def functions_text(library: Library, operator: str, cases: Sequence[LibraryCase]
         "}",
     ]
     ways = {"": "ALL"}
-    if any(one.code.once.lines for one in cases):
+    if any(library_case.code.once.lines for library_case in cases):
         ways |= {"_prepare": "PREPARE", "_prepared": "REST"}
     for suffix, steps in ways.items():
         lines += [
-            f"{n}_status {n}_{o}{suffix}({given}, cudaStream_t stream) {{",
+            f"{n}_status {n}_{o}{suffix}({parameter_list}, cudaStream_t stream) {{",
             f"    return run(problem, {', '.join(names)}, workspace, {steps}, stream);",
             "}",
         ]
@@ -189,10 +190,10 @@ def _refusal(library: Library, operator: str, cases: Sequence[LibraryCase]) -> s
         else f"problem->{safe(name)} ? problem->{safe(name)} : {c_string(mode)}"
         for name, mode in axes
     )
-    known = ", ".join(str(one.case.problem) for one in cases[:MAX_SHOWN])
+    known = ", ".join(str(library_case.case.problem) for library_case in cases[:MAX_SHOWN])
     known += f" and {len(cases) - MAX_SHOWN} more" if len(cases) > MAX_SHOWN else ""
-    words = f"{operator}({shown}) is not in this library; it holds {known}; to add it: opbench ship"
-    return f"say({c_string(words)}, {values});"
+    text = f"{operator}({shown}) is not in this library; it holds {known}; to add it: opbench ship"
+    return f"say({c_string(text)}, {values});"
 
 
 def _call(number: int, library_case: LibraryCase, upper: str) -> list[str]:

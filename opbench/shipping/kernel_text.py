@@ -48,7 +48,7 @@ def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
     requests: dict[BuildRequest, list[Case]] = {}
     for case in cases:
         requests.setdefault(case.request(), []).append(case)
-    found: dict[BuildRequest, KernelText] = {}
+    result: dict[BuildRequest, KernelText] = {}
     taken: set[str] = set()
     for request, sharing in requests.items():
         variant = sharing[0].variant
@@ -58,8 +58,8 @@ def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
             number += 1
             space = f"{stem}_{number}"
         taken.add(space)
-        found[request] = KernelText(space, variant, request, sharing[0].config)
-    return found
+        result[request] = KernelText(space, variant, request, sharing[0].config)
+    return result
 
 
 @dataclass(frozen=True)

@@ -123,11 +123,11 @@ def launch_code(
     }
 
     def part(steps: Sequence[KernelLaunch]) -> StepLines:
-        found = [launch_step(launch, case, kernel_text, shapes, sizes) for launch in steps]
+        steps_lines = [launch_step(launch, case, kernel_text, shapes, sizes) for launch in steps]
         return StepLines(
-            tuple(line for step in found for line in step.lines),
-            frozenset(name for step in found for name in step.reads),
-            functools.reduce(operator.or_, (step.needs for step in found), Needs.NOTHING),
+            tuple(line for step in steps_lines for line in step.lines),
+            frozenset(name for step in steps_lines for name in step.reads),
+            functools.reduce(operator.or_, (step.needs for step in steps_lines), Needs.NOTHING),
         )
 
     return LaunchCode(
@@ -172,18 +172,18 @@ def launch_step(
     if launch.constant:
         return StepLines(tuple(_constant(launch, kernel_text, tensors)), reads)
     maps = [line for tensor in launch.tensor_maps for line in _map(tensor, tensors)]
-    given = ", ".join(_arguments(launch, case, tensors, sizes.get(kernel_text.qualified(launch.kernel))))
+    values = ", ".join(_arguments(launch, case, tensors, sizes.get(kernel_text.qualified(launch.kernel))))
     shape = _shape(launch)
-    call = f"TRY(launch({handle(kernel_text, launch.kernel)}(), {shape}, stream{', ' if given else ''}{given}));"
+    call = f"TRY(launch({handle(kernel_text, launch.kernel)}(), {shape}, stream{', ' if values else ''}{values}));"
     return StepLines((*maps, call), reads, Needs.MAPS if maps else Needs.NOTHING)
 
 
 def _shape(launch: KernelLaunch) -> str:
-    words = f"grid({_dim3(launch.grid)}).block({_dim3(launch.block)})"
-    words += f".shared({launch.shared_bytes})" if launch.shared_bytes else ""
-    words += f".cluster({_dim3(launch.cluster)})" if launch.cluster != (1, 1, 1) else ""
-    words += ".programmatic()" if launch.programmatic else ""
-    return words + (".cooperative()" if launch.cooperative else "")
+    text = f"grid({_dim3(launch.grid)}).block({_dim3(launch.block)})"
+    text += f".shared({launch.shared_bytes})" if launch.shared_bytes else ""
+    text += f".cluster({_dim3(launch.cluster)})" if launch.cluster != (1, 1, 1) else ""
+    text += ".programmatic()" if launch.programmatic else ""
+    return text + (".cooperative()" if launch.cooperative else "")
 
 
 def _dim3(sizes: Dim3) -> str:
@@ -207,14 +207,14 @@ def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
 
 
 def _constant(launch: KernelLaunch, kernel_text: KernelText, tensors: Mapping[str, Tensor]) -> list[str]:
-    place = f"{handle(kernel_text, launch.constant)}()"
+    address = f"{handle(kernel_text, launch.constant)}()"
     if launch.tensor:
         tensor = tensors[launch.tensor]
-        copied = f"cudaMemcpyAsync({place}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
+        copied = f"cudaMemcpyAsync({address}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
         return [f"TRY({copied});"]
     name = safe(f"{launch.constant}_content")
     listed = ", ".join(str(byte) for byte in launch.content)
-    copied = f"cudaMemcpyAsync({place}, {name}, sizeof {name}, cudaMemcpyHostToDevice, stream)"
+    copied = f"cudaMemcpyAsync({address}, {name}, sizeof {name}, cudaMemcpyHostToDevice, stream)"
     return [f"static const unsigned char {name}[] = {{{listed}}};", f"TRY({copied});"]
 
 

@@ -66,18 +66,18 @@ def make_library(
 ) -> Library:
     """Return a library of some cases, one per problem; `time_notes` are notes on their times by case."""
     by_request = kernel_texts(cases)
-    found = tuple(by_request.values())
-    text = device_text(found)
-    arch = architecture(found, gpu.arch)
-    compiled = compile_text(text, found, arch)
-    held: dict[str, list[LibraryCase]] = {}
+    texts = tuple(by_request.values())
+    text = device_text(texts)
+    arch = architecture(texts, gpu.arch)
+    compiled = compile_text(text, texts, arch)
+    cases_by_operator: dict[str, list[LibraryCase]] = {}
     for case in cases:
-        of_operator = held.setdefault(case.problem.name, [])
+        of_operator = cases_by_operator.setdefault(case.problem.name, [])
         code = launch_code(case, by_request[case.request()], gpu.sm_count, compiled.sizes)
         function = f"{safe(case.problem.name)}_{len(of_operator) + 1}"
         of_operator.append(LibraryCase(function, code, time_notes.get(case.name, "")))
-    fixed = {operator: tuple(each) for operator, each in held.items()}
-    return Library(name, gpu.name, arch, gpu.sm_count, fixed, found, text, compiled, command)
+    fixed = {operator: tuple(operator_cases) for operator, operator_cases in cases_by_operator.items()}
+    return Library(name, gpu.name, arch, gpu.sm_count, fixed, texts, text, compiled, command)
 
 
 def axes_of(operator: type[Operator]) -> list[tuple[str, str | None]]:

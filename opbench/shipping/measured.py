@@ -39,8 +39,8 @@ def problem_named(name: str, catalog: Catalog) -> Operator | None:
     None if it names no known operator. Raises UsageError for wrong axes.
     """
     match = PROBLEM.fullmatch(name)
-    known = match and match[1] in catalog.operator_names()
-    return catalog.operator(match[1]).parse(match[2]) if match and known else None
+    is_operator = match and match[1] in catalog.operator_names()
+    return catalog.operator(match[1]).parse(match[2]) if match and is_operator else None
 
 
 def choose(

@@ -28,8 +28,8 @@ def random_bits(count: int, seed: int) -> np.ndarray:
         z = (np.arange(count, dtype=np.uint64) + np.uint64(1 + (seed << 40))) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found: np.ndarray = z ^ (z >> np.uint64(31))
-        return found
+        result: np.ndarray = z ^ (z >> np.uint64(31))
+        return result
 
 
 def draw_numbers(tensor: Tensor, seed: int) -> np.ndarray:
@@ -98,9 +98,9 @@ def test_text(library: Library) -> str:
     n = library.name
     tests, calls, number = [], [], 0
     for operator, case in library.cases.items():
-        for one in case:
-            tests.append(_test(library, operator, case, one, number))
-            calls.append(f"    wrong += !test_{one.function}(file);")
+        for library_case in case:
+            tests.append(_test(library, operator, case, library_case, number))
+            calls.append(f"    wrong += !test_{library_case.function}(file);")
             number += 1
     tests += [_refusals(library, operator, case) for operator, case in library.cases.items()]
     calls += [f"    wrong += !refuses_{safe(operator)}();" for operator in library.cases]
@@ -157,9 +157,9 @@ def _test(
         )
         lines.append(f"    const Memory {safe(tensor.name)} = {source};")
     lines += [f"    const Memory {safe(tensor.name)}({tensor.nbytes});" for tensor in library_case.code.outputs]
-    given = ", ".join(name if name in library_case.tensors else "nullptr" for name in names_of(cases))
+    pointers = ", ".join(name if name in library_case.tensors else "nullptr" for name in names_of(cases))
     lines += [
-        f"    auto call = [&](cudaStream_t stream) {{ return {n}_{o}(&problem, {given}, workspace, stream); }};",
+        f"    auto call = [&](cudaStream_t stream) {{ return {n}_{o}(&problem, {pointers}, workspace, stream); }};",
         "    if (!status) status = call(nullptr);",
         "    if (status) {",
         f'        std::printf("  FAILED: %s\\n", {n}_message());',

@@ -31,7 +31,7 @@ class ShipResult:
     summary: str
 
 
-def ship_library(options: ShipOptions, on_progress: Callable[[str], None] = lambda words: None) -> ShipResult:
+def ship_library(options: ShipOptions, on_progress: Callable[[str], None] = lambda text: None) -> ShipResult:
     """Write a library of the named problems.
 
     Raises UsageError, CompileError or EnvironmentFault and then writes nothing.

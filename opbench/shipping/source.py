@@ -65,10 +65,13 @@ def _handles(texts: Iterable[KernelText], compiled: CompiledText) -> list[str]:
 def _function(library_case: LibraryCase) -> str:
     """Return the function that launches one case."""
     code = library_case.code
-    given = [*(f"const void* {safe(t.name)}" for t in code.inputs), *(f"void* {safe(t.name)}" for t in code.outputs)]
+    parameter_list = [
+        *(f"const void* {safe(t.name)}" for t in code.inputs),
+        *(f"void* {safe(t.name)}" for t in code.outputs),
+    ]
     lines = [
         f"// {library_case.case.name}",
-        f"static cudaError_t {library_case.function}({', '.join(given)}, void* workspace, unsigned steps,",
+        f"static cudaError_t {library_case.function}({', '.join(parameter_list)}, void* workspace, unsigned steps,",
         f"{' ' * (len(library_case.function) + 20)}cudaStream_t stream) {{",
         *([] if code.workspace else ["    (void)workspace;"]),
         *([] if code.once.lines else ["    if (!(steps & REST)) return cudaSuccess;"]),
@@ -88,8 +91,8 @@ def workspaces(code: LaunchCode, left_out: Iterable[str] = ()) -> list[str]:
     for tensor in code.workspace:
         if tensor.name in left_out:
             continue
-        what = f"{tensor.elements} of {tensor.dtype}"
-        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {what}")
+        text = f"{tensor.elements} of {tensor.dtype}"
+        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {text}")
         offset += aligned(tensor.nbytes)
     named = code.once.reads | code.rest.reads
     idle = [

@@ -65,69 +65,80 @@ class UnsupportedExpression(Exception):
 
 
 def convert(
-    given: Sequence[Token], known: Mapping[str, Sequence[Token] | str], depth: int = 0, real: bool = False
+    expression_tokens: Sequence[Token],
+    values_by_name: Mapping[str, Sequence[Token] | str],
+    depth: int = 0,
+    real: bool = False,
 ) -> str:
-    """Convert a C expression, and replace all names in `known` by their expressions; raise Unreadable if that fails.
+    """Convert a C expression, and replace each name in `values_by_name`; raise Unreadable if that fails.
 
     With `real`, the expression computes floats.
     """
-    return _Converter(known, depth, real).whole(_join_operators(given))
+    return _Converter(values_by_name, depth, real).whole(_join_operators(expression_tokens))
 
 
-def _join_operators(given: Sequence[Token]) -> list[Token]:
+def _join_operators(expression_tokens: Sequence[Token]) -> list[Token]:
     """Join pairs of tokens that form one operator, such as `<` and `=`."""
-    made: list[Token] = []
-    for token in given:
-        pair = (made[-1].text + token.text) if made and made[-1].end == token.start else ""
+    joined: list[Token] = []
+    for token in expression_tokens:
+        pair = (joined[-1].text + token.text) if joined and joined[-1].end == token.start else ""
         if pair in ("<<", ">>", "<=", ">=", "==", "!=", "&&", "||"):
-            made[-1] = Token("mark", pair, made[-1].start)
+            joined[-1] = Token("mark", pair, joined[-1].start)
         else:
-            made.append(token)
-    return made
+            joined.append(token)
+    return joined
 
 
 class _Converter:
     """Convert an expression by splitting it at the operator with the lowest precedence."""
 
-    def __init__(self, known: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
-        self.known = known
+    def __init__(self, values_by_name: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
+        self.known = values_by_name
         self.depth = depth
         self.real = real
 
-    def whole(self, given: Sequence[Token]) -> str:
-        if not given or self.depth > MAX_DEPTH:
-            raise UnsupportedExpression("".join(token.text for token in given) or "nothing")
-        if (asked := self._outside(given, ("?",))) >= 0:
-            other = self._outside(given, (":",))
-            if other > asked:
-                test, yes, no = given[:asked], given[asked + 1 : other], given[other + 1 :]
+    def whole(self, expression_tokens: Sequence[Token]) -> str:
+        if not expression_tokens or self.depth > MAX_DEPTH:
+            raise UnsupportedExpression("".join(token.text for token in expression_tokens) or "nothing")
+        if (question_mark := self._outside(expression_tokens, ("?",))) >= 0:
+            other = self._outside(expression_tokens, (":",))
+            if other > question_mark:
+                test, yes, no = (
+                    expression_tokens[:question_mark],
+                    expression_tokens[question_mark + 1 : other],
+                    expression_tokens[other + 1 :],
+                )
                 return f"({self.whole(yes)} if {self.whole(test)} else {self.whole(no)})"
         for signs in OPERATOR_PRECEDENCE:
-            at = self._outside(given, signs)
+            at = self._outside(expression_tokens, signs)
             if at > 0:
-                left, right = self.whole(given[:at]), self.whole(given[at + 1 :])
+                left, right = self.whole(expression_tokens[:at]), self.whole(expression_tokens[at + 1 :])
                 sign = (
-                    given[at].text
-                    if self.real and given[at].text == "/"
-                    else PYTHON_OPERATORS.get(given[at].text, given[at].text)
+                    expression_tokens[at].text
+                    if self.real and expression_tokens[at].text == "/"
+                    else PYTHON_OPERATORS.get(expression_tokens[at].text, expression_tokens[at].text)
                 )
                 return f"{_bracketed(left)} {sign} {_bracketed(right)}"
-        return self._single(given)
+        return self._single(expression_tokens)
 
-    def _outside(self, given: Sequence[Token], signs: tuple[str, ...]) -> int:
+    def _outside(self, expression_tokens: Sequence[Token], signs: tuple[str, ...]) -> int:
         """Return the index of the last of these binary operators outside of brackets (for "?" the first).
 
         -1 for none.
         """
         found, index = -1, 0
-        while index < len(given):
-            token = given[index]
+        while index < len(expression_tokens):
+            token = expression_tokens[index]
             if token.kind == "mark" and token.text in "([{":
-                index = closing_bracket(given, index)
-            elif token.text.endswith("_cast") and index + 1 < len(given) and given[index + 1].text == "<":
-                index = closing_angle_bracket(given, index + 1)
+                index = closing_bracket(expression_tokens, index)
+            elif (
+                token.text.endswith("_cast")
+                and index + 1 < len(expression_tokens)
+                and expression_tokens[index + 1].text == "<"
+            ):
+                index = closing_angle_bracket(expression_tokens, index + 1)
             elif token.kind == "mark" and token.text in signs and index > 0:
-                before = given[index - 1]
+                before = expression_tokens[index - 1]
                 if before.kind != "mark" or before.text in (")", "]"):
                     found = index
                     if signs == ("?",):
@@ -135,59 +146,76 @@ class _Converter:
             index += 1
         return found
 
-    def _single(self, given: Sequence[Token]) -> str:
-        first = given[0]
-        if first.text == "(" and closing_bracket(given, 0) == len(given) - 1:
-            return self.whole(given[1:-1])
+    def _single(self, expression_tokens: Sequence[Token]) -> str:
+        first = expression_tokens[0]
+        if first.text == "(" and closing_bracket(expression_tokens, 0) == len(expression_tokens) - 1:
+            return self.whole(expression_tokens[1:-1])
         if first.text == "(":  # a cast
-            ends = closing_bracket(given, 0)
-            if all(token.kind == "name" and token.text in CASTS for token in given[1:ends]):
-                return self.whole(given[ends + 1 :])
+            ends = closing_bracket(expression_tokens, 0)
+            if all(token.kind == "name" and token.text in CASTS for token in expression_tokens[1:ends]):
+                return self.whole(expression_tokens[ends + 1 :])
         if first.text in ("-", "!"):
-            return f"{'-' if first.text == '-' else 'not '}{_bracketed(self.whole(given[1:]))}"
-        if first.kind == "number" and len(given) == 1:
+            return f"{'-' if first.text == '-' else 'not '}{_bracketed(self.whole(expression_tokens[1:]))}"
+        if first.kind == "number" and len(expression_tokens) == 1:
             size = self.known.get(first.text)  # a number that the launch passes for an axis
             return size if isinstance(size, str) else _number(first.text, self.real)
-        if first.kind == "name" and len(given) > 3 and given[1].text == ":" == given[2].text:
-            return self.whole(given[3:])
-        if first.kind == "name" and len(given) > 2 and given[1].text == "::" and given[-1].text == ")":
-            return self.whole(given[2:])
-        if first.text == "static_cast" and len(given) > 3:
-            return self.whole(given[closing_angle_bracket(given, 1) + 1 :])
-        if first.kind == "name" and len(given) == 1:
+        if (
+            first.kind == "name"
+            and len(expression_tokens) > 3
+            and expression_tokens[1].text == ":" == expression_tokens[2].text
+        ):
+            return self.whole(expression_tokens[3:])
+        if (
+            first.kind == "name"
+            and len(expression_tokens) > 2
+            and expression_tokens[1].text == "::"
+            and expression_tokens[-1].text == ")"
+        ):
+            return self.whole(expression_tokens[2:])
+        if first.text == "static_cast" and len(expression_tokens) > 3:
+            return self.whole(expression_tokens[closing_angle_bracket(expression_tokens, 1) + 1 :])
+        if first.kind == "name" and len(expression_tokens) == 1:
             return self._name(first.text)
-        if len(given) > 2 and given[1].text == ".":
-            return self._member(given)
-        if first.kind == "name" and given[1].text == "(" and closing_bracket(given, 1) == len(given) - 1:
-            return self._call(first.text, split(given[2:-1], ","))
-        raise UnsupportedExpression("".join(token.text for token in given))
+        if len(expression_tokens) > 2 and expression_tokens[1].text == ".":
+            return self._member(expression_tokens)
+        if (
+            first.kind == "name"
+            and expression_tokens[1].text == "("
+            and closing_bracket(expression_tokens, 1) == len(expression_tokens) - 1
+        ):
+            return self._call(first.text, split(expression_tokens[2:-1], ","))
+        raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
-    def _member(self, given: Sequence[Token]) -> str:
+    def _member(self, expression_tokens: Sequence[Token]) -> str:
         """Convert a struct's field, the size of a vector, or a component of a dim3."""
-        first, member, rest = given[0].text, given[2].text, "".join(token.text for token in given[3:])
+        first, member, rest = (
+            expression_tokens[0].text,
+            expression_tokens[2].text,
+            "".join(token.text for token in expression_tokens[3:]),
+        )
         if f"{first}.{member}" in self.known and (not rest or (member, rest) == ("size", "()")):
             return self._name(f"{first}.{member}")
         if member in ("x", "y", "z") and not rest:
             return self._side(first, "xyz".index(member))
-        raise UnsupportedExpression("".join(token.text for token in given))
+        raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
     def _name(self, name: str) -> str:
         if name not in self.known:
             raise UnsupportedExpression(name)
-        found = self.known[name]
-        return found if isinstance(found, str) else convert(found, self.known, self.depth + 1, self.real)
+        value = self.known[name]
+        return value if isinstance(value, str) else convert(value, self.known, self.depth + 1, self.real)
 
     def _side(self, name: str, axis: int) -> str:
         """Convert a component of a dim3."""
-        found = self.known.get(name)
-        if isinstance(found, str) or not found or found[0].text not in ("dim3", "{"):
+        value = self.known.get(name)
+        if isinstance(value, str) or not value or value[0].text not in ("dim3", "{"):
             raise UnsupportedExpression(f"{name}.{'xyz'[axis]}")
-        parts = split(found[1 + (found[0].text == "dim3") : -1], ",")
+        parts = split(value[1 + (value[0].text == "dim3") : -1], ",")
         return convert(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
 
-    def _is_real(self, given: Sequence[Token], depth: int = 0) -> bool:
+    def _is_real(self, expression_tokens: Sequence[Token], depth: int = 0) -> bool:
         """Return whether an expression computes floats: by a literal, a cast or the definition of a name."""
-        for token in given:
+        for token in expression_tokens:
             if token.text in ("float", "double") or (
                 token.kind == "number" and re.search(r"^[\d']*\.|^\d+f$", token.text)
             ):
@@ -197,10 +225,10 @@ class _Converter:
                 return True
         return False
 
-    def _of_type(self, given: Sequence[Token]) -> Sequence[Token]:
+    def _of_type(self, expression_tokens: Sequence[Token]) -> Sequence[Token]:
         """Return the tokens of a type; an alias is replaced by its definition."""
-        found = self.known.get(given[0].text) if len(given) == 1 else None
-        return given if found is None or isinstance(found, str) else found
+        value = self.known.get(expression_tokens[0].text) if len(expression_tokens) == 1 else None
+        return expression_tokens if value is None or isinstance(value, str) else value
 
     def _call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
         if name == "sizeof" and len(arguments) == 1:

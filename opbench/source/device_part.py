@@ -107,37 +107,43 @@ def kernels_of(text: str) -> list[Declaration]:
 
 def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
     """Return the device code that the wanted kernels, variables and name expressions need."""
-    found = {source.path: declarations(source.text) for source in sources}
-    everything = [one for each in found.values() for one in each]
+    declared = {source.path: declarations(source.text) for source in sources}
+    everything = [declaration for in_file in declared.values() for declaration in in_file]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
-    spaces = KNOWN_NAMESPACES | {part for one in everything for part in one.scope.split("::")}
+    spaces = KNOWN_NAMESPACES | {part for declaration in everything for part in declaration.scope.split("::")}
     own = {source.path.name for source in sources}
-    of_thrust = any("thrust" in one.uses for one in everything if id(one) in needed)
+    of_thrust = any("thrust" in declaration.uses for declaration in everything if id(declaration) in needed)
     texts: dict[Path, str] = {}
     aside: list[Declaration] = []
     empty: list[str] = []
     for source in sources:
         kept: list[tuple[int, int, str]] = []
-        for one in found[source.path]:
-            name = included(one.tokens[0]) if one.kind == "directive" else ""
+        for declaration in declared[source.path]:
+            name = included(declaration.tokens[0]) if declaration.kind == "directive" else ""
             if name:
                 plain = name[1:-1]
                 if (is_host_header(plain) and not substitute_header(plain)) or (
                     plain.startswith("thrust/") and not of_thrust
                 ):
-                    kept.append((one.start, one.end, ""))
+                    kept.append((declaration.start, declaration.end, ""))
                 elif Path(plain).name not in own and not plain.startswith(TOOLKIT_FOLDERS):
                     empty.append(plain)
                     if is_by_path(plain):
-                        kept.append((one.start, one.end, ""))
-            elif one.kind == "using":
-                named = {token.text for token in one.tokens[2:] if token.kind == "name"}
-                first = next((token.text for token in one.tokens[2:] if token.kind == "name"), "")
-                kept.append((one.start, one.end, _open_namespace(first, source.text, one) if named <= spaces else ""))
-            elif one.kind != "directive" and id(one) not in needed:
-                kept.append((one.start, one.end, _branches(one, source.text)))
+                        kept.append((declaration.start, declaration.end, ""))
+            elif declaration.kind == "using":
+                named = {token.text for token in declaration.tokens[2:] if token.kind == "name"}
+                first = next((token.text for token in declaration.tokens[2:] if token.kind == "name"), "")
+                kept.append(
+                    (
+                        declaration.start,
+                        declaration.end,
+                        _open_namespace(first, source.text, declaration) if named <= spaces else "",
+                    )
+                )
+            elif declaration.kind != "directive" and id(declaration) not in needed:
+                kept.append((declaration.start, declaration.end, _branches(declaration, source.text)))
                 if source is sources[0]:
-                    aside.append(one)
+                    aside.append(declaration)
         texts[source.path] = _replaced(source.text, kept)
     return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)), implied_headers(texts.values()))
 
@@ -149,13 +155,13 @@ def _open_namespace(space: str, text: str, declaration: Declaration) -> str:
 
 def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
     """Replace pieces of a text; each replacement has as many line ends as the piece."""
-    made: list[str] = []
+    lines: list[str] = []
     position = 0
     for start, end, other in pieces:
         lacking = text.count("\n", start, end) - other.count("\n")
-        made += [text[position:start], other, "\n" * lacking]
+        lines += [text[position:start], other, "\n" * lacking]
         position = end
-    return "".join(made) + text[position:]
+    return "".join(lines) + text[position:]
 
 
 def _branches(declaration: Declaration, text: str) -> str:
@@ -200,26 +206,33 @@ def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
 
 def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
     """Return a host-only function that the wanted kernels call, which nvcc would reject; None without one."""
-    found = {source.path: declarations(source.text) for source in sources}
-    everything = [one for each in found.values() for one in each]
+    declared = {source.path: declarations(source.text) for source in sources}
+    everything = [declaration for in_file in declared.values() for declaration in in_file]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
-    marked = {name for one in everything if one.kind != "directive" and one.is_device for name in one.names}
+    marked = {
+        name
+        for declaration in everything
+        if declaration.kind != "directive" and declaration.is_device
+        for name in declaration.names
+    }
     for source in sources:
-        for one in found[source.path]:
-            plain = one.kind == "function" and not one.is_device and "constexpr" not in one.marks
-            head = {token.text for token in one.tokens[: one.body]} - {one.name}
+        for declaration in declared[source.path]:
+            plain = (
+                declaration.kind == "function" and not declaration.is_device and "constexpr" not in declaration.marks
+            )
+            head = {token.text for token in declaration.tokens[: declaration.body]} - {declaration.name}
             # A macro before its name, or a region of a pragma, may mark the function for the device.
             is_plain = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
             macro = any(other.kind == "directive" and other.names & head for other in everything)
             if (
                 plain
-                and id(one) in needed
+                and id(declaration) in needed
                 and is_plain
                 and not macro
-                and one.name not in marked
-                and one.name not in wanted
+                and declaration.name not in marked
+                and declaration.name not in wanted
             ):
-                return source, one
+                return source, declaration
     return None
 
 
@@ -228,22 +241,27 @@ def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tupl
 
     Returns None without one.
     """
-    found = {source.path: declarations(source.text) for source in sources}
-    everything = [one for each in found.values() for one in each]
+    declared = {source.path: declarations(source.text) for source in sources}
+    everything = [declaration for in_file in declared.values() for declaration in in_file]
     needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
 
     def only_declared(declaration: Declaration) -> bool:
-        words = {token.text for token in declaration.tokens}
+        token_texts = {token.text for token in declaration.tokens}
         return (
             declaration.kind == "other"
-            and "extern" in words
-            and "=" not in words
+            and "extern" in token_texts
+            and "=" not in token_texts
             and bool(declaration.marks & DEVICE_QUALIFIERS)
         )
 
-    defined = {name for one in everything if not only_declared(one) and one.kind == "other" for name in one.names}
+    defined = {
+        name
+        for declaration in everything
+        if not only_declared(declaration) and declaration.kind == "other"
+        for name in declaration.names
+    }
     for source in sources:
-        for one in found[source.path]:
+        for one in declared[source.path]:
             if id(one) in needed and only_declared(one) and one.names and not one.names & defined:
                 return source, one
     return None
@@ -255,19 +273,25 @@ def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
     A macro's use that passes on a host function, such as in a registry of launches, declares nothing for
     kernels.
     """
-    found: dict[str, list[Declaration]] = {}
-    for one in everything:
-        for name in one.names:
-            found.setdefault(name, []).append(one)
-    macros = {name: one for one in everything if one.kind == "directive" for name in one.names}
-    for one in everything:
-        first = one.tokens[0].text
-        if one.kind == "other" and first in macros and "=" not in {token.text for token in one.tokens[:3]}:
-            if any(_is_host_function(other) for name in one.uses for other in found.get(name, ())):
+    result: dict[str, list[Declaration]] = {}
+    for declaration in everything:
+        for name in declaration.names:
+            result.setdefault(name, []).append(declaration)
+    macros = {
+        name: declaration for declaration in everything if declaration.kind == "directive" for name in declaration.names
+    }
+    for declaration in everything:
+        first = declaration.tokens[0].text
+        if (
+            declaration.kind == "other"
+            and first in macros
+            and "=" not in {token.text for token in declaration.tokens[:3]}
+        ):
+            if any(_is_host_function(other) for name in declaration.uses for other in result.get(name, ())):
                 continue
-            for name in (macros[first].uses | one.uses) - found.keys():
-                found.setdefault(name, []).append(one)
-    return found
+            for name in (macros[first].uses | declaration.uses) - result.keys():
+                result.setdefault(name, []).append(declaration)
+    return result
 
 
 def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> dict[Path, Path]:
@@ -307,18 +331,18 @@ def missing_header_error(error: CompileError, names: Sequence[str], sources: Seq
     listed = ", ".join(f"<{name}>" for name in names)
     location = next((place for name in names for place in _includes(name, sources)), None)
     if any("curand" in name for name in names):
-        words = (
+        text = (
             f"{listed}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
             "their seeds, as an input"
         )
     elif any(name.startswith(TOOLKIT_FOLDERS) for name in names):
-        words = (
+        text = (
             f"{listed} is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
             "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
         )
     else:
-        words = missing_header_message(names[0], sources)
-    return HeaderNotFound(f"{words}\n{error}", location)
+        text = missing_header_message(names[0], sources)
+    return HeaderNotFound(f"{text}\n{error}", location)
 
 
 def is_by_path(name: str) -> bool:

@@ -26,25 +26,25 @@ def read_inline_source(path: Path) -> str:
     except SyntaxError as error:
         raise UsageError(f"is not Python: {error.msg}", Location(path, error.lineno or 1)) from None
     texts = _texts(tree)
-    found: list[tuple[int, str]] = []
+    result: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node.func) == CALL:
-            given = next((k.value for k in node.keywords if k.arg == SOURCES), None)
-            if given is None and len(node.args) > POSITION:
-                given = node.args[POSITION]
-            for element in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given] if given else []:
+            sources = next((k.value for k in node.keywords if k.arg == SOURCES), None)
+            if sources is None and len(node.args) > POSITION:
+                sources = node.args[POSITION]
+            for element in sources.elts if isinstance(sources, (ast.List, ast.Tuple)) else [sources] if sources else []:
                 text = _text(element, texts)
                 if text is None:
                     raise UsageError(
                         f"{SOURCES} is computed; a text, or the name of a text at the top of the file, is needed",
                         Location(path, element.lineno),
                     )
-                if text not in found:
-                    found.append(text)
-    if not found:
+                if text not in result:
+                    result.append(text)
+    if not result:
         raise UsageError(f"{path}: calls no {CALL}() with {SOURCES}; save the CUDA source as a .cu file")
     lines: list[str] = []
-    for line, source in sorted(found):
+    for line, source in sorted(result):
         lines += [""] * (line - 1 - len(lines))
         lines += source.split("\n")
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -58,11 +58,11 @@ def _called(function: ast.expr) -> str:
 
 def _texts(tree: ast.Module) -> dict[str, tuple[int, str]]:
     """Return the strings assigned to variables at the top of a file, each with its first line."""
-    found: dict[str, tuple[int, str]] = {}
+    result: dict[str, tuple[int, str]] = {}
     for statement in tree.body:
-        if isinstance(statement, ast.Assign) and (text := _text(statement.value, found)) is not None:
-            found |= {target.id: text for target in statement.targets if isinstance(target, ast.Name)}
-    return found
+        if isinstance(statement, ast.Assign) and (text := _text(statement.value, result)) is not None:
+            result |= {target.id: text for target in statement.targets if isinstance(target, ast.Name)}
+    return result
 
 
 def _text(node: ast.expr, known: Mapping[str, tuple[int, str]]) -> tuple[int, str] | None:

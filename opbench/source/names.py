@@ -48,7 +48,7 @@ def used_names(code: Sequence[Token]) -> Iterator[str]:
 def called_names(code: Sequence[Token]) -> Iterator[str]:
     """Yield the names, except members, that are called or have template arguments."""
     for index, (token, after) in enumerate(itertools.pairwise(code)):
-        before = [one.text for one in code[max(0, index - 2) : index]]
+        before = [token.text for token in code[max(0, index - 2) : index]]
         others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN_NAMESPACES)
         if token.kind == "name" and after.text in ("(", "<", "::", "<<<") and not others:
             yield token.text
@@ -56,7 +56,7 @@ def called_names(code: Sequence[Token]) -> Iterator[str]:
 
 def local_names(code: Sequence[Token]) -> frozenset[str]:
     """Return the names of a function's parameters and local variables."""
-    found = set(_template_parameters(code))
+    names = set(_template_parameters(code))
     around: list[str] = []  # the enclosing brackets, each after the token before it
     for index, token in enumerate(code):
         if token.kind == "mark" and token.text in OPENING:
@@ -79,10 +79,10 @@ def local_names(code: Sequence[Token]) -> frozenset[str]:
             if pointer and lead in ("(", ",") and _may_be_product(around, before, code[index + 1]):
                 continue
             if not pointer or lead in ("(", ",", "{", ";", "}", "const", "unsigned", "::", "volatile", "static"):
-                found.add(token.text)
+                names.add(token.text)
         elif before.text == ">" and code[index + 1].text in ("=", ";", ",", ")", "[", "{"):
-            found.add(token.text)
-    return frozenset(found)
+            names.add(token.text)
+    return frozenset(names)
 
 
 def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
@@ -102,8 +102,8 @@ def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
 
 def macro_names(token: Token) -> tuple[frozenset[str], frozenset[str]]:
     """Return the name that a `#define` defines, and the names in its replacement."""
-    found = _DEFINE.match(token.text)
-    if found is None:
+    match = _DEFINE.match(token.text)
+    if match is None:
         return frozenset(), frozenset()
-    named = set(_WORD.findall(token.text[found.end() :]))
-    return frozenset((found[1],)), frozenset(named - set(_WORD.findall(found["parameters"] or "")))
+    named = set(_WORD.findall(token.text[match.end() :]))
+    return frozenset((match[1],)), frozenset(named - set(_WORD.findall(match["parameters"] or "")))

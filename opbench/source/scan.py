@@ -115,11 +115,11 @@ class _Scanner:
         return frozenset(ATTRIBUTE_MACRO.findall(self.text))
 
     def declarations(self) -> Iterator[Declaration]:
-        found = list(tokens(self.text))
+        file_tokens = list(tokens(self.text))
         spaces: list[tuple[str, bool]] = []  # namespaces, and whether each is `extern "C"`
         index = line = position = 0
-        while index < len(found):
-            token = found[index]
+        while index < len(file_tokens):
+            token = file_tokens[index]
             line += self.text.count("\n", position, token.start)
             position = token.start
             scope = "::".join(name for name, _ in spaces if name)
@@ -134,13 +134,13 @@ class _Scanner:
             if token.text in (";", "}"):
                 index += 1
                 continue
-            if (opened := _namespace(found, index)) is not None:
+            if (opened := _namespace(file_tokens, index)) is not None:
                 name, index, in_c = opened
                 spaces.append((name, in_c))
                 continue
-            end = _end(found, index, self.attributes)
+            end = _end(file_tokens, index, self.attributes)
             in_c = any(flag for _, flag in spaces)
-            yield self._made(found[index:end], line + 1, "", scope, in_c)
+            yield self._made(file_tokens[index:end], line + 1, "", scope, in_c)
             index = end
 
     def _made(self, found: Sequence[Token], line: int, kind: str, scope: str, in_c: bool) -> Declaration:
@@ -170,9 +170,9 @@ class _Scanner:
         )
 
 
-def _namespace(found: Sequence[Token], index: int) -> tuple[str, int, bool] | None:
+def _namespace(code: Sequence[Token], index: int) -> tuple[str, int, bool] | None:
     """Return the name of a namespace that opens here, the index after its bracket, and whether it is `extern "C"`."""
-    ahead = [token.text for token in found[index : index + 12]]
+    ahead = [token.text for token in code[index : index + 12]]
     if ahead[:2] == ["extern", '"C"'] and ahead[2:3] == ["{"]:
         return "", index + 3, True
     if ahead[:1] == ["inline"] and ahead[1:2] == ["namespace"]:
@@ -185,11 +185,11 @@ def _namespace(found: Sequence[Token], index: int) -> tuple[str, int, bool] | No
     return "".join(ahead[1:opened]), index + opened + 1, False
 
 
-def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
+def _end(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     """Return the index after the last token of the declaration that starts at `index`."""
     depth, conditions, first = 0, [], index
-    while index < len(found):
-        token = found[index]
+    while index < len(code):
+        token = code[index]
         if token.kind == "directive":
             word = directive(token)
             if word in ("if", "ifdef", "ifndef"):
@@ -206,10 +206,10 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
             depth -= 1
             if depth < 0:
                 return max(index, first + 1)  # the end of a namespace, after a macro's use
-            if depth == 0 and token.text == "}" and _is_body(found, first, index):
+            if depth == 0 and token.text == "}" and _is_body(code, first, index):
                 return index + 1
-            alone = depth == 0 and token.text == ")" and found[first].text not in attributes
-            if alone and _is_use(found, first, index):
+            alone = depth == 0 and token.text == ")" and code[first].text not in attributes
+            if alone and _is_use(code, first, index):
                 return index + 1
         elif token.text == ";" and depth == 0:
             return index + 1
@@ -217,11 +217,11 @@ def _end(found: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     return index
 
 
-def _is_use(found: Sequence[Token], first: int, closed: int) -> bool:
+def _is_use(code: Sequence[Token], first: int, closed: int) -> bool:
     """Return whether these tokens are a macro call that ends without a semicolon."""
-    named = found[first].kind == "name" and found[first].text not in ATTRIBUTES
-    alone = named and found[first + 1].text == "(" and closing_bracket(found, first + 1) == closed
-    return alone and closed + 1 < len(found) and found[closed + 1].kind == "name"
+    named = code[first].kind == "name" and code[first].text not in ATTRIBUTES
+    alone = named and code[first + 1].text == "(" and closing_bracket(code, first + 1) == closed
+    return alone and closed + 1 < len(code) and code[closed + 1].kind == "name"
 
 
 def _is_body(found: Sequence[Token], first: int, closed: int) -> bool:
@@ -329,45 +329,45 @@ def _names(code: Sequence[Token], kind: str) -> set[str]:
     """Return the names that a declaration declares; a name too many does no harm."""
     if kind in ("function", "prototype"):
         name, opened = _function_name(code)
-        found = {name}
+        names = {name}
         index = opened - 1
         while index > 1 and code[index - 1].text == "::":  # a member's definition belongs to its class
             index -= 2
             if code[index].text == ">":
                 index = max((i for i in range(index) if code[i].text == "<"), default=1) - 1
-            found.add(code[index].text)
-        return found - {""}
-    found = set()
+            names.add(code[index].text)
+        return names - {""}
+    names = set()
     for index, token in enumerate(code):
         if token.text in TYPES:
-            found |= _type_names(code, index)
+            names |= _type_names(code, index)
     depth = index = 0
     while index < len(code):
         token = code[index]
         if token.kind == "mark" and token.text in OPENING:
             if token.text == "(" and code[index + 1 : index + 2] and code[index + 1].text in ("*", "&"):
-                found |= {t.text for t in code[index + 1 : closing_bracket(code, index)] if t.kind == "name"}
+                names |= {t.text for t in code[index + 1 : closing_bracket(code, index)] if t.kind == "name"}
             depth, index = 0, closing_bracket(code, index)
         elif token.kind == "name" and depth == 0:
             follows = code[index + 1].text if index + 1 < len(code) else ";"
             if follows in ("=", "[", ";", ",", "{", ":", "(") or (follows == "<" and kind == "type"):
-                found.add(token.text)
+                names.add(token.text)
         index += 1
-    return found
+    return names
 
 
 def _type_names(code: Sequence[Token], index: int) -> set[str]:
     """Return the name of a type and, for an enumeration, its enumerators."""
     is_enumeration = code[index].text == "enum"
     opened = next((i for i in range(index, len(code)) if code[i].text in ("{", ";")), len(code))
-    position, found = index + 1, set()
+    position, names = index + 1, set()
     while position < opened:
         if code[position].text in ATTRIBUTES and position + 1 < opened and code[position + 1].text == "(":
             position = closing_bracket(code, position + 1)
         elif code[position].kind == "name" and code[position].text not in TYPES:
-            found.add(code[position].text)
+            names.add(code[position].text)
             break
         position += 1
     if is_enumeration and opened < len(code) and code[opened].text == "{":
-        found |= {token.text for token in code[opened : closing_bracket(code, opened)] if token.kind == "name"}
-    return found
+        names |= {token.text for token in code[opened : closing_bracket(code, opened)] if token.kind == "name"}
+    return names

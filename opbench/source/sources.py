@@ -87,7 +87,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
     included under any macro. Raises UsageError with file:line for an include whose name is a macro, for a huge
     file and for includes that nest too deep, and OSError for an unreadable file.
     """
-    found: dict[Path, Source] = {}
+    result: dict[Path, Source] = {}
 
     def visit(file: Path, depth: int) -> None:
         status = file.stat()  # before reading, so that a concurrent edit is noticed later
@@ -99,7 +99,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
                 value=status.st_size,
                 allowed=MAX_BYTES,
             )
-        source = found[file.resolve()] = Source(file, file.read_bytes(), status.st_mtime_ns)
+        source = result[file.resolve()] = Source(file, file.read_bytes(), status.st_mtime_ns)
         if file.suffix == ".py":
             return
         for line, name in includes(source.text):
@@ -113,7 +113,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
                 )
             near = [file.parent] if name[0] == '"' else []
             header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)
-            if header is not None and header.resolve() not in found:
+            if header is not None and header.resolve() not in result:
                 if depth == MAX_INCLUDE_DEPTH:
                     raise UsageError(
                         f"includes nest deeper than {MAX_INCLUDE_DEPTH} files; merge some", Location(file, line)
@@ -121,7 +121,7 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
                 visit(header, depth + 1)
 
     visit(path, 1)
-    return tuple(found.values())
+    return tuple(result.values())
 
 
 def checksum(sources: Sequence[Source]) -> str:

@@ -64,24 +64,24 @@ def tokens(text: str) -> Iterator[Token]:
         fresh = kind == "directive"
 
 
-def closing_bracket(found: Sequence[Token], opened: int) -> int:
+def closing_bracket(code: Sequence[Token], opened: int) -> int:
     """Return the index of the bracket that closes the one at `opened`; the number of tokens if there is none."""
     depth = 0
-    for index in range(opened, len(found)):
-        if found[index].kind == "mark":
-            depth += (found[index].text in OPENING) - (found[index].text in CLOSING)
+    for index in range(opened, len(code)):
+        if code[index].kind == "mark":
+            depth += (code[index].text in OPENING) - (code[index].text in CLOSING)
             if depth == 0:
                 return index
-    return len(found)
+    return len(code)
 
 
-def closing_angle_bracket(found: Sequence[Token], opened: int) -> int:
+def closing_angle_bracket(code: Sequence[Token], opened: int) -> int:
     """Return the index of the `>` that closes the template arguments at `opened`; `opened` if there is none."""
     depth, index = 0, opened
-    while index < len(found):
-        text = found[index].text if found[index].kind == "mark" else ""
+    while index < len(code):
+        text = code[index].text if code[index].kind == "mark" else ""
         if text in OPENING and text:
-            index = closing_bracket(found, index)
+            index = closing_bracket(code, index)
         elif text in ("<", "<<<"):
             depth += len(text)
         elif text in (">", ">>>"):
@@ -94,31 +94,31 @@ def closing_angle_bracket(found: Sequence[Token], opened: int) -> int:
     return opened
 
 
-def split(found: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
+def split(code: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
     """Split tokens at separators outside of brackets and template arguments; return [] for no tokens."""
     parts: list[tuple[Token, ...]] = []
     start = index = 0
-    while index < len(found):
-        token = found[index]
+    while index < len(code):
+        token = code[index]
         if token.kind == "mark" and token.text in OPENING:
-            index = closing_bracket(found, index)
-        elif token.text == "<" and index and found[index - 1].kind == "name":
-            index = closing_angle_bracket(found, index)
+            index = closing_bracket(code, index)
+        elif token.text == "<" and index and code[index - 1].kind == "name":
+            index = closing_angle_bracket(code, index)
         elif token.text == separator:
-            parts.append(tuple(found[start:index]))
+            parts.append(tuple(code[start:index]))
             start = index + 1
         index += 1
-    last = tuple(found[start:])
+    last = tuple(code[start:])
     return [*parts, last] if last or parts else []
 
 
 def directive(token: Token) -> str:
     """Return the name of a directive, such as `include` or `define`."""
-    found = _DIRECTIVE.match(token.text)
-    return found[1] if found else ""
+    match = _DIRECTIVE.match(token.text)
+    return match[1] if match else ""
 
 
 def included(token: Token) -> str:
     """Return the name in an include, with its quotes; "" for any other directive."""
-    found = _INCLUDE.match(token.text)
-    return found[1] if found else ""
+    match = _INCLUDE.match(token.text)
+    return match[1] if match else ""

@@ -65,10 +65,10 @@ class EnergyMeter:
         return (last_j - first_j) / (last_s - first_s) * spent_s / calls
 
     def _read(self) -> tuple[float, float]:
-        found = self._clock.device_state().energy_j
-        if found is None:
+        energy_j = self._clock.device_state().energy_j
+        if energy_j is None:
             raise EnvironmentFault(NO_COUNTER)
-        return self._now(), found
+        return self._now(), energy_j
 
 
 NO_COUNTER = (

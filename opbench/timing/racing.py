@@ -59,7 +59,7 @@ def race(
     candidate drops out before the leader has a sample in the same round.
     """
     options = options or RaceOptions()
-    order, found = random.Random(options.seed), {name: RaceSamples() for name in names}
+    order, samples = random.Random(options.seed), {name: RaceSamples() for name in names}
     running = list(names)
     for number in range(-options.warm_up, options.rounds):
         if is_over() and number > 0:
@@ -68,18 +68,18 @@ def race(
         for name in running:
             value = sample(name)
             if number >= 0:
-                found[name].samples.append(value)
+                samples[name].samples.append(value)
         if number >= 0:
-            leader = min(running, key=lambda name: found[name].median)
-            for name in [n for n in running if n != leader and _is_slower(found[n], found[leader], options)]:
-                found[name].stop = "slower"
+            leader = min(running, key=lambda name: samples[name].median)
+            for name in [n for n in running if n != leader and _is_slower(samples[n], samples[leader], options)]:
+                samples[name].stop = "slower"
                 running.remove(name)
-        if len(running) == 1 and len(found[running[0]].samples) >= min(options.least, options.rounds):
+        if len(running) == 1 and len(samples[running[0]].samples) >= min(options.least, options.rounds):
             break
-    leader = min(running, key=lambda name: found[name].median) if options.rounds and running else ""
+    leader = min(running, key=lambda name: samples[name].median) if options.rounds and running else ""
     for name in running:
-        found[name].stop = "first" if name == leader else "close"
-    return found
+        samples[name].stop = "first" if name == leader else "close"
+    return samples
 
 
 def _is_slower(race_samples: RaceSamples, leader: RaceSamples, options: RaceOptions) -> bool:

@@ -58,7 +58,7 @@ class GpuBench:
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
         """Return the configs that were compiled since the last call."""
-        return [self._prepared(number, found) for number, found in self._compilers.done(wait_s)]
+        return [self._prepared(number, compiled) for number, compiled in self._compilers.done(wait_s)]
 
     def _prepared(self, number: int, compiled: CompiledCase) -> CompiledConfig:
         ending: Ending = "refused" if compiled.refused else "overtime" if compiled.overtime else "unfit"

@@ -22,7 +22,7 @@ class Candidates(Sequence[Config]):
     def __init__(self, configs: Iterator[Config], tune: dict[str, tuple[int, ...]]) -> None:
         self.names = list(tune)
         self.values = [sorted(set(values)) for values in tune.values()]
-        places = [{value: place for place, value in enumerate(values)} for values in self.values]
+        places = [{value: index for index, value in enumerate(values)} for values in self.values]
         self.points: list[GridPoint] = []
         for config in configs:
             if len(self.points) == MOST:

@@ -59,8 +59,8 @@ class Compilers:
     def _serve(self, worker: Worker) -> None:
         """Compile the requested configs one after another, in one process at a time."""
         _starts(worker)
-        while (asked := self._asked.get()) is not None:
-            number, packed, target = asked
+        while (request := self._asked.get()) is not None:
+            number, packed, target = request
             self._done.put((number, self._compile(worker, CompileOne(packed, target))))
 
     def _compile(self, worker: Worker, request: CompileOne) -> CompiledCase:

@@ -37,10 +37,10 @@ def coordinates(space: Candidates) -> Array:
     return np.array(columns).reshape(len(columns), len(points)).T
 
 
-def _covariance(one: Array, other: Array, weights: Array) -> Array:
-    distance = np.zeros((len(one), len(other)))
+def _covariance(points: Array, other: Array, weights: Array) -> Array:
+    distance = np.zeros((len(points), len(other)))
     for axis, weight in enumerate(weights):
-        distance += weight * np.abs(one[:, axis, None] - other[None, :, axis])
+        distance += weight * np.abs(points[:, axis, None] - other[None, :, axis])
     return np.exp(-distance)
 
 

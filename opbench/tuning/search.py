@@ -120,9 +120,9 @@ class Search:
     def finalists(self, most: int) -> list[int]:
         """Return at most `most` configs with a score within `CLOSE` of the best, and the default if it could run."""
         ranked = sorted(((t.score, n) for n, t in self.trials.items() if t.score is not None and t.ending == "raced"))
-        found = [number for score, number in ranked[:most] if score <= CLOSE * ranked[0][0]]
+        numbers = [number for score, number in ranked[:most] if score <= CLOSE * ranked[0][0]]
         default = self.trials.get(0)
-        return found if 0 in found or default is None or default.score is None else [*found, 0]
+        return numbers if 0 in numbers or default is None or default.score is None else [*numbers, 0]
 
     def _ended_at_compiling(self, prepared: CompiledConfig) -> bool:
         if prepared.trial is not None:
@@ -166,11 +166,11 @@ class Search:
             )
             self._end(number, trial)
 
-    def _factor(self, found: Mapping[int, RaceSamples | Trial]) -> float:
+    def _factor(self, scores: Mapping[int, RaceSamples | Trial]) -> float:
         """Return the leader's score over its median in this race: the factor that makes this race's medians scores."""
         if self.leader is None:
             return 1.0
-        now, then = found.get(self.leader), self.trials[self.leader].score
+        now, then = scores.get(self.leader), self.trials[self.leader].score
         return then / now.median if then is not None and isinstance(now, RaceSamples) and now.samples else 1.0
 
     def _end(self, number: int, trial: Trial) -> None:

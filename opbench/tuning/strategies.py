@@ -191,8 +191,8 @@ class Bayesian:
         self._known.add(number)
         states = self._optuna.trial.TrialState
         value = None if score is None else math.log(score)
-        if (asked := self._trials.pop(number, None)) is not None:
-            self._study.tell(asked, value, state=states.FAIL if value is None else states.COMPLETE)
+        if (trial := self._trials.pop(number, None)) is not None:
+            self._study.tell(trial, value, state=states.FAIL if value is None else states.COMPLETE)
         elif value is not None:
             params = dict(zip(self._space.names, self._space.points[number], strict=True))
             self._study.add_trial(

@@ -137,9 +137,9 @@ def _require_same(before: Begun, here: Begun, out: Path) -> None:
     pairs = [(key, getattr(before, key), getattr(here, key)) for key in ("variant", "problem", "unit", "mode")]
     pairs.append(("the source's checksum", before.source_sha256[:12], here.source_sha256[:12]))
     pairs.append(("gpu", before.environment.gpu, here.environment.gpu))
-    for what, then, now in pairs:
+    for name, then, now in pairs:
         if then != now:
-            raise SettingDiffers(out / FILE, what, then, now)
+            raise SettingDiffers(out / FILE, name, then, now)
 
 
 def _target(environment: Environment) -> GpuTarget:

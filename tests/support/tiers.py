@@ -36,14 +36,14 @@ def long_items(items: Sequence[tuple[str, Collection[str]]], groups: Sequence[Lo
     """
     named = {name for group in groups for name in group.tests}
     sets: dict[tuple[int, str], list[int]] = {}
-    for place, (identifier, fixtures) in enumerate(items):
+    for index, (identifier, fixtures) in enumerate(items):
         name = identifier.partition("[")[0].removeprefix("tests/")
         for number, group in enumerate(groups):
             if name in group.tests:
-                sets.setdefault((number, name), []).append(place)
+                sets.setdefault((number, name), []).append(index)
             elif group.fixture in fixtures and name not in named:
-                sets.setdefault((number, name.rpartition("/")[0]), []).append(place)
+                sets.setdefault((number, name.rpartition("/")[0]), []).append(index)
     for (number, _), places in sets.items():
         sample = groups[number].sample
         step = -(-len(places) // sample) if sample else 0
-        yield from ((place, groups[number].reason) for at, place in enumerate(places) if not step or at % step)
+        yield from ((place, groups[number].reason) for index, place in enumerate(places) if not step or index % step)

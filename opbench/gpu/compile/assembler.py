@@ -36,10 +36,10 @@ class Assembler:
 def assembler(arch: str) -> Assembler:
     """Return the newest ptxas for an architecture such as "sm_90a"; raise EnvironmentFault with the remedy."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
-    able = [one for one in assemblers() if number >= OLDEST or one.version < (13, 0)]
+    able = [assembler for assembler in assemblers() if number >= OLDEST or assembler.version < (13, 0)]
     if not able:
         raise not_installed()
-    return max(able, key=lambda one: one.version)
+    return max(able, key=lambda assembler: assembler.version)
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def assemblers() -> tuple[Assembler, ...]:
     if on_path := shutil.which("ptxas"):
         places.append(Path(on_path))
     places += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
-    return tuple(one for path in dict.fromkeys(places) if (one := _probe_assembler(path)))
+    return tuple(assembler for path in dict.fromkeys(places) if (assembler := _probe_assembler(path)))
 
 
 def not_installed() -> MissingExtra:

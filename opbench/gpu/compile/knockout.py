@@ -64,7 +64,7 @@ class ClassInstructions:
 
     def lines(self, own: str) -> dict[str, int]:
         """Return the number of removed instructions by source line, the most first; `own` is the kernel's file."""
-        return _by_place((one for one in self.taken), own)
+        return _by_place((statement for statement in self.taken), own)
 
     def kept_lines(self, own: str) -> tuple[tuple[str, int, str], ...]:
         """Return the source line, number and reason of the instructions that cannot be removed."""
@@ -72,7 +72,7 @@ class ClassInstructions:
         return tuple(
             (place, count, reason)
             for reason in reasons
-            for place, count in _by_place((one for one, why in self.kept if why == reason), own).items()
+            for place, count in _by_place((statement for statement, why in self.kept if why == reason), own).items()
         )
 
 

@@ -191,7 +191,7 @@ def library(arch: str = "") -> Nvrtc:
     if not arch:
         return installed[0]
     number = int(arch.removeprefix("sm_").rstrip("af"))
-    able = [one for one in installed if number in one.architectures()]
+    able = [library for library in installed if number in library.architectures()]
     if not able:
         raise MissingExtra(_unsupported_architecture(arch), "nvrtc12")
     return able[0]
@@ -200,7 +200,8 @@ def library(arch: str = "") -> Nvrtc:
 def _unsupported_architecture(wanted: str) -> str:
     """Return a message with the architectures that the installed compilers support."""
     ranges = (
-        "NVRTC {}.{} compiles for sm_{} to sm_{}".format(*one.version, *_oldest_and_newest(one)) for one in libraries()
+        "NVRTC {}.{} compiles for sm_{} to sm_{}".format(*library.version, *_oldest_and_newest(library))
+        for library in libraries()
     )
     return f"no NVRTC here compiles for {wanted}: {', '.join(ranges)}"
 
@@ -238,7 +239,7 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
     A device newer than NVRTC runs the code of the nearest older member of its family.
     """
     wanted = capability[0] * 10 + capability[1]
-    numbers = {arch for one in libraries() for arch in one.architectures()}
+    numbers = {arch for library in libraries() for arch in library.architectures()}
     known = [arch for arch in numbers if arch // 10 == capability[0] and arch <= wanted]
     if not known:
         raise MissingExtra(_unsupported_architecture("compute capability {}.{}".format(*capability)), "nvrtc12")

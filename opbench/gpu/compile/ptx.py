@@ -82,8 +82,8 @@ def parse_ptx(text: str) -> Ptx:
                 variables.add(name[1])
         elif function:
             *complete, statement = _statements(f"{statement} {line.partition('//')[0]}")
-            for one in complete:
-                if match := _INSTRUCTION.match(one):
+            for instruction in complete:
+                if match := _INSTRUCTION.match(instruction):
                     operands = " ".join(match[2].split())
                     instructions.append(PtxInstruction(match[1], operands, function, *place, caller))
     return Ptx(tuple(instructions), frozenset(variables), _pointers(instructions, variables))
@@ -92,7 +92,7 @@ def parse_ptx(text: str) -> Ptx:
 def _statements(text: str) -> list[str]:
     """Split a text at semicolons into statements without labels; the last one may be incomplete."""
     *complete, rest = _SCOPE.sub(" ", text).split(";")
-    return [*(one.strip() for one in complete), rest]
+    return [*(instruction.strip() for instruction in complete), rest]
 
 
 def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[str, dict[str, frozenset[str]]]:
@@ -100,23 +100,23 @@ def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[s
 
     A value that is loaded from memory is not followed.
     """
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    result: dict[str, dict[str, frozenset[str]]] = {}
     by_function: dict[str, list[PtxInstruction]] = {}
-    for one in instructions if variables else ():
-        if one.opcode.partition(".")[0] in ("mov", "cvta", "add", "sub", "mad", "selp", "or", "and", "cvt"):
-            by_function.setdefault(one.function, []).append(one)
+    for instruction in instructions if variables else ():
+        if instruction.opcode.partition(".")[0] in ("mov", "cvta", "add", "sub", "mad", "selp", "or", "and", "cvt"):
+            by_function.setdefault(instruction.function, []).append(instruction)
     for function, moves in by_function.items():
         points: dict[str, frozenset[str]] = {}
         changed = True
         while changed:
             changed = False
-            for one in moves:
-                target, *sources = one.words or ("",)
+            for instruction in moves:
+                target, *sources = instruction.words or ("",)
                 seen = frozenset(sources) & variables
                 for word in sources:
                     seen |= points.get(word, frozenset())
                 if not seen <= points.get(target, frozenset()):
                     points[target] = points.get(target, frozenset()) | seen
                     changed = True
-        found[function] = points
-    return found
+        result[function] = points
+    return result

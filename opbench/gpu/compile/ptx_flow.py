@@ -53,9 +53,9 @@ class Flow:
             self.shared.setdefault(name, reason)
 
     def _variables_of(self, statement: Statement) -> frozenset[str]:
-        words = addresses(statement)
-        direct = frozenset(words) & frozenset(self.function.shared)
-        return direct.union(*(self.variables.get(word, frozenset()) for word in words)) or frozenset("*")
+        address_words = addresses(statement)
+        direct = frozenset(address_words) & frozenset(self.function.shared)
+        return direct.union(*(self.variables.get(word, frozenset()) for word in address_words)) or frozenset("*")
 
     def spins(self) -> Iterator[Statement]:
         """Yield the loads by which a thread waits for another thread."""
@@ -85,7 +85,7 @@ def results(statement: Statement) -> tuple[str, ...]:
 def operands(statement: Statement) -> tuple[str, ...]:
     """Return the registers that an instruction reads, without its guard."""
     first = statement.operands[:1] if not results(statement) or statement.base == "wgmma" else ()
-    return tuple(name for one in (*first, *statement.operands[1:]) for name in registers_of(one))
+    return tuple(name for operand in (*first, *statement.operands[1:]) for name in registers_of(operand))
 
 
 def addresses(statement: Statement) -> tuple[str, ...]:
@@ -100,17 +100,17 @@ def follow_values(function: Function, stored: Collection[int] = ()) -> Flow:
     """
     variables = sources(function, {name: name for name in function.shared})
     flow = Flow(function, stored=frozenset(stored), variables=variables)
-    for one in function.statements:
-        if one.base in MEMORY_OPCODES:
-            _fix(flow, addresses(one), ADDRESS)
-        if one.base in CONTROL_OPCODES:
-            _fix(flow, (one.guard, *operands(one)), BRANCH)
-        elif one.guard and one.base in MEMORY_OPCODES:
-            _fix(flow, (one.guard,), BRANCH)
+    for instruction in function.statements:
+        if instruction.base in MEMORY_OPCODES:
+            _fix(flow, addresses(instruction), ADDRESS)
+        if instruction.base in CONTROL_OPCODES:
+            _fix(flow, (instruction.guard, *operands(instruction)), BRANCH)
+        elif instruction.guard and instruction.base in MEMORY_OPCODES:
+            _fix(flow, (instruction.guard,), BRANCH)
     before = -1
     while before != (before := len(flow.fixed) + len(flow.shared)):
-        for one in reversed(function.statements):
-            _follow_one(flow, one)
+        for instruction in reversed(function.statements):
+            _follow_one(flow, instruction)
     return flow
 
 
@@ -144,8 +144,8 @@ def is_store(statement: Statement, space: str) -> bool:
 def parameters(function: Function) -> dict[str, frozenset[str]]:
     """Return the parameters, by number, from which each register is computed without loads from memory."""
     prefix = f"{function.name}_param_"
-    words = {word for statement in function.statements for word in operands(statement) if word.startswith(prefix)}
-    return sources(function, {word: word.removeprefix(prefix) for word in words})
+    names = {word for statement in function.statements for word in operands(statement) if word.startswith(prefix)}
+    return sources(function, {word: word.removeprefix(prefix) for word in names})
 
 
 def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
@@ -153,15 +153,15 @@ def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozens
 
     `origins` are registers by name.
     """
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     before = -1
-    while before != (before := sum(map(len, found.values()))):
+    while before != (before := sum(map(len, result.values()))):
         for statement in function.statements if origins else ():
             if statement.base in MEMORY_OPCODES and "param" not in statement.modifiers:
                 continue
-            words = operands(statement)
-            seen = frozenset(origins[word] for word in words if word in origins)
-            seen = seen.union(*(found.get(word, frozenset()) for word in words))
+            names = operands(statement)
+            seen = frozenset(origins[word] for word in names if word in origins)
+            seen = seen.union(*(result.get(word, frozenset()) for word in names))
             for name in results(statement) if seen else ():
-                found[name] = found.get(name, frozenset()) | seen
-    return found
+                result[name] = result.get(name, frozenset()) | seen
+    return result

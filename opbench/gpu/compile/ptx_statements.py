@@ -153,10 +153,10 @@ def _statements(text: str, start: int, end: int, files: Mapping[str, str]) -> It
 def _split(operands: str) -> Iterator[str]:
     """Yield the operands of an instruction."""
     depth, start = 0, 0
-    for at, sign in enumerate(operands):
+    for index, sign in enumerate(operands):
         depth += (sign in "[{(") - (sign in "]})")
         if sign == "," and depth == 0:
-            yield operands[start:at].strip()
-            start = at + 1
+            yield operands[start:index].strip()
+            start = index + 1
     if rest := operands[start:].strip():
         yield rest

@@ -54,15 +54,17 @@ class CompiledKernels:
 
 def resources_origin(gpu: str) -> str:
     """Return a line for a run's environment that names the source of its resources, or why it has none."""
-    known = product(gpu)
-    if known is None:
+    gpu_product = product(gpu)
+    if gpu_product is None:
         return f"missing: {_unknown_gpu_message(gpu)}"
     try:
-        arch = nvrtc.architecture(known.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
+        arch = nvrtc.architecture(gpu_product.capability, BuildRequest(source=nvrtc.library().path, kernels=()))
         version = "{}.{}".format(*nvrtc.library(arch).version)
     except EnvironmentFault as error:
         return f"missing: {error}"
-    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(known.name, *known.capability, version)
+    text = "compiled for {}, compute capability {}.{}, by NVRTC {}".format(
+        gpu_product.name, *gpu_product.capability, version
+    )
     try:
         sass.nvdisasm()
     except EnvironmentFault as error:
@@ -82,13 +84,13 @@ def resources_of(
     An error becomes `Resources.missing`. Without `machine_code` nothing is disassembled, which takes 0.4 s for
     each module; `blocks` adds the basic blocks.
     """
-    known = product(gpu)
+    gpu_product = product(gpu)
     wanted = [
         (index, case)
         for index, case in enumerate(cases)
         if not case.variant.is_library and not case.unmet_requirement()
     ]
-    if known is None:
+    if gpu_product is None:
         yield from ((index, Resources(missing=_unknown_gpu_message(gpu))) for index, _ in wanted)
         return
     requests: dict[BuildRequest, list[tuple[int, Case]]] = {}
@@ -98,10 +100,10 @@ def resources_of(
         except OpbenchError as error:
             yield index, Resources(missing=str(error))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        compiled = pool.map(lambda request: _try_compile(request, known, machine_code), requests)
+        compiled = pool.map(lambda request: _try_compile(request, gpu_product, machine_code), requests)
         for users, outcome in zip(requests.values(), compiled, strict=True):
             for index, case in users:
-                yield index, _resources(case, known, outcome, blocks)
+                yield index, _resources(case, gpu_product, outcome, blocks)
 
 
 _LACKING = re.compile(r'(?:could not|cannot) open source file "(cuda|mma\.h|cooperative_groups|cub/|thrust/|nv/)')
@@ -138,25 +140,25 @@ def compile_for(request: BuildRequest, product: GpuProduct, machine_code: bool =
     compiled = nvrtc.compile_cubin(request, arch)
     content = compiled.cubin.read_bytes()
     cubin = read_cubin(content)
-    asked = {lowered: name for name, lowered in compiled.names.items()}
+    name_of_symbol = {lowered: name for name, lowered in compiled.names.items()}
     code: dict[str, sass.KernelCode] = {}
     if machine_code:
         with contextlib.suppress(EnvironmentFault):
             shown = sass.disassemble(
                 content, (source.path for source in include_closure(request.source, request.include))
             )
-            code = {asked.get(name, name): kernel for name, kernel in shown.items()}
-    code_bytes = {asked.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
-    spills = {asked.get(name, name): count for name, count in compiled.spill_bytes.items()}
+            code = {name_of_symbol.get(name, name): kernel for name, kernel in shown.items()}
+    code_bytes = {name_of_symbol.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
+    spills = {name_of_symbol.get(name, name): count for name, count in compiled.spill_bytes.items()}
     kernels = kernel_resources(compiled, cubin)
     return CompiledKernels(arch, kernels, code_bytes, spills, code, cubin.machine_code_sha256)
 
 
 def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, KernelResources]:
     """Return the resources of each kernel, by its name in the request."""
-    asked = {lowered: name for name, lowered in compiled.names.items()}
+    name_of_symbol = {lowered: name for name, lowered in compiled.names.items()}
     return {
-        asked.get(name, name): KernelResources(
+        name_of_symbol.get(name, name): KernelResources(
             kernel.registers,
             kernel.shared_bytes,
             kernel.local_bytes,

@@ -164,7 +164,9 @@ class KernelCode:
         """Return the numbers of the kernel's instructions."""
         real = [instruction for instruction in self.instructions if not instruction.idle]
         return InstructionMix(
-            len(real), _count_texts(one.kind for one in real), _count_texts(one.access for one in real)
+            len(real),
+            _count_texts(instruction.kind for instruction in real),
+            _count_texts(instruction.access for instruction in real),
         )
 
     def lines(self) -> dict[str, dict[str, int]]:
@@ -294,18 +296,20 @@ def _reaches(after: list[set[int]], start: int, wanted: int) -> bool:
 
 
 def _code_block(code: list[Instruction], before: set[int], after: set[int], in_loop: bool) -> CodeBlock:
-    real = [one for one in code if not one.idle]
+    real = [instruction for instruction in code if not instruction.idle]
     accesses: dict[str, Counter[str]] = {}
     conditional: dict[str, Counter[str]] = {}
     flops: Counter[str] = Counter()
-    for one in real:
-        if one.access and one.place:
-            (conditional if one.predicate else accesses).setdefault(one.place, Counter())[one.access] += 1
-        if one.kind == "tensor" and not one.predicate:
-            name, work = one.product_flops
+    for instruction in real:
+        if instruction.access and instruction.place:
+            (conditional if instruction.predicate else accesses).setdefault(instruction.place, Counter())[
+                instruction.access
+            ] += 1
+        if instruction.kind == "tensor" and not instruction.predicate:
+            name, work = instruction.product_flops
             flops[name] += work
     return CodeBlock(
-        _count_texts(one.kind for one in real),
+        _count_texts(instruction.kind for instruction in real),
         {place: dict(counts) for place, counts in accesses.items()},
         {place: dict(counts) for place, counts in conditional.items()},
         {name: work for name, work in flops.items() if name},
@@ -363,7 +367,9 @@ class _Listing:
 
     def _blocks(self, code: list[Instruction]) -> tuple[CodeBlock, ...]:
         """Return the basic blocks of the code; a call continues at its target and returns behind the call."""
-        jumps = {index: self._target(one) for index, one in enumerate(code) if one.base in _JUMPS}
+        jumps = {
+            index: self._target(instruction) for index, instruction in enumerate(code) if instruction.base in _JUMPS
+        }
         starts = {0, *(target for target in jumps.values() if target is not None), *(index + 1 for index in jumps)}
         first = sorted(start for start in starts if start < len(code))
         number = {start: block for block, start in enumerate(first)}
@@ -406,13 +412,15 @@ class _Listing:
         joins = set(self.labels.values())
         under: dict[str, set[int]] = {}
         guard, file = 0, ""
-        for index, one in enumerate(code):
-            if index in joins or one.kind == "BAR":
+        for index, instruction in enumerate(code):
+            if index in joins or instruction.kind == "BAR":
                 guard = 0
-            if one.kind == "branch":
-                guard, file = one.line if one.predicate else 0, one.file
-            elif one.kind in LOADS and one.line and not one.idle:
-                under.setdefault(one.place, set()).add(guard if guard > one.line and file == one.file else 0)
+            if instruction.kind == "branch":
+                guard, file = instruction.line if instruction.predicate else 0, instruction.file
+            elif instruction.kind in LOADS and instruction.line and not instruction.idle:
+                under.setdefault(instruction.place, set()).add(
+                    guard if guard > instruction.line and file == instruction.file else 0
+                )
         return {place: min(guards) for place, guards in under.items() if len(guards) == 1 and 0 not in guards}
 
     def _is_loop(self, index: int) -> bool:
@@ -421,8 +429,8 @@ class _Listing:
 
     def _without_labels(self, code: list[Instruction]) -> Iterable[str]:
         """Yield the instructions with jump targets as distances instead of label names."""
-        for index, one in enumerate(code):
-            yield f"{one.predicate} {one.opcode} {self._by_distance(one.operands, index)}"
+        for index, instruction in enumerate(code):
+            yield f"{instruction.predicate} {instruction.opcode} {self._by_distance(instruction.operands, index)}"
 
     def _by_distance(self, operands: str, index: int) -> str:
         def distance(hit: re.Match[str]) -> str:

@@ -74,7 +74,7 @@ def unknown_kernel(log: str, request: BuildRequest, sources: Sequence[Source]) -
     for kernel in request.kernels:
         plain = re.split(r"[<\s]", kernel)[0].removeprefix("::")
         last = plain.rpartition("::")[2]
-        if f'"{last}"' in log and all(one.rpartition("::")[2] != last for one in known):
+        if f'"{last}"' in log and all(kernel.rpartition("::")[2] != last for kernel in known):
             location = root_location(sources[0].path, sources[0].text, kernel)
             return CompileError(unknown("kernel", kernel, known), location)
     return None

@@ -133,9 +133,9 @@ class DriverError(LaunchError):
     def __init__(self, code: int, name: str, call: str, where: str = "") -> None:
         self.code = code
         kind = KINDS.get(code, name)
-        place = f" in {where}" if where else ""
+        location = f" in {where}" if where else ""
         lost = "; the GPU context is lost, so this process can run nothing more" if code in LOST_CONTEXT else ""
-        message = f"{kind}{place} ({call}: CUDA error {code}, {name}){lost}"
+        message = f"{kind}{location} ({call}: CUDA error {code}, {name}){lost}"
         super().__init__(message, kind="driver", subject=where, value=code)
 
 

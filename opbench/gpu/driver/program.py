@@ -142,8 +142,8 @@ class CudaProgram:
         def copies(count: Iterable[Copy]) -> list[BoundStep]:
             call = self._device.driver.raw
             return [
-                BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(one)), stream), keep=(one,))
-                for one in count
+                BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(launch)), stream), keep=(launch,))
+                for launch in count
             ]
 
         before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
@@ -162,14 +162,16 @@ class CudaProgram:
             where=name,
         )
         source = cast("CudaBuffer", _find_buffer(launch.tensor, buffers)) if launch.tensor else None
-        given = source.nbytes if source else len(launch.content)
-        if given > size.value:
-            raise LaunchError(f"constants.{launch.constant}: {given} bytes are given; the variable has {size.value}")
+        given_bytes = source.nbytes if source else len(launch.content)
+        if given_bytes > size.value:
+            raise LaunchError(
+                f"constants.{launch.constant}: {given_bytes} bytes are given; the variable has {size.value}"
+            )
         if source:
-            copied = (address, source.argument(), c_size_t(given), stream)
+            copied = (address, source.argument(), c_size_t(given_bytes), stream)
             return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copied)
-        content = ctypes.create_string_buffer(launch.content, given)
-        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given), stream)
+        content = ctypes.create_string_buffer(launch.content, given_bytes)
+        arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given_bytes), stream)
         return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
 
     def _zero_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
@@ -295,15 +297,15 @@ class CudaProgram:
 
         The driver would read past our array.
         """
-        given = [ctypes.sizeof(value) for value in values]
-        if sizes is not None and given != sizes:
+        given_sizes = [ctypes.sizeof(value) for value in values]
+        if sizes is not None and given_sizes != sizes:
             raise LaunchError(
                 f"{launch.kernel} takes {len(sizes)} arguments of {_list_sizes(sizes)} bytes; "
-                f"the launch passes {len(given)} of {_list_sizes(given)} "
+                f"the launch passes {len(given_sizes)} of {_list_sizes(given_sizes)} "
                 "(pointers 8, int and float 4, tensor maps 128)",
                 kind="argument-count",
                 subject=launch.kernel,
-                value=tuple(given),
+                value=tuple(given_sizes),
                 allowed=tuple(sizes),
             )
 

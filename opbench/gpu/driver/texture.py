@@ -103,8 +103,8 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
     texture.check(nbytes)
     if not driver.has("cuTexObjectCreate"):
         raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update it")
-    made, resource = TextureObject(), _Resource()
-    made.resources = objects = _DriverObjects(driver)
+    texture_object, resource = TextureObject(), _Resource()
+    texture_object.resources = objects = _DriverObjects(driver)
     if texture.memory == "linear":
         resource.kind = RESOURCE_LINEAR
         whole = texture.size[0] * texture.texel_bytes
@@ -117,17 +117,22 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
         driver.call("cuArray3DCreate_v2", byref(array), byref(shape), where=texture.name)
         objects.created.append(("cuArrayDestroy", array))
         resource.kind, resource.of.array = RESOURCE_ARRAY, array
-        made.before = [_copy(texture, address, array, True)]
-        made.after = [_copy(texture, address, array, False)] if texture.is_surface else []
+        texture_object.before = [_copy(texture, address, array, True)]
+        texture_object.after = [_copy(texture, address, array, False)] if texture.is_surface else []
     if texture.is_surface:
-        driver.call("cuSurfObjectCreate", byref(made), byref(resource), where=texture.name)
-        objects.created.append(("cuSurfObjectDestroy", c_uint64(made.value)))
+        driver.call("cuSurfObjectCreate", byref(texture_object), byref(resource), where=texture.name)
+        objects.created.append(("cuSurfObjectDestroy", c_uint64(texture_object.value)))
     else:
         driver.call(
-            "cuTexObjectCreate", byref(made), byref(resource), byref(_sampler(texture)), None, where=texture.name
+            "cuTexObjectCreate",
+            byref(texture_object),
+            byref(resource),
+            byref(_sampler(texture)),
+            None,
+            where=texture.name,
         )
-        objects.created.append(("cuTexObjectDestroy", c_uint64(made.value)))
-    return made
+        objects.created.append(("cuTexObjectDestroy", c_uint64(texture_object.value)))
+    return texture_object
 
 
 def _sampler(texture: Texture) -> _Sampler:

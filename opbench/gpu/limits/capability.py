@@ -15,8 +15,8 @@ def capability_of(gpu: str) -> tuple[int, int]:
 
     Raises UsageError for an unknown GPU.
     """
-    known = product(gpu)
-    capability = known.capability if known else parse_capability(gpu)
+    gpu_product = product(gpu)
+    capability = gpu_product.capability if gpu_product else parse_capability(gpu)
     if capability is None:
         raise UsageError(
             f"no compute capability is known for GPU '{gpu}'; allowed: {', '.join(PRODUCTS)}, or a number such as 8.6"

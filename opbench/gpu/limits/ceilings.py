@@ -74,12 +74,12 @@ class Peaks:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Peaks:
         """Read peaks from JSON data, in which an unknown limit may be null; raise ValueError."""
-        own = {key: of for key, of in value.items() if of is not None}
+        own = {key: field_value for key, field_value in value.items() if field_value is not None}
         return from_json(cls, own | ({"canary": with_new_keys(own["canary"], text="said")} if "canary" in own else {}))
 
     def to_json(self) -> dict[str, Any]:
         """Return all known limits as JSON data."""
-        return {key: of for key, of in to_json(self).items() if of not in (None, "", {})}
+        return {key: field_value for key, field_value in to_json(self).items() if field_value not in (None, "", {})}
 
     def at_level(self, level: str) -> Peaks:
         """Return the peaks with another bandwidth in place of DRAM's copy bandwidth.
@@ -125,19 +125,19 @@ def best_time(
 
 def datasheet(gpu: str) -> Peaks | None:
     """Return the datasheet's peaks of a GPU by any name that `product` accepts, else None."""
-    known = product(gpu)
-    if known is None:
+    gpu_product = product(gpu)
+    if gpu_product is None:
         return None
-    half = known.half_flops_per_s
+    half = gpu_product.half_flops_per_s
     return Peaks(
-        gpu=known.name,
+        gpu=gpu_product.name,
         source="datasheet",
-        origin=known.origin,
-        fp32_flops_per_s=known.fp32_flops_per_s,
-        dram_bytes_per_s=known.dram_bytes_per_s,
-        l1_bytes_per_s=known.l1_bytes_per_s,
-        matrix_flops_per_s={"tf32": known.tf32_flops_per_s, "bf16": half, "f16": half} if half else {},
-        l2_bytes=known.l2_bytes,
+        origin=gpu_product.origin,
+        fp32_flops_per_s=gpu_product.fp32_flops_per_s,
+        dram_bytes_per_s=gpu_product.dram_bytes_per_s,
+        l1_bytes_per_s=gpu_product.l1_bytes_per_s,
+        matrix_flops_per_s={"tf32": gpu_product.tf32_flops_per_s, "bf16": half, "f16": half} if half else {},
+        l2_bytes=gpu_product.l2_bytes,
     )
 
 

@@ -83,11 +83,11 @@ _OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile
 
 def product_key(gpu: str) -> str:
     """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if unknown."""
-    words = re.findall(r"[a-z0-9]+", gpu.lower())
-    groups = [words[first:last] for first, last in itertools.combinations(range(len(words) + 1), 2)]
+    name_parts = re.findall(r"[a-z0-9]+", gpu.lower())
+    groups = [name_parts[first:last] for first, last in itertools.combinations(range(len(name_parts) + 1), 2)]
     for key in PRODUCTS:
         group = next((group for group in groups if "".join(group) == key), None)
-        if group is not None and not _OTHER_BOARDS & (set(words) - set(group)):
+        if group is not None and not _OTHER_BOARDS & (set(name_parts) - set(group)):
             return key
     return ""
 

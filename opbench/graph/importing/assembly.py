@@ -45,9 +45,9 @@ class Assembly:
     where: str = ""
     _weights: dict[str, Value] = field(default_factory=dict)
 
-    def refuse(self, what: str, kind: str, value: object = None, allowed: object = None) -> UsageError:
+    def refuse(self, problem: str, kind: str, value: object = None, allowed: object = None) -> UsageError:
         """Return a UsageError for the current node."""
-        message = f"{self.net.name}: node {self.where}: {what}"
+        message = f"{self.net.name}: node {self.where}: {problem}"
         return UsageError(message, kind=kind, subject=self.where, value=value, allowed=allowed)
 
     def value(self, x: Operand) -> Value:

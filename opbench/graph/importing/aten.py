@@ -264,8 +264,8 @@ def _activation(op: str, **parameters: float) -> Callable[[Assembly, str, Argume
     """Return the function that adds an activation; its other arguments must have the given values."""
 
     def build_it(build: Assembly, name: str, a: Arguments) -> Operand:
-        for what, allowed in parameters.items():
-            build.near(what, float(a[what]), allowed)
+        for parameter, allowed in parameters.items():
+            build.near(parameter, float(a[parameter]), allowed)
         return build.activation(name, op, a["self"])
 
     return build_it

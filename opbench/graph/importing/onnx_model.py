@@ -28,28 +28,30 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
     known: dict[str, Operand] = {
         tensor.name: Constant(tensor.name, numpy_helper.to_array(tensor)) for tensor in graph.initializer
     }
-    for given in graph.input:
-        if given.name in known:
+    for graph_input in graph.input:
+        if graph_input.name in known:
             continue
-        kind = given.type.tensor_type
+        kind = graph_input.type.tensor_type
         if kind.elem_type != TensorProto.FLOAT:
-            raise UsageError(f"{name}: input '{given.name}' is {TensorProto.DataType.Name(kind.elem_type)}; only FLOAT")
+            raise UsageError(
+                f"{name}: input '{graph_input.name}' is {TensorProto.DataType.Name(kind.elem_type)}; only FLOAT"
+            )
         sizes = [size.dim_value for size in kind.shape.dim]
         if not all(sizes):
             raise UsageError(
-                f"{name}: input '{given.name}' has no fixed shape; export with fixed sizes",
+                f"{name}: input '{graph_input.name}' has no fixed shape; export with fixed sizes",
                 kind="shape-not-fixed",
-                subject=given.name,
+                subject=graph_input.name,
             )
-        known[given.name] = build.net.input(given.name, *sizes)
+        known[graph_input.name] = build.net.input(graph_input.name, *sizes)
     for node in graph.node:
         build.where = f"'{node.name or node.output[0]}' ({node.op_type})"
         if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
-            what = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+            operator_type = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
             raise build.refuse(
-                f"unknown operator '{what}'; supported: {', '.join(sorted(OPERATORS))}",
+                f"unknown operator '{operator_type}'; supported: {', '.join(sorted(OPERATORS))}",
                 "unknown-operator",
-                what,
+                operator_type,
                 tuple(sorted(OPERATORS)),
             )
         attributes = {
@@ -261,8 +263,8 @@ def _activation(op: str, **parameters: tuple[float, float]) -> Callable[[Assembl
     """Return the function that adds an activation; each attribute has its default and its supported value."""
 
     def build_it(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-        for what, (default, allowed) in parameters.items():
-            build.near(what, a.get(what, default), allowed)
+        for parameter, (default, allowed) in parameters.items():
+            build.near(parameter, a.get(parameter, default), allowed)
         return build.activation(name, op, x[0])
 
     return build_it

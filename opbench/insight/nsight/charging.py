@@ -124,22 +124,22 @@ def _causes(code: _Code, index: int, reason: str) -> tuple[list[int], str]:
     """Return the instructions that one waits for, and the rule."""
     own = code.operands[index]
     if own.base == "WARPGROUP" and ".DEPBAR" in own.opcode and reason in AT_DEPBAR:
-        found = _last_of(code, index, PRODUCTS, _ends_product_group, _pending(own))
-        return (found, "product") if found else ([index], "unknown")
+        causes = _last_of(code, index, PRODUCTS, _ends_product_group, _pending(own))
+        return (causes, "product") if causes else ([index], "unknown")
     if reason == "gmma" and own.base not in PRODUCTS:
-        found = _last_of(code, index, PRODUCTS, lambda _: False, 0)
-        return (found, "product") if found else ([index], "itself")
+        causes = _last_of(code, index, PRODUCTS, lambda _: False, 0)
+        return (causes, "product") if causes else ([index], "itself")
     after_end = index > 0 and code.operands[index - 1].base == "EXIT"
     if reason == "drain":
-        found = _last_of(code, index - after_end, STORES, lambda _: False, 0)
-        return (found, "stores") if found else ([index], "itself")
+        causes = _last_of(code, index - after_end, STORES, lambda _: False, 0)
+        return (causes, "stores") if causes else ([index], "itself")
     if reason == "branch_resolving":
         direct = [index - 1] if after_end else [at for at in code.before[index] if code.operands[at].base in JUMPS]
         return (direct, "jump") if direct else ([index], "itself")
     if reason in BEFORE:
         kind, modifier = BEFORE[reason]
-        found = _last_of(code, index, kind, lambda _: False, 0, modifier)
-        return (found, "before") if found else ([index], "itself")
+        causes = _last_of(code, index, kind, lambda _: False, 0, modifier)
+        return (causes, "before") if causes else ([index], "itself")
     if reason in ("long_scoreboard", "short_scoreboard"):
         return _scoreboard_causes(code, index, reason)
     return [index], "itself"
@@ -149,21 +149,23 @@ def _scoreboard_causes(code: _Code, index: int, reason: str) -> tuple[list[int],
     """Return the instructions of variable latency that one waits for, and the rule."""
     own = code.operands[index]
     if own.base == "DEPBAR":
-        found = _last_of(code, index, COPIES, lambda one: one.base == "LDGDEPBAR", _pending(own))
-        found = found or _last_of(code, index, BULK_STORES, lambda one: one.base == "UTMACMDFLUSH", _pending(own))
-        return (found, "copies") if found else ([index], "unknown")
+        causes = _last_of(code, index, COPIES, lambda instruction: instruction.base == "LDGDEPBAR", _pending(own))
+        causes = causes or _last_of(
+            code, index, BULK_STORES, lambda instruction: instruction.base == "UTMACMDFLUSH", _pending(own)
+        )
+        return (causes, "copies") if causes else ([index], "unknown")
     kinds = (GLOBAL_LOADS, VARIABLE) if reason == "long_scoreboard" else (SHARED_AND_SPECIAL, VARIABLE)
     for kind in kinds:
         # An instruction in between that reads the register has waited already; its operands may be read too widely.
         for first_reader in (True, False):
-            if found := _writers(code, index, own.reads, kind, first_reader):
-                return found, "register"
+            if causes := _writers(code, index, own.reads, kind, first_reader):
+                return causes, "register"
     for kind in (GLOBAL_LOADS | STORES, VARIABLE | STORES | {"STS", "STSM"}):
-        if found := _readers(code, index, own.writes, kind):
-            return found, "overwritten"
+        if causes := _readers(code, index, own.writes, kind):
+            return causes, "overwritten"
     # A load may also wait for an earlier load into the same register.
-    if found := _writers(code, index, own.writes, VARIABLE, first_reader=True):
-        return found, "register"
+    if causes := _writers(code, index, own.writes, VARIABLE, first_reader=True):
+        return causes, "register"
     return [index], "unknown"
 
 
@@ -222,39 +224,39 @@ def _writers(code: _Code, index: int, registers: Iterable[str], kind: frozenset[
 
     With `first_reader`, a register that an instruction in between reads is not searched further.
     """
-    found: dict[int, None] = {}
+    result: dict[int, None] = {}
 
     def visit(at: int, wanted: frozenset[str]) -> frozenset[str]:
-        one = code.operands[at]
-        written = one.writes & wanted
+        instruction = code.operands[at]
+        written = instruction.writes & wanted
         if not written:
-            return wanted - one.reads if first_reader else wanted
-        conditional = one.predicate not in ("", "@PT", "@UPT")
-        if one.base in kind:
-            found[at] = None
+            return wanted - instruction.reads if first_reader else wanted
+        conditional = instruction.predicate not in ("", "@PT", "@UPT")
+        if instruction.base in kind:
+            result[at] = None
             # The other branch may load the same register.
             return written if conditional else frozenset()
         if first_reader:
-            wanted -= one.reads
+            wanted -= instruction.reads
         return wanted if conditional else wanted - written
 
     _walk(code, index, frozenset(registers), visit)
-    return list(found)
+    return list(result)
 
 
 def _readers(code: _Code, index: int, registers: Iterable[str], kind: frozenset[str]) -> list[int]:
     """Return the last instruction of a kind on each path that reads one of the registers."""
-    found: dict[int, None] = {}
+    result: dict[int, None] = {}
 
     def visit(at: int, wanted: frozenset[str]) -> frozenset[str]:
-        one = code.operands[at]
-        if one.base in kind and one.reads & wanted:
-            found[at] = None
+        instruction = code.operands[at]
+        if instruction.base in kind and instruction.reads & wanted:
+            result[at] = None
             return frozenset()
-        return wanted - one.writes
+        return wanted - instruction.writes
 
     _walk(code, index, frozenset(registers), visit)
-    return list(found)
+    return list(result)
 
 
 def _last_of(
@@ -270,20 +272,20 @@ def _last_of(
     If the code has no groups, the last instruction of the kind is returned. Its opcode must contain `modifier`;
     instructions that only arrive at a barrier do not count.
     """
-    found: dict[int, None] = {}
+    result: dict[int, None] = {}
     grouped = any(ends_group(operand) for operand in code.operands)
 
     def visit(at: int, groups: int) -> int | None:
-        one = code.operands[at]
-        groups = min(groups + ends_group(one), pending + 1)
-        matches = one.base in kind and modifier in one.opcode and ".ARV" not in one.opcode
+        instruction = code.operands[at]
+        groups = min(groups + ends_group(instruction), pending + 1)
+        matches = instruction.base in kind and modifier in instruction.opcode and ".ARV" not in instruction.opcode
         if matches and (groups > pending or not grouped):
-            found[at] = None
+            result[at] = None
             return None
         return groups
 
     _walk(code, index, 0, visit)
-    return list(found)
+    return list(result)
 
 
 State = TypeVar("State", bound=Hashable)

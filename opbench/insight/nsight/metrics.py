@@ -115,7 +115,7 @@ def by_question(chip: str, precision: str = "f32") -> dict[str, tuple[str, ...]]
         "how much arithmetic on the CUDA cores": (*FP32, *FP64, *FP16, *packed),
         "how much arithmetic on the tensor cores": tensor_metrics(chip, precision),
         "how full": (OCCUPANCY, RATIOS["issue_active"], RATIOS["warps_eligible"]),
-        "coalesced": (*(COUNTS[f"global_{op}_{what}"] for op in ("load", "store") for what in ("requests", "sectors")),
+        "coalesced": (*(COUNTS[f"global_{op}_{unit}"] for op in ("load", "store") for unit in ("requests", "sectors")),
                       RATIOS["bytes_per_sector_load"], RATIOS["bytes_per_sector_store"]),
         "bank conflicts": tuple(COUNTS[f] for f in ("shared_load_wavefronts", "shared_store_wavefronts",
                                                     "bank_conflicts_load", "bank_conflicts_store")),

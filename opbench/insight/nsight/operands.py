@@ -158,7 +158,7 @@ def _source_width(base: str, opcode: str, position: int) -> int:
 
 def _registers(operand: str, width: int) -> set[str]:
     """Return the registers of an operand; those of an address have 64 bits only with the suffix .64."""
-    found = set()
+    result = set()
     address = "[" in operand
     for kind, number, suffix in _REGISTER.findall(operand):
         if kind == "B":
@@ -166,5 +166,5 @@ def _registers(operand: str, width: int) -> set[str]:
         count = 1 if kind in ("P", "UP") else 2 if ".64" in suffix else width
         if address and ".64" not in suffix:
             count = 2 if "desc[" in operand and kind == "UR" else 1  # a descriptor has 64 bits
-        found |= {f"{kind}{int(number) + step}" for step in range(count)}
-    return found
+        result |= {f"{kind}{int(number) + step}" for step in range(count)}
+    return result

@@ -72,7 +72,7 @@ def read_sampled(text: str) -> list[SampledKernel]:
         if not read:
             continue
         name = table.titles.get("Kernel Name") or table.titles.get("Function Name", "")
-        key = name, tuple(one.text for one in read)
+        key = name, tuple(kernel.text for kernel in read)
         known = kernels.get(key)
         if known is None:
             kernels[key] = SampledKernel(name, tuple(read))
@@ -133,7 +133,7 @@ def _locate(
     for instruction in kernel.instructions:
         file, line = places.get((kernel.name, instruction.address)) or places.get(("", instruction.address)) or ("", 0)
         located.append(replace(instruction, file=file, line=line))
-    files = {one.file for one in located}
+    files = {kernel.file for kernel in located}
     return replace(
         kernel,
         instructions=tuple(located),

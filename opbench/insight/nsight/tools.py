@@ -35,8 +35,8 @@ PERFMON_DRIVER = 565
 
 def locate(tool: Tool, root: Path = Path("/")) -> str | None:
     """Return the tool on PATH, else the newest one in the installers' folders, else None."""
-    if found := shutil.which(tool):
-        return found
+    if path := shutil.which(tool):
+        return path
     for pattern in PLACES[tool]:
         hits = sorted(root.glob(pattern.lstrip("/")), key=_version_key)
         if hits:
@@ -51,8 +51,8 @@ def _version_key(path: Path) -> list[int]:
 
 def find_tool(tool: Tool) -> str:
     """Return the tool's path; raise EnvironmentFault that says where to get it."""
-    if found := locate(tool):
-        return found
+    if path := locate(tool):
+        return path
     raise EnvironmentFault(
         f"{tool} ({FULL_NAMES[tool]}) is neither on PATH nor in {', '.join(PLACES[tool])}; {where_to_get(tool)}; "
         f"{WITHOUT}",
@@ -198,8 +198,8 @@ def fault_of(
     if re.search(r"ERR_NVGPUCTRPERM|InsufficientPrivileges|INSUFFICIENT_PRIVILEGES", text):
         return permission_fault(tool, experiment)
     for pattern, remedy in _KNOWN:
-        if found := re.search(pattern, text):
-            line = text[text.rfind("\n", 0, found.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()
+        if match := re.search(pattern, text):
+            line = text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()
             return EnvironmentFault(
                 remedy.format(tool=tool, name=FULL_NAMES[tool], line=line), kind="tool-fault", subject=tool, value=line
             )

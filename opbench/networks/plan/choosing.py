@@ -62,10 +62,10 @@ def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list
             raise UsageError(unknown("pass", name, known, where="--disable"))
     rewrites = []
     for name, apply in PASSES.items():
-        words: list[str] = []
+        messages: list[str] = []
         if name not in options.without:
-            graph, words = apply(graph)
-        rewrites.append(Rewrite(name, name not in options.without, tuple(words)))
+            graph, messages = apply(graph)
+        rewrites.append(Rewrite(name, name not in options.without, tuple(messages)))
     if options.precision == "bf16":
         graph = to_dtype(graph, "bf16")
         rewrites.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
@@ -127,8 +127,8 @@ def convert_layouts(
             chosen = dict.fromkeys(able, "nhwc" if device and not results else "nchw")
         if unknown_nodes:
             laid, rewrite = _in_layouts(graph, chosen)
-            words = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
-            return laid, replace(rewrite, notes=(*rewrite.notes, words))
+            text = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
+            return laid, replace(rewrite, notes=(*rewrite.notes, text))
     else:
         raise UsageError(f"--layout {options.layout} is not allowed; choose auto, nchw or nhwc")
     return _in_layouts(graph, chosen)
@@ -168,8 +168,8 @@ def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
     laid = with_layouts(graph, chosen)
     conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
     nhwc = sum(layout == "nhwc" for layout in chosen.values())
-    words = f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"
-    return laid, Rewrite("layouts", True, (words,))
+    text = f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"
+    return laid, Rewrite("layouts", True, (text,))
 
 
 def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
@@ -265,8 +265,8 @@ def measured_here(
     """Measure the cases that support the nodes of some graphs, as a run in `out`/tuning that can be resumed."""
     cases: dict[str, Case] = {}
     for graph in graphs:
-        found = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)
-        cases |= {case.name: case for case in found}
+        choices = candidates(graph, options.precision, options.libraries, options.leave_out, catalog)
+        cases |= {case.name: case for case in choices}
     folder, name = out / "tuning", graphs[0].name
     suite = Suite(f"{name}-tuning", f"What could serve {name}", tuple(cases.values()), TUNING)
     resume = (folder / FILE).exists()

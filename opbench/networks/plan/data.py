@@ -56,23 +56,23 @@ class DataSet:
     """The usual loss for this data."""
 
     def __post_init__(self) -> None:
-        for what, images, targets in (
+        for name, images, targets in (
             ("training set", self.images, self.targets),
             ("test set", self.held_images, self.held_targets),
         ):
             if len(images) != len(targets) or not len(images):
                 raise UsageError(
-                    f"--data {self.name}: {len(images)} images in the {what} and {len(targets)} targets",
+                    f"--data {self.name}: {len(images)} images in the {name} and {len(targets)} targets",
                     kind="other-length",
-                    subject=what,
+                    subject=name,
                     value=len(images),
                     allowed=len(targets),
                 )
             if not np.isfinite(images).all():
                 raise UsageError(
-                    f"--data {self.name}: an image of the {what} has numbers that are not finite",
+                    f"--data {self.name}: an image of the {name} has numbers that are not finite",
                     kind="not-finite",
-                    subject=what,
+                    subject=name,
                 )
 
     @property
@@ -140,14 +140,14 @@ class DataSet:
                     subject=self.name,
                     value=shape,
                 )
-            for what, classes in (("training set", self.targets), ("test set", self.held_targets)):
+            for name, classes in (("training set", self.targets), ("test set", self.held_targets)):
                 bad = classes[(classes < 0) | (classes >= shape[1])]
                 if bad.size:
                     raise UsageError(
-                        f"--data {self.name}: {bad.size} of {classes.size} pictures of the {what} have classes such as "
+                        f"--data {self.name}: {bad.size} of {classes.size} pictures of the {name} have classes such as "
                         f"{int(bad[0])}; the network has the classes 0 to {shape[1] - 1}{fits}",
                         kind="class-out-of-range",
-                        subject=what,
+                        subject=name,
                         value=int(bad[0]),
                         allowed=shape[1] - 1,
                     )
@@ -275,8 +275,8 @@ def _read_number(name: str, text: str) -> int:
 def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> DataSet:
     """Return 1437 training digits and 360 test digits with 28 x 28 pixels, or enlarged to `size`."""
     images, classes = digits()
-    held = np.arange(len(images)) % TEST_EVERY == 0
-    trained, variants = images[~held], 1
+    is_test = np.arange(len(images)) % TEST_EVERY == 0
+    trained, variants = images[~is_test], 1
     if shift:
         moves = [(down, right) for down in range(-shift, shift + 1) for right in range(-shift, shift + 1)]
         around = np.pad(trained, ((0, 0), (0, 0), (shift, shift), (shift, shift)))
@@ -284,12 +284,12 @@ def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> Data
             around[:, :, shift - down : shift - down + 28, shift - right : shift - right + 28] for down, right in moves
         ]
         trained, variants = np.stack(windows, axis=1).reshape(-1, *trained.shape[1:]), len(moves)
-    test = images[held]
+    test = images[is_test]
     _require_moderate(name, len(trained), size, in_colour)
     if size != images.shape[2]:
         trained, test = enlarge_images(trained, size), enlarge_images(test, size)
     targets = classes.astype(np.int32)
-    data = DataSet(name, trained, targets[~held].repeat(variants), test, targets[held], variants)
+    data = DataSet(name, trained, targets[~is_test].repeat(variants), test, targets[is_test], variants)
     return data.in_colour() if in_colour else data
 
 
@@ -330,8 +330,8 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
 def text_data(name: str, tokens: int) -> DataSet:
     """Return sequences of tokens from `text` or from a .txt file; a few are the test set."""
     inputs, targets = sequences(read_text(name), tokens, name)
-    held = is_test_sequence(len(inputs))
-    return DataSet(name, inputs[~held], targets[~held], inputs[held], targets[held])
+    is_test = is_test_sequence(len(inputs))
+    return DataSet(name, inputs[~is_test], targets[~is_test], inputs[is_test], targets[is_test])
 
 
 def _to_ranks(image: np.ndarray) -> np.ndarray:
@@ -379,8 +379,10 @@ def _usual_loss(targets: np.ndarray) -> str:
 def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> DataSet:
     """Return a data set of images (items, c, h, w) and their targets; every fifth item is in the test set."""
     images, targets = np.asarray(images, np.float32), _convert_targets(targets)
-    held = np.arange(len(images)) % TEST_EVERY == 0
-    return DataSet(name, images[~held], targets[~held], images[held], targets[held], loss=_usual_loss(targets))
+    is_test = np.arange(len(images)) % TEST_EVERY == 0
+    return DataSet(
+        name, images[~is_test], targets[~is_test], images[is_test], targets[is_test], loss=_usual_loss(targets)
+    )
 
 
 def _read_folder(path: Path) -> DataSet:

@@ -113,10 +113,10 @@ class Network:
     def _prepare(self, node: Node) -> None:
         if not self._prepared[node.name]:
             return
-        case, made = self.cases[node.name], self.preparation(node)
-        between = set(made.workspaces) - set(made.persistent)
+        case, preparation = self.cases[node.name], self.preparation(node)
+        between = set(preparation.workspaces) - set(preparation.persistent)
         scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in between])
-        buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in made.inputs}
+        buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in preparation.inputs}
         try:
             all_of_it = {**buffers, **self._prepared[node.name], **scratch}
             bind(self.backend, case, all_of_it, self.sm_count(node), setup=True).launch()

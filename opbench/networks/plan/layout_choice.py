@@ -105,8 +105,8 @@ def _readers(graph: Graph) -> dict[str, set[str]]:
     def reads(name: str, vertex: str) -> None:
         if (image := underlying_image(graph, name)) and image not in built:
             readers.setdefault(image, set()).add(vertex)
-            if of := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
-                reads(of, "nchw")
+            if base := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
+                reads(base, "nchw")
 
     for node in graph.nodes:
         for tensor, name in node.inputs.items():

@@ -148,13 +148,13 @@ class NetworkLaunches:
 
 def rotate_inputs(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
     """Return inputs with their elements rotated by random distances, so that all values stay valid."""
-    found = {}
+    result = {}
     for name, array in inputs.items():
         shift = chance.randrange(1, array.size) if array.size > 1 else 0
-        found[name] = np.roll(array.reshape(-1), shift).reshape(array.shape)
-    return found
+        result[name] = np.roll(array.reshape(-1), shift).reshape(array.shape)
+    return result
 
 
-def norm_difference(one: np.ndarray, other: np.ndarray) -> float:
+def norm_difference(measured: np.ndarray, other: np.ndarray) -> float:
     """Return the difference of two arrays, relative to the norm of the other."""
-    return float(np.linalg.norm(one - other) / max(float(np.linalg.norm(other)), 1e-30))
+    return float(np.linalg.norm(measured - other) / max(float(np.linalg.norm(other)), 1e-30))

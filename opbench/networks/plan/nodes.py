@@ -115,7 +115,7 @@ def _to_stored_form(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(to_storage(array, graph.values[name].dtype))
 
 
-def _reference_outputs(node: Node, given: Arrays) -> Arrays:
+def _reference_outputs(node: Node, inputs: Arrays) -> Arrays:
     """Return the outputs that a node should compute, in their stored dtypes."""
-    reference = node.problem.reference_outputs(given)
+    reference = node.problem.reference_outputs(inputs)
     return {t.name: to_storage(reference[t.name], t.dtype) for t in node.problem.output_tensors()}

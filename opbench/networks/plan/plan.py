@@ -116,12 +116,14 @@ Results = Mapping[tuple[str, str], Sequence[TimedCase]]
 
 def usable_results(results: Results, catalog: Catalog) -> Results:
     """Return the results without cases that no longer exist or whose bits vary from run to run."""
-    known = {
+    configs_by_operator = {
         operator: {f"{v.id}{print_config(c)}" for v in _reproducible_variants(catalog, operator) for c in v.configs}
         for operator in {operator for operator, _ in results} & set(catalog.operator_names())
     }
     return {
-        (operator, problem): [e for e in entries if e.case.removesuffix(problem) in known.get(operator, ())]
+        (operator, problem): [
+            e for e in entries if e.case.removesuffix(problem) in configs_by_operator.get(operator, ())
+        ]
         for (operator, problem), entries in results.items()
     }
 

@@ -92,10 +92,10 @@ def plan(graph: Graph, *, on_progress: OnProgress = lambda progress: None, **cha
     ready, chosen, decided = plan_network(
         fused, options, results, environment.gpu, backend.sm_count, catalog, target(environment)
     )
-    made = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE_WEIGHTS not in options.without)
+    executor = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE_WEIGHTS not in options.without)
     try:
-        context = Context(made, graph=options.graph, parallel=options.parallel)
+        context = Context(executor, graph=options.graph, parallel=options.parallel)
     except BaseException:
-        made.close()
+        executor.close()
         raise
-    return PlannedNetwork(chosen, made, context, tuple(note for step in (*passes, *decided) for note in step.notes))
+    return PlannedNetwork(chosen, executor, context, tuple(note for step in (*passes, *decided) for note in step.notes))

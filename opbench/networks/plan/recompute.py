@@ -153,11 +153,11 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Recomputa
 
 def _reading_nodes(graph: Graph) -> dict[str, list[int]]:
     """Return the numbers of the nodes that read a value, or a view of it, in order."""
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for number, node in enumerate(graph.nodes):
         for base in dict.fromkeys(graph.base(name) for name in node.inputs.values()):
-            found.setdefault(base, []).append(number)
-    return found
+            result.setdefault(base, []).append(number)
+    return result
 
 
 def _owns_memory(graph: Graph, value: str) -> bool:
@@ -223,7 +223,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
         nodes.append(replace(reader, inputs=inputs))
     nodes.insert(number, second)
     notes = next((lines for name, _, lines in training.pass_notes if name == RECOMPUTE), ())
-    words = (
+    text = (
         f"{value}: computed again by {second.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
         f"{units.si(graph.values[value].nbytes, 'B')} need not be stored"
     )
@@ -232,7 +232,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
         training,
         graph=replace(graph, values=values, nodes=tuple(nodes)),
         groups={**training.groups, second.name: training.groups.get(graph.nodes[number].name, "backward")},
-        pass_notes=(*others, (RECOMPUTE, True, (*notes, words))),
+        pass_notes=(*others, (RECOMPUTE, True, (*notes, text))),
     )
 
 

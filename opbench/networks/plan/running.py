@@ -183,7 +183,7 @@ def _check_all_nodes(
     options: NetOptions,
     on_progress: OnProgress,
 ) -> dict[str, NodeVerdict]:
-    number = {node.name: place for place, node in enumerate(graph.nodes)}
+    number = {node.name: index for index, node in enumerate(graph.nodes)}
     on_progress(Progress("build", "the nodes' variants", 0, len(number)))
 
     def on_start(node: str) -> None:
@@ -303,8 +303,8 @@ def prepared_text(network: Network) -> Rewrite:
     for node in network.graph.nodes:
         if launches := network.preparation(node).launches:
             kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
-            what = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
-            notes.append(f"{node.name}: {what} run only once, when weights are loaded; {kept} stay in memory")
+            text = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
+            notes.append(f"{node.name}: {text} run only once, when weights are loaded; {kept} stay in memory")
     return Rewrite(PREPARE_WEIGHTS, network.prepare, tuple(notes))
 
 

@@ -60,6 +60,6 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
 
 def is_test_sequence(count: int) -> np.ndarray:
     """Return which of `count` sequences are test data: a fifth, at most MAX_TEST_SEQUENCES, evenly distributed."""
-    held = np.zeros(count, bool)
-    held[np.linspace(0, count - 1, min(MAX_TEST_SEQUENCES, max(1, count // 5))).astype(int)] = True
-    return held
+    is_test = np.zeros(count, bool)
+    is_test[np.linspace(0, count - 1, min(MAX_TEST_SEQUENCES, max(1, count // 5))).astype(int)] = True
+    return is_test

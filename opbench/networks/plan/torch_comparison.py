@@ -113,7 +113,7 @@ def peers(
     counterpart in PyTorch.
     """
     dtype = "bfloat16" if precision == "bf16" else "float32"
-    torch, found = gpu.torch, dict[str, Peer]()
+    torch, peers = gpu.torch, dict[str, Peer]()
     with settings(torch, precision), torch.no_grad(), gpu.on_stream():
         try:
             for last in sorted({way.channels_last for way in TORCH_MODES.values()}, reverse=True):
@@ -127,10 +127,10 @@ def peers(
                         # A new module for each way, so that the compiler does not reuse the code of another way.
                         own = torch.fx.GraphModule(module, module.graph)
                         function = torch.compile(own) if way.compiled else own
-                        found[name] = _prepare_mode(gpu, function, placed, graph.outputs, limit_s)
-            yield found
+                        peers[name] = _prepare_mode(gpu, function, placed, graph.outputs, limit_s)
+            yield peers
         finally:
-            found.clear()
+            peers.clear()
             torch.compiler.reset()
             gpu.release()
 

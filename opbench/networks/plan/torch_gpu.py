@@ -72,8 +72,8 @@ def settings(torch: ModuleType, precision: str) -> Iterator[None]:
 def versions_of(torch: ModuleType) -> dict[str, str]:
     """Return the versions of libraries that affect a comparison."""
     cudnn = torch.backends.cudnn.version()
-    found = {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn}
-    return {name: str(version) for name, version in found.items() if version}
+    versions = {"PyTorch": torch.__version__, "CUDA": torch.version.cuda, "cuDNN": cudnn}
+    return {name: str(version) for name, version in versions.items() if version}
 
 
 def on_one_line(error: Exception) -> str:

@@ -58,7 +58,7 @@ class CachedBackward:
                 return None
             places.append(place)
         gradients: list[Tensor | None] = self._none.copy()
-        made = []  # what a later step reads must not be given to its outputs
+        tensors = []  # what a later step reads must not be given to its outputs
         stream = current_stream(index)
         for runner, inputs, outputs in self._steps:
             addresses = []
@@ -66,7 +66,7 @@ class CachedBackward:
                 addresses.append(places[number])
             for shape, strides, dtype, whose in outputs:
                 out = EMPTY(shape, strides, dtype)
-                made.append(out)
+                tensors.append(out)
                 place = out.data_ptr()
                 addresses.append(place)
                 places.append(place)

@@ -73,16 +73,16 @@ def make_guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
     A tensor may be None.
     """
     # PyTorch's guards do not support None, nor the same tensor twice.
-    same = [next((p for p, other in enumerate(tensors[:place]) if other is t), None) for place, t in enumerate(tensors)]
+    same = [next((p for p, other in enumerate(tensors[:index]) if other is t), None) for index, t in enumerate(tensors)]
     places = [
-        place for place, (t, first) in enumerate(zip(tensors, same, strict=True)) if t is not None and first is None
+        index for index, (t, first) in enumerate(zip(tensors, same, strict=True)) if t is not None and first is None
     ]
     check: Callable[..., bool] = _guards(
         *(tensors[place] for place in places), dynamic_dims_sizes=None, dynamic_dims_strides=None
     ).check
     if len(places) == len(tensors):
         return check
-    tied = [(place, first) for place, first in enumerate(same) if place not in places]
+    tied = [(index, first) for index, first in enumerate(same) if index not in places]
 
     def fits(*tensor: Tensor | None) -> bool:
         for place, first in tied:

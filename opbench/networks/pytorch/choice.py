@@ -115,8 +115,8 @@ def problem_of(operator: str, text: str) -> Operator:
 
 def choice_for(operator: str, text: str, index: int) -> ChosenRunner:
     """Return the runner of a problem on a device; the first call chooses it."""
-    found = _chosen.get((operator, text, index))
-    return found if found is not None else _choose_locked(operator, text, index)
+    choice = _chosen.get((operator, text, index))
+    return choice if choice is not None else _choose_locked(operator, text, index)
 
 
 def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:

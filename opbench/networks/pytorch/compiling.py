@@ -77,8 +77,8 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             if model.training and any(name.startswith(f"{own}.") for own, _ in model.named_parameters()):
                 raise UsageError(f"{name}: is computed from a parameter when the network is made; it cannot be trained")
             self._own[name] = f"constant{len(self._own)}"
-            made = torch.from_numpy(array.copy()).to(example[0].device, TORCH_DTYPES[value.dtype])
-            self.register_buffer(self._own[name], made, persistent=not model.training)
+            tensor = torch.from_numpy(array.copy()).to(example[0].device, TORCH_DTYPES[value.dtype])
+            self.register_buffer(self._own[name], tensor, persistent=not model.training)
         self._norms = {
             node.name: model.get_submodule(node.inputs["mean"].rpartition(".")[0])
             for node in graph.nodes
@@ -323,9 +323,9 @@ def compile(
         for parameter in model.parameters():
             if parameter.dim() == 4 and "nhwc" in {node.problem.axes.get("layout") for node in laid.nodes}:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    made = CompiledNetwork(laid, model, inputs, not model.training if graph is None else graph)
-    prepare([problem for _, problem in made.problems()], place_of(index))
-    return made
+    compiled = CompiledNetwork(laid, model, inputs, not model.training if graph is None else graph)
+    prepare([problem for _, problem in compiled.problems()], place_of(index))
+    return compiled
 
 
 def _require_trainable(model: nn.Module) -> None:

@@ -195,8 +195,8 @@ def runner(case: Case, device_place: DevicePlace) -> Runner:
 def _memory(tensor: torch.Tensor) -> np.ndarray:
     """Return the bytes of a dense tensor without a copy."""
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))
-    found: np.ndarray = flat.view(torch.uint8).numpy()
-    return found
+    result: np.ndarray = flat.view(torch.uint8).numpy()
+    return result
 
 
 @contextlib.contextmanager

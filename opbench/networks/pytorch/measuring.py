@@ -59,7 +59,7 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place:
         if not precisions:
             return None
         measured = measure(device_place.backend.clock("cold"), launches, TUNING)
-    times = {name: _book_time(name, problem, one, able) for name, one in measured.items()}
+    times = {name: _book_time(name, problem, measurement, able) for name, measurement in measured.items()}
     own = sorted((time for name, time in times.items() if name != TORCH_NAME), key=lambda time: time.median_s)
     ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
     return BookEntry(
@@ -131,8 +131,8 @@ def _bind_case(
         wide, other = out.double(), right.double()
         off = float(torch.linalg.vector_norm(wide - other) / torch.linalg.vector_norm(other).clamp_min(1e-30))
         if not off <= allowed:
-            words = f"{case.name}: its {declared.name} is {off:.2g} from float64, {allowed:.2g} is allowed: not used"
-            warnings.warn(words, RuntimeWarning, stacklevel=2)
+            text = f"{case.name}: its {declared.name} is {off:.2g} from float64, {allowed:.2g} is allowed: not used"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
             return None
 
     def launch() -> None:

@@ -73,8 +73,8 @@ class CallPlan:
         self.count = len(call.names)
         self.filled = missing_tensor_constants(call, tensors)
         self.copies = [
-            (place, form)
-            for place, (tensor, form) in enumerate(zip(tensors[: self.count], call.formats, strict=False))
+            (index, form)
+            for index, (tensor, form) in enumerate(zip(tensors[: self.count], call.formats, strict=False))
             if tensor is not None and not tensor.is_contiguous(memory_format=form)
         ]
         self.outputs = [(shape, _strides(shape, form), dtype) for shape, dtype, form in call.outputs]

@@ -79,15 +79,15 @@ class ReadyProblem:
         """Compute the outputs; inputs in another memory order are copied first."""
         index, addresses = self.index, []
         ready = list(inputs)
-        for place, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
+        for position, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
             if given.shape != shape or given.dtype != dtype or given.get_device() != index:
-                raise self._refusal(given, place)
+                raise self._refusal(given, position)
             if not given.is_contiguous():
-                ready[place] = given.contiguous()
-            address = ready[place].data_ptr()
+                ready[position] = given.contiguous()
+            address = ready[position].data_ptr()
             if address & MISALIGNED:
-                ready[place] = ready[place].clone()
-                address = ready[place].data_ptr()
+                ready[position] = ready[position].clone()
+                address = ready[position].data_ptr()
             addresses.append(address)
         if self._launching is None:
             return self._run_without_kernels(ready)
@@ -203,8 +203,8 @@ class BackwardPass:
         self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
         read = {name for step in self.steps for name, _ in step.inputs}
         self._given = [
-            (place, GRADIENT_PREFIX + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
-            for place, t in enumerate(problem.output_tensors())
+            (index, GRADIENT_PREFIX + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
+            for index, t in enumerate(problem.output_tensors())
             if GRADIENT_PREFIX + t.name in read
         ]
         self._found = [
@@ -310,8 +310,8 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor |
 
 def apply_function(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
     """Return PyTorch's `apply` of an autograd function without its check for functorch."""
-    found: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
-    return found
+    result: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
+    return result
 
 
 class Computed(torch.autograd.Function):  # type: ignore[misc]

@@ -63,7 +63,7 @@ class AlternativeRecord:
         """
         if not self.times or not self.plan:
             return None
-        ends = [Interval(each.low_s, each.high_s, each.coverage) for each in (self.times, self.plan)]
+        ends = [Interval(times.low_s, times.high_s, times.coverage) for times in (self.times, self.plan)]
         return interval_difference(self.times.median_s, ends[0], self.plan.median_s, ends[1])
 
 

@@ -130,8 +130,8 @@ def _read(path: Path) -> Checkpoint:
 
 def trained_weights(folder: Path) -> dict[str, np.ndarray]:
     """Return the weights of the newest checkpoint in a training's folder."""
-    found = read_checkpoint(folder)
-    if found is None:
+    checkpoint = read_checkpoint(folder)
+    if checkpoint is None:
         make = next_command("net train", "NETWORK", out=folder)
         raise UsageError(f"--weights {folder}: holds no checkpoint; make one: {make}")
-    return found.weights
+    return checkpoint.weights

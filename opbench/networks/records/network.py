@@ -245,7 +245,7 @@ class Record:
             name: {**peer, "times": peer if peer.get("median_s") else None} if isinstance(peer, dict) else peer
             for name, peer in (value.get("peers") or {}).items()
         }
-        passes = [with_new_keys(one, notes="said") for one in value.get("passes", ())]
+        passes = [with_new_keys(name, notes="said") for name in value.get("passes", ())]
         own = {**value, "ceilings": None, "peers": peers, "passes": passes}
         return replace(from_json(cls, own), ceilings=ceilings)
 

@@ -62,11 +62,14 @@ def waterfall(record: Record) -> Waterfall | None:
     ]
     # Without a choice that costs more than PyTorch's whole time, such as tensor cores that a layout lacks, the network
     # is no longer between the two.
-    timed = [(one, d) for one, d in timed if d.value < best.measured.median_s]
+    timed = [(alternative, d) for alternative, d in timed if d.value < best.measured.median_s]
     if not timed:
         return None
-    clear = sorted(((one, d) for one, d in timed if not d.is_noise), key=lambda pair: -pair[1].value)
-    steps = [Step(one.choice, -d.value, f"{one.choice}: {_change_text(d)}; {one.instead}") for one, d in clear]
+    clear = sorted(((alternative, d) for alternative, d in timed if not d.is_noise), key=lambda pair: -pair[1].value)
+    steps = [
+        Step(alternative.choice, -d.value, f"{alternative.choice}: {_change_text(d)}; {alternative.instead}")
+        for alternative, d in clear
+    ]
     rest = total.median_s - best.measured.median_s - sum(step.change_s for step in steps)
     sentence = f"{COMBINED_STEP}: {_signed(rest)}; choices do not add up, and PyTorch has other kernels"
     return Waterfall(best.name, best.measured.median_s, (*steps, Step(COMBINED_STEP, rest, sentence)), total.median_s)
@@ -74,23 +77,31 @@ def waterfall(record: Record) -> Waterfall | None:
 
 def waterfall_chart(record: Record) -> Chart | None:
     """Return the waterfall as a chart with one bar per step; None without a waterfall."""
-    found = waterfall(record)
-    if found is None:
+    chart = waterfall(record)
+    if chart is None:
         return None
-    labels = ["PyTorch", *(step.name for step in found.steps), "opbench"]
+    labels = ["PyTorch", *(step.name for step in chart.steps), "opbench"]
     height = 0.75 + 0.3 * len(labels)
     figure = Figure(figsize=(5.6, height))  # narrow enough for a phone
     left = 0.03 + 0.0135 * max(map(len, labels))
     axes = figure.add_axes((left, 0.5 / height, 0.97 - left, 1 - 0.6 / height))
-    ends = [found.peer_s]
-    for step in found.steps:
+    ends = [chart.peer_s]
+    for step in chart.steps:
         ends.append(ends[-1] + step.change_s)
     scale, unit = time_scale(max(ends))
-    bars = [(0.0, found.peer_s, ENDS, units.time(found.peer_s), f"{found.peer}: {units.time(found.peer_s)}")]
-    for begin, step in zip(ends, found.steps, strict=False):
+    bars = [
+        (
+            0.0,
+            chart.peer_s,
+            ENDS,
+            units.time(chart.peer_s),
+            f"{chart.peer}: {units.time(chart.peer_s)}",
+        )
+    ]
+    for begin, step in zip(ends, chart.steps, strict=False):
         colour = REST if step.name == COMBINED_STEP else SAVES if step.change_s < 0 else COSTS
         bars.append((begin, step.change_s, colour, _signed(step.change_s), step.sentence))
-    bars.append((0.0, found.own_s, ENDS, units.time(found.own_s), f"opbench: {units.time(found.own_s)}"))
+    bars.append((0.0, chart.own_s, ENDS, units.time(chart.own_s), f"opbench: {units.time(chart.own_s)}"))
     top, low = max(ends), min(0.0, *ends)
     points = {}
     for row, (begin, length, colour, text, sentence) in enumerate(bars):
@@ -114,10 +125,10 @@ def waterfall_chart(record: Record) -> Chart | None:
         "network-attribution",
         figure,
         "From PyTorch to opbench",
-        f"{found.peer} takes {units.time(found.peer_s)}, opbench {units.time(found.own_s)}. "
+        f"{chart.peer} takes {units.time(chart.peer_s)}, opbench {units.time(chart.own_s)}. "
         "The table below has the same numbers.",
         points,
-        f"First {found.peer}. Each blue bar is the time that the network loses if this choice alone is undone. Choices "
+        f"First {chart.peer}. Each blue bar is the time that the network loses if this choice alone is undone. Choices "
         f"do not add up: the bar “{COMBINED_STEP}” is the remainder. It has what choices save only together or save "
         "twice, and all other differences from PyTorch, such as its kernels.",
     )
@@ -128,42 +139,42 @@ def waterfall_chart(record: Record) -> Chart | None:
 
 def attribution_sentences(record: Record) -> list[str]:
     """Return sentences on what each choice saves; empty without measurements."""
-    found, every = waterfall(record), _alternatives(record)
+    chart, every = waterfall(record), _alternatives(record)
     if not every:
         return []
-    if not any(one.times for one in every):
-        right = sum(not one.error for one in every)
+    if not any(alternative.times for alternative in every):
+        right = sum(not alternative.error for alternative in every)
         return [
             f"{right} of {count_noun(len(every), 'alternative')} were checked and are right. They were not timed: "
             "times need a GPU."
         ]
     sentences = []
-    if found:
-        steps = [f"{code(step.name)} {_signed(step.change_s)}" for step in found.steps]
+    if chart:
+        steps = [f"{code(step.name)} {_signed(step.change_s)}" for step in chart.steps]
         sentences.append(
-            f"From {found.peer} ({units.time(found.peer_s)}) to opbench ({units.time(found.own_s)}): "
+            f"From {chart.peer} ({units.time(chart.peer_s)}) to opbench ({units.time(chart.own_s)}): "
             f"{join_words(steps)}."
         )
-    if found and (beyond := [code(name) for name in _beyond(record, found)]):
+    if chart and (beyond := [code(name) for name in _beyond(record, chart)]):
         verb = "saves" if len(beyond) == 1 else "save"
         sentences.append(f"{join_words(beyond)} {verb} more than PyTorch's whole time, and no step shows it.")
-    noise = [code(one.choice) for one in every if (d := one.difference) and d.is_noise]
+    noise = [code(alternative.choice) for alternative in every if (d := alternative.difference) and d.is_noise]
     if noise:
         verb = "makes no difference" if len(noise) == 1 else "make no difference"
         sentences.append(f"{join_words(noise)} {verb} beyond noise: the 95 % interval contains 0.")
     return sentences
 
 
-def _beyond(record: Record, found: Waterfall) -> list[str]:
+def _beyond(record: Record, chart: Waterfall) -> list[str]:
     """Return the choices that save more than PyTorch's whole time, which cannot be steps."""
     every = [alternative for alternative in _alternatives(record) if alternative.additive]
-    return [one.choice for one in every if (d := one.difference) and d.value >= found.peer_s]
+    return [alternative.choice for alternative in every if (d := alternative.difference) and d.value >= chart.peer_s]
 
 
 def attribution_rows(record: Record) -> list[dict[str, JSON]]:
     """Return one table row for each alternative."""
-    found = waterfall(record)
-    beyond = _beyond(record, found) if found else []
+    chart = waterfall(record)
+    beyond = _beyond(record, chart) if chart else []
     return [
         _row(alternative, record, drawn=alternative.additive and alternative.choice not in beyond)
         for alternative in _alternatives(record)

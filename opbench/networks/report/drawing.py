@@ -174,11 +174,11 @@ def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: 
     parts += ["WRONG"] if wrong else []
     below = " · ".join(parts)
     room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2
-    words: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
+    text_style: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
     operator = f"{node.operator} {node.precision}".rstrip()
     name = shorten(node.name, 26)
-    axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **words)
-    axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **words)
-    axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **words)
-    axes.text(left, lower, shorten(variant + config, max(12, room)), fontsize=SMALL, color=INK, ha="left", **words)
-    axes.text(right, lower, below, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **words)
+    axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **text_style)
+    axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **text_style)
+    axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **text_style)
+    axes.text(left, lower, shorten(variant + config, max(12, room)), fontsize=SMALL, color=INK, ha="left", **text_style)
+    axes.text(right, lower, below, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **text_style)

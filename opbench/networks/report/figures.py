@@ -90,11 +90,11 @@ def _gap_text(record: Record) -> str:
     return f"The whole takes {units.time(-gap)} less than the sum of its nodes: they overlap where one ends."
 
 
-def _place_bar_text(axes: Axes, row: int, begin: float, width: float, end: float, words: str) -> None:
+def _place_bar_text(axes: Axes, row: int, begin: float, width: float, end: float, text: str) -> None:
     """Write the text of a bar on the side with more room."""
     right = begin + width < 0.8 * end
     axes.annotate(
-        words,
+        text,
         (begin + width if right else begin, row),
         xytext=(4 if right else -4, 0),
         textcoords="offset points",

@@ -245,6 +245,6 @@ def _memory_rows(record: Record) -> list[tuple[str, str]]:
 def _repeat_commands(record: Record) -> list[tuple[str, str]]:
     """Return the commands that repeat the run and that write this page again."""
     sizes = [word for key, value in record.sizes.items() for word in (f"--{key}", str(value))]
-    made = ["net", "run", record.network, *sizes, "--precision", record.precision]
-    run = "opbench " + shlex.join(record.command or [*made, "--backend", record.backend])
+    arguments = ["net", "run", record.network, *sizes, "--precision", record.precision]
+    run = "opbench " + shlex.join(record.command or [*arguments, "--backend", record.backend])
     return [("the run", run), ("this page again, from the run's folder", "opbench report .")]

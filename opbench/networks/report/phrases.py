@@ -46,7 +46,7 @@ def span(measured: Times | None, divisor: float = 1.0) -> str:
     """Format a median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
-    middle, low, high = (each / divisor for each in (measured.median_s, measured.low_s, measured.high_s))
+    middle, low, high = (seconds / divisor for seconds in (measured.median_s, measured.low_s, measured.high_s))
     return f"{units.time(middle)} [{units.interval(low, high)}]"
 
 
@@ -210,12 +210,12 @@ def _time_sentence(record: Record) -> str:
         sentence = f"The {count_noun(len(record.nodes), 'node')} ran on a CPU, so nothing was timed: times need a GPU."
         return " ".join(part for part in (sentence, _prediction_sentence(record)) if part)
     items = batch(record)
-    each = f", {units.time(total.median_s / items)} each" if items > 1 else ""
+    per_item = f", {units.time(total.median_s / items)} each" if items > 1 else ""
     kernel = f" (kernels alone {units.time(total.kernel_s)})" if total.kernel_s else ""
     options = record.options
     how = "as one CUDA graph" if options.graph else "launched node by node"
     branches = ", parallel branches on streams of their own" if options.parallel else ""
-    return f"{_work_text(record)} takes {span(total)}{kernel}{each}, {how}{branches}, from a {total.mode} start."
+    return f"{_work_text(record)} takes {span(total)}{kernel}{per_item}, {how}{branches}, from a {total.mode} start."
 
 
 def _work_text(record: Record) -> str:
@@ -228,13 +228,13 @@ def _prediction_sentence(record: Record) -> str:
     least, known = least_time(record), record.ceilings or Peaks()
     if least is None:
         return ""
-    by = "measured peaks" if known.source == "measured" else "the datasheet's peaks"
+    source = "measured peaks" if known.source == "measured" else "the datasheet's peaks"
     name = gpu_phrase(known)
     if known.launch_floor_s and known.launch_floor_s > least:
         alone_words = f"their FLOPs and compulsory bytes alone {units.time(least)}"
-        need = f"Lower bound on {name}: {units.time(known.launch_floor_s)} (one launch); {alone_words}, by {by}."
+        need = f"Lower bound on {name}: {units.time(known.launch_floor_s)} (one launch); {alone_words}, by {source}."
     else:
-        need = f"Lower bound on {name}: {units.time(least)} for their FLOPs and compulsory bytes, by {by}."
+        need = f"Lower bound on {name}: {units.time(least)} for their FLOPs and compulsory bytes, by {source}."
     alone = alone_time(record)
     took = f" Where they were measured, these variants took {units.time(alone)} one by one." if alone else ""
     return f"{need}{took}"
@@ -334,9 +334,9 @@ def _memory_sentence(record: Record) -> str:
     peak, naive, least = memory.peak_bytes, memory.naive_bytes, memory.lower_bound_bytes
     if not peak:
         return ""
-    what = "Activations and workspaces" if memory.workspaces else "Activations"
+    text = "Activations and workspaces" if memory.workspaces else "Activations"
     limit = record.options.memory_bytes
-    sentence = f"{what} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
+    sentence = f"{text} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
     if naive:
         sentence += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
     if least:

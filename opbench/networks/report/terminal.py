@@ -35,9 +35,9 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
         _print_attribution(record, console)
     if work := work_nodes(record, run):
         console.print(Text("Nodes with the most time above their lower bounds:", style="bold"), soft_wrap=True)
-    for one in work:
-        console.print(Text(f"  {one.sentence}"), soft_wrap=True)
-        for command in one.commands:
+    for node_work in work:
+        console.print(Text(f"  {node_work.sentence}"), soft_wrap=True)
+        for command in node_work.commands:
             console.print(Text(f"    {command}", style="dim"), soft_wrap=True)
     for notice in phrases.notices(record):
         console.print(Text(f"! {notice}", style="yellow"), soft_wrap=True)

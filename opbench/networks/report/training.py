@@ -140,9 +140,9 @@ def headline(record: TrainingRecord) -> list[str]:
     few = min(50, max(1, len(losses) // 5))
     name = record.score_name
     over = f"the mean loss of {few} steps" if few > 1 else "the loss"
-    held = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
+    score_text = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
-        f"Test {name} {held} after {int(step)} steps of {pictures(record)}; {over} went from "
+        f"Test {name} {score_text} after {int(step)} steps of {pictures(record)}; {over} went from "
         f"{np.mean(losses[:few]):.4g} (first) to {np.mean(losses[-few:]):.4g} (last).",
         f"{record.images_per_s:,.0f} {record.data.unit}/s{over_ranks(record)}, without evaluation on the test set and "
         f"checkpoints; {record.parameters:,} parameters.",

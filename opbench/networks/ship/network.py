@@ -91,13 +91,13 @@ def _node_code(
     sm_count: int,
     compiled: CompiledText,
 ) -> NodeCode:
-    made = weight_setup(graph, node, case)
+    setup = weight_setup(graph, node, case)
     written = set(node.inputs) - set(constants(graph, node))
     piece = by_request[case.request()]
-    code = launch_code(case, piece, sm_count, compiled.sizes, written, apart=bool(made.launches))
+    code = launch_code(case, piece, sm_count, compiled.sizes, written, apart=bool(setup.launches))
     every = case.workspace(sm_count)
-    persistent = tuple(t for t in every if t.name in made.persistent)
-    scratch = tuple(t for t in every if t.name in set(made.workspaces) - set(made.persistent))
+    persistent = tuple(t for t in every if t.name in setup.persistent)
+    scratch = tuple(t for t in every if t.name in set(setup.workspaces) - set(setup.persistent))
     return NodeCode(node, code, persistent, scratch, tuple(workspace_of(graph, node, case, sm_count)))
 
 
@@ -160,14 +160,14 @@ def _layer_function(node_code: NodeCode) -> str:
     """Return the C++ function of a node, and that of its setup launches."""
     code, name = node_code.code, node_code.function
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
-    words = {t.name for t in node_code.persistent}
+    persistent = {t.name for t in node_code.persistent}
     functions = []
     if code.once.lines:
         parameters = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
         parameters += [f"void* {safe(t.name)}" for t in node_code.persistent] + (
             ["void* workspace"] if node_code.scratch else []
         )
-        lines = [f"// Once: {', '.join(sorted(words))} of what never changes."]
+        lines = [f"// Once: {', '.join(sorted(persistent))} of what never changes."]
         lines += _c_function(
             f"prepare_{name}",
             parameters,
@@ -195,16 +195,16 @@ def _layer_function(node_code: NodeCode) -> str:
     return "\n\n".join([*functions, "\n".join(lines)])
 
 
-def _c_function(name: str, given: Iterable[str], body: Iterable[str]) -> list[str]:
-    head = f"static cudaError_t {name}({', '.join([*given, 'cudaStream_t stream'])}) {{"
+def _c_function(name: str, parameters: Iterable[str], body: Iterable[str]) -> list[str]:
+    head = f"static cudaError_t {name}({', '.join([*parameters, 'cudaStream_t stream'])}) {{"
     return [head, *body, "    return cudaSuccess;", "}"]
 
 
 def _tensor_declarations(tensors: Iterable[Tensor]) -> list[str]:
     lines, offset = [], 0
     for tensor in tensors:
-        what = f"{tensor.elements} of {tensor.dtype}"
-        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {what}")
+        text = f"{tensor.elements} of {tensor.dtype}"
+        lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {text}")
         offset += aligned(tensor.nbytes)
     return lines
 
@@ -271,8 +271,8 @@ def _main_program(program: NetworkProgram) -> str:
 
 def _in_order(graph: Graph) -> list[str]:
     """Return all values except weights: inputs and results in order, then views."""
-    made = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
-    every = dict.fromkeys((*made, *graph.values))
+    computed = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
+    every = dict.fromkeys((*computed, *graph.values))
     own = [name for name in every if name not in graph.weights]
     return sorted(own, key=lambda name: graph.base(name) != name)
 
@@ -284,9 +284,9 @@ def _memory_of(program: NetworkProgram, name: str) -> str:
     if base == name:
         place, comment = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
     else:
-        of = f"{program.names[base]}.address" if base in graph.weights else program.names[base]
+        base_address = f"{program.names[base]}.address" if base in graph.weights else program.names[base]
         place, comment = (
-            f"at({of}, {start * DTYPES[value.dtype].itemsize})",
+            f"at({base_address}, {start * DTYPES[value.dtype].itemsize})",
             f"{_tensor_comment(graph, name)}, of {base}",
         )
     return f"    void* const {program.names[name]} = {place};  // {comment}"

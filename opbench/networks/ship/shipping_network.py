@@ -33,7 +33,7 @@ from opbench.shipping.shipping import ShipResult
 
 
 def ship_network(
-    options: NetOptions, *, gpu: str, test: bool, replace: bool, on_progress: Callable[[str], None] = lambda words: None
+    options: NetOptions, *, gpu: str, test: bool, replace: bool, on_progress: Callable[[str], None] = lambda text: None
 ) -> ShipResult:
     """Write the program of a network; on UsageError, CompileError or EnvironmentFault write no file."""
     out = options.out

@@ -45,9 +45,9 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
     starts = [start for start, _ in written]
     new_buckets: list[Bucket] = []
     first, done = 0, 0
-    for place, (_, index) in enumerate(written):
+    for position, (_, index) in enumerate(written):
         done = max(done, index)
-        end = starts[place + 1] if place + 1 < len(written) else elements
+        end = starts[position + 1] if position + 1 < len(written) else elements
         if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == elements:
             new_buckets.append((done, (first, end)))
             first = end

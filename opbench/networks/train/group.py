@@ -232,18 +232,18 @@ class _Server:
         """Yield each message with its rank, in order of arrival; raise RankLost."""
         for pipe in self.pipes:
             limit(pipe, SILENCE_LIMIT_S)
-        looked = time.monotonic()
-        self.heard = dict.fromkeys(range(len(self.pipes)), looked)
+        looked_s = time.monotonic()
+        self.heard = dict.fromkeys(range(len(self.pipes)), looked_s)
         while len(self.done) < len(self.pipes):
             going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
-            away_s = time.monotonic() - looked  # while this process was stopped or busy, no rank counts as silent
+            away_s = time.monotonic() - looked_s  # while this process was stopped or busy, no rank counts as silent
             self.heard = {rank: heard + away_s for rank, heard in self.heard.items()}
             ready = wait([self.pipes[rank] for rank in going], HEARTBEAT_S)
-            looked = time.monotonic()
+            looked_s = time.monotonic()
             for rank in going:
                 if self.pipes[rank] in ready:
                     yield rank, self._read(rank)
-            self._check_for_hang(looked)
+            self._check_for_hang(looked_s)
 
     def _read(self, rank: int) -> object:
         pipe = self.pipes[rank]
@@ -281,9 +281,9 @@ class _Server:
 
     def answer(self) -> None:
         """Answer a request once all ranks have made it."""
-        asked = [self.asked[rank] for rank in range(len(self.pipes))]
+        requests = [self.asked[rank] for rank in range(len(self.pipes))]
         self.asked.clear()
-        messages, arrays = [message for message, _ in asked], [array for _, array in asked if array is not None]
+        messages, arrays = [message for message, _ in requests], [array for _, array in requests if array is not None]
         first = messages[0]
         assert all(type(message) is type(first) for message in messages), messages
         total = in_order(arrays) if isinstance(first, SumRequest) else None

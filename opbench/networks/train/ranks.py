@@ -104,10 +104,10 @@ class _Processes:
     def _describe_death(self, rank: int, hangs: str) -> str:
         process, ranks = self._processes[rank], len(self._jobs)
         fate = f"hangs: {hangs}" if hangs else f"died: {_exit_cause(process.wait())}"
-        words = self._log_path(rank).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " / ")
+        log_text = self._log_path(rank).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " / ")
         ended = "all" if hangs else "the others"
         return (
-            f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {words}' if words else ''}; "
+            f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {log_text}' if log_text else ''}; "
             f"{ended} were ended. Go on from the last checkpoint with --resume, with --gpus {ranks} or with "
             f"--accumulate {ranks * self._jobs[0].options.recipe.accumulate} on one device in its place"
         )

@@ -89,8 +89,8 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     known: Mapping[str, JSON] = to_json(facts.identity)
     for key, value in to_json(identity(training)).items():
         if known[key] != value:
-            has, asked = (_shorten(each) for each in _differing_values(known[key], value))
-            raise SettingDiffers(out, key, has, asked)
+            has, requested = (_shorten(each) for each in _differing_values(known[key], value))
+            raise SettingDiffers(out, key, has, requested)
     alike = math.prod(micro_batches(checkpoint)) != training.recipe.micro or facts.plan == plan_sha256(training)
     if not alike or facts.backend != training.name:
         training.notes.append(
@@ -146,10 +146,10 @@ def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str,
 
 def started_steps(options: TrainingSettings) -> int:
     """Return the total steps of a resumed training whose micro-batches changed, to keep its schedule; else 0."""
-    found = read_checkpoint(options.out) if options.resume else None
-    if found is None or micro_batches(found) == (options.recipe.ranks, options.recipe.accumulate):
+    checkpoint = read_checkpoint(options.out) if options.resume else None
+    if checkpoint is None or micro_batches(checkpoint) == (options.recipe.ranks, options.recipe.accumulate):
         return 0
-    return int(found.facts.identity.recipe["steps"] or 0)  # type: ignore[arg-type]
+    return int(checkpoint.facts.identity.recipe["steps"] or 0)  # type: ignore[arg-type]
 
 
 def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
@@ -157,12 +157,12 @@ def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
     return checkpoint.facts.ranks, checkpoint.facts.accumulate
 
 
-def _differing_values(one: object, other: object) -> tuple[object, object]:
+def _differing_values(stored: object, other: object) -> tuple[object, object]:
     """Return two values if they differ; for two tables only the entries that differ."""
-    if not (isinstance(one, dict) and isinstance(other, dict)):
-        return one, other
-    keys = [key for key in {**one, **other} if key not in CHANGEABLE_SETTINGS and one.get(key) != other.get(key)]
-    return {key: one.get(key) for key in keys}, {key: other.get(key) for key in keys}
+    if not (isinstance(stored, dict) and isinstance(other, dict)):
+        return stored, other
+    keys = [key for key in {**stored, **other} if key not in CHANGEABLE_SETTINGS and stored.get(key) != other.get(key)]
+    return {key: stored.get(key) for key in keys}, {key: other.get(key) for key in keys}
 
 
 def _shorten(value: object) -> str:

@@ -87,24 +87,24 @@ class Step:
 
     def _build_launches(self, all_reduce: AllReduce | None, bucket_bytes: int) -> None:
         exchange, nodes, launches = self._exchange, self.training.graph.nodes, self.context.launches
-        each = [node.name for node in micro_batch(self.training, exchange)]
+        names = [node.name for node in micro_batch(self.training, exchange)]
         overlapped = all_reduce is not None and not exchange.adds
         self._add_phase(
-            self._first_micro_batch(each), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce
+            self._first_micro_batch(names), buckets(self.training, bucket_bytes) if overlapped else (), all_reduce
         )
         for _ in range(self.training.recipe.accumulate - 1):
-            self._add_phase([(name, launches[name], {}) for name in each])
+            self._add_phase([(name, launches[name], {}) for name in names])
             self._add_phase([(exchange.adds, launches[exchange.adds], {})])
         if all_reduce is not None and not overlapped:
             self._add_all_reduce(all_reduce, (0, self._gradient_elements), tuple(self._sinks))
         self._add_phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
 
-    def _first_micro_batch(self, each: Sequence[str]) -> list[_Launched]:
+    def _first_micro_batch(self, names: Sequence[str]) -> list[_Launched]:
         """Return the launches of the first micro-batch, which writes directly to the buffer of the sum."""
         graph, exchange = self.training.graph, self._exchange
         instead = {exchange.written: exchange.total} if exchange.adds else {}
         launches: list[_Launched] = []
-        for name in each:
+        for name in names:
             node = graph.node(name)
             writes = any(graph.base(value) == exchange.written for value in node.outputs.values())
             if instead and writes:

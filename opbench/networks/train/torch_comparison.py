@@ -79,16 +79,16 @@ class TorchComparison:
         comparison = self._compare_step(network, step, backend) if self.names else None
         if not isinstance(backend, TimedBackend):
             return StepTimes(), comparison
-        with self._timed_modes(backend) as found:
-            ready = {name: way.launch for name, way in found.items() if way.launch}
-            called = [name for name, way in found.items() if not way.captured]
+        with self._timed_modes(backend) as modes:
+            ready = {name: way.launch for name, way in modes.items() if way.launch}
+            called = [name for name, way in modes.items() if not way.captured]
             cold, hot, faults = _time_those_that_run(backend, step.launch, ready, called)
             if comparison is not None:
                 ways = {
                     name: StepPeer(way.captured is not None, cold[name], hot[name], way.peak_bytes)
                     if name in cold
                     else StepPeer(error=way.error or faults[name])
-                    for name, way in found.items()
+                    for name, way in modes.items()
                 }
                 comparison = replace(comparison, ways=ways)
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
@@ -99,8 +99,8 @@ class TorchComparison:
         if not self.names or not isinstance(backend, LibraryBackend):
             yield {}
             return
-        with timed_steps(self.problem, TorchGpu(backend), self.limit_s) as found:
-            yield found
+        with timed_steps(self.problem, TorchGpu(backend), self.limit_s) as steps:
+            yield steps
 
     def _compare_step(self, network: Network, step: Step, backend: Backend) -> Comparison:
         try:
@@ -183,21 +183,21 @@ def differences(
     record, worst = _relative_distances(own, exact, before, own.gradients)
     theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
     allowed = [max(limit, ERROR_FACTOR * error) for limit, error in zip(ALLOWED_ERRORS[precision], theirs, strict=True)]
-    what = ("loss", f"gradient of {worst}", "change of the parameters")
+    quantities = ("loss", f"gradient of {worst}", "change of the parameters")
     wrong = [
         f"the {name} by {error:.2g} ({limit:.2g} allowed)"
-        for name, error, limit in zip(what, record, allowed, strict=True)
+        for name, error, limit in zip(quantities, record, allowed, strict=True)
         if not error <= limit
     ]
     off = "loss {:.1g}, gradients {:.1g}, the parameters' change {:.1g}"
-    words = f"PyTorch's first step is the same: {off.format(*record)} off"
+    text = f"PyTorch's first step is the same: {off.format(*record)} off"
     if rounded is not None:
-        words += f" its step in float64, from which its own in {precision} is {off.format(*theirs)} off"
+        text += f" its step in float64, from which its own in {precision} is {off.format(*theirs)} off"
     if wrong:
-        words = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
+        text = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
     return FirstStepRecord(
         right=not wrong,
-        text=words,
+        text=text,
         loss=own.loss,
         peer_loss=(rounded or exact).loss,
         errors={"loss": record[0], "gradients": record[1], "parameters": record[2]},

@@ -140,8 +140,8 @@ class TorchStep:
 
     def _micro_batch(self, number: int) -> Tensor:
         """Add the gradients of one micro-batch to the sum, and return its loss."""
-        for place, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
-            getattr(self.module, f"mask{place}").copy_(self.torch.from_numpy(mask))
+        for index, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
+            getattr(self.module, f"mask{index}").copy_(self.torch.from_numpy(mask))
         with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
             loss = self.loss_of(*self.batches[number])
         loss = loss / len(self.batches) if len(self.batches) > 1 else loss
@@ -263,22 +263,22 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
     A way that fails, without a compiler or memory for example, or that is not warmed up within `limit_s`
     seconds, has its reason in `error`; the others continue.
     """
-    torch, found = gpu.torch, dict[str, TimedStep]()
+    torch, steps = gpu.torch, dict[str, TimedStep]()
     with settings(torch, problem.precision):
         try:
             for name, way in torch_modes(problem.precision).items():
                 try:
-                    found[name] = _prepare_mode(gpu, problem, way, limit_s)
+                    steps[name] = _prepare_mode(gpu, problem, way, limit_s)
                 except TimeLimitExceeded:
                     reason = f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS"
-                    found[name] = TimedStep(error=reason)
+                    steps[name] = TimedStep(error=reason)
                 except Exception as error:
-                    found[name] = TimedStep(error=on_one_line(error))
-                if found[name].error:
+                    steps[name] = TimedStep(error=on_one_line(error))
+                if steps[name].error:
                     gpu.release()
-            yield found
+            yield steps
         finally:
-            found.clear()
+            steps.clear()
             torch.compiler.reset()
             gpu.release()
 

@@ -396,8 +396,8 @@ class Trainer(TrainingState):
 
     def _infer_all(self, context: Context) -> np.ndarray:
         (name,), (out,) = self.network.inputs, self.network.outputs
-        images, found = self.data.held_images, []
+        images, predictions = self.data.held_images, []
         for first in range(0, len(images), self.batch):
             rows = np.resize(np.arange(first, min(first + self.batch, len(images))), self.batch)
-            found.append(context.run({name: images[rows]})[out][: (len(images) - first) * self.rows])
-        return np.concatenate(found)
+            predictions.append(context.run({name: images[rows]})[out][: (len(images) - first) * self.rows])
+        return np.concatenate(predictions)

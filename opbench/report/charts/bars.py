@@ -150,9 +150,9 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
 
 def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
     """Draw a mark at each bar's own peak if the axis is long enough, and name the peaks above the axes."""
-    for place, row in enumerate(shown):
+    for index, row in enumerate(shown):
         if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right:
-            axes.plot([peak, peak], [place - 0.36, place + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
+            axes.plot([peak, peak], [index - 0.36, index + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
     per_point = right / (8.0 * 72 * axes.get_position().width)
     ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
     named = -math.inf
@@ -181,17 +181,19 @@ def _shared_peak(
         rate = _rate_of(ceilings, row, by_bytes)
         if rate is None:
             continue
-        where = f"{ceilings.source} {level} {units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12)}"
+        source_text = (
+            f"{ceilings.source} {level} {units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12)}"
+        )
         if rate > right:
             if ceilings.source == "measured":
                 axes.annotate(
-                    f"{where}, {units.ratio(rate / _rate_in_units(row, by_bytes))} the fastest bar →", (1.0, 1.0),
+                    f"{source_text}, {units.ratio(rate / _rate_in_units(row, by_bytes))} the fastest bar →", (1.0, 1.0),
                     xycoords="axes fraction", xytext=(0, 2), ha="right", va="bottom", color=INK, **OFFSET,
                 )  # fmt: skip
             continue
         axes.axvline(rate, **line_style(ceilings))
         axes.annotate(
-            where, (rate, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 if number else 14), ha="right",
+            source_text, (rate, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 if number else 14), ha="right",
             va="bottom", color=line_style(ceilings)["color"], **OFFSET,
         )  # fmt: skip
     own = section.best_own
@@ -212,12 +214,12 @@ def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
 
 def _draw_gap(axes: Axes, place: int, row: Row, by_bytes: bool, right: float) -> None:
     """Draw an arrow from the best variant that is not a library to its peak, with a label if it fits."""
-    words = distance_to_peak(row)
+    distance = distance_to_peak(row)
     begin, end = _rate_in_units(row, by_bytes), _peak_in_units(row, by_bytes)
-    if not words or end is None or end > right:
+    if not distance or end is None or end > right:
         return
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (end, place), xytext=(begin, place), arrowprops=arrow)
     if end - begin > 0.26 * right:
         middle = ((begin + end) / 2, place)
-        axes.annotate(words, middle, xytext=(0, 3), ha="center", va="bottom", **OFFSET)
+        axes.annotate(distance, middle, xytext=(0, 3), ha="center", va="bottom", **OFFSET)

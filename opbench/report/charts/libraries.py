@@ -42,15 +42,15 @@ def against_libraries_chart(parts: Sequence[Section]) -> Chart | None:
     figure = Figure(figsize=(8.0, height))
     axes = figure.add_axes((0.36, 0.45 / height, 0.5, 1 - 0.55 / height))
     points: dict[str, str] = {}
-    for place, (ratio, part, own, library) in enumerate(shown):
+    for index, (ratio, part, own, library) in enumerate(shown):
         first, second = sorted((own, library), key=lambda row: row.time_s or 0.0)
         colour = TIE if tied(first, second) else FASTER if ratio.value > 1 else SLOWER
-        axes.plot([1, ratio.value], [place, place], "-", color=colour, linewidth=1.0, alpha=0.5)
-        axes.plot([ratio.low, ratio.high], [place, place], "-", color=INK, linewidth=1.4)
-        axes.plot(ratio.value, place, "o", color=colour, markersize=6, gid=f"p{place}")
-        points[f"p{place}"] = _tooltip(ratio, part, own, library)
+        axes.plot([1, ratio.value], [index, index], "-", color=colour, linewidth=1.0, alpha=0.5)
+        axes.plot([ratio.low, ratio.high], [index, index], "-", color=INK, linewidth=1.4)
+        axes.plot(ratio.value, index, "o", color=colour, markersize=6, gid=f"p{index}")
+        points[f"p{index}"] = _tooltip(ratio, part, own, library)
         axes.annotate(
-            units.ratio(ratio.value), (1.0, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
+            units.ratio(ratio.value), (1.0, index), xycoords=("axes fraction", "data"), xytext=(8, 0),
             textcoords="offset points", va="center", fontsize=9, color=colour, annotation_clip=False,
         )  # fmt: skip
     axes.axvline(1, color=INK, linewidth=1.2)

@@ -53,8 +53,8 @@ def over_problems(operator: str, parts: Sequence[Section], name: str, measured: 
     left = min(0.4, 0.03 + 0.0088 * widest)
     axes = figure.add_axes((left, 0.5 / height, 0.715 - left, 1 - 0.95 / height))
     points: dict[str, str] = {}
-    for place, found in enumerate(rows):
-        _draw_problem(axes, place, found, of_peak, points)
+    for index, found in enumerate(rows):
+        _draw_problem(axes, index, found, of_peak, points)
     _draw_scale(axes, labels, of_peak, max(_relative_speed(row, found, of_peak) for found in rows for row in found))
     left_out = f" The {MAX_PROBLEMS} largest of {total} problems." if total > MAX_PROBLEMS else ""
     above = above_peak_sentences((row for found in rows for row in found), measured).values()

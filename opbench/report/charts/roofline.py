@@ -119,8 +119,8 @@ def _draw_points(
 
 def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], chart_frame: ChartFrame) -> None:
     """Draw an arrow from the best variant that is not a library to its peak, labelled with the ratio."""
-    words = distance_to_peak(row)
-    if not words or row.peak_share is None:
+    distance = distance_to_peak(row)
+    if not distance or row.peak_share is None:
         return
     x_pixels, y_pixels = axes.transData.transform((_intensity(row), _rate(row)))
     x, y = axes.transData.inverted().transform((x_pixels - 9 / 72 * figure.dpi, y_pixels))
@@ -132,6 +132,6 @@ def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], ch
     # The space above all peaks is free except for the names of the matrix units' peaks.
     if row.bound == "memory" or row.unit == "f32":
         highest = max([top, *(peak_rate(c, x) for c in peaks)])
-        axes.annotate(words, (x, highest), xytext=(-2, 4), ha="right", va="bottom", **OFFSET)
+        axes.annotate(distance, (x, highest), xytext=(-2, 4), ha="right", va="bottom", **OFFSET)
     else:
-        axes.annotate(words, (x, top), xytext=(-5, -5), ha="right", va="top", bbox=on_paper(axes), **OFFSET)
+        axes.annotate(distance, (x, top), xytext=(-5, -5), ha="right", va="top", bbox=on_paper(axes), **OFFSET)

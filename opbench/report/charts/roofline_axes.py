@@ -1,4 +1,4 @@
-"""Draw rooflines of a GPU on logarithmic axes, and place labels of points without overlaps."""
+"""Draw rooflines of a GPU on logarithmic axes, and place texts of points without overlaps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from opbench.report.charts.chart import per_byte
 from opbench.report.charts.svg import INK, MUTED, spread
 
 FONT_SIZE = 8.5
-"""Font size of labels, in points."""
+"""Font size of texts, in points."""
 _LEFT, _WIDTH, _HEIGHT = 0.1, 0.885, 5.0
 GAP = 10.5
-"""Vertical distance between two labels, in points."""
+"""Vertical distance between two texts, in points."""
 ROOMY = 16
 """Labels that fit into `_HEIGHT`; each further label makes the figure higher."""
 _WIDTH_POINTS = 8.0 * 72 * _WIDTH
@@ -55,16 +55,16 @@ class Label:
 
 
 def new_axes(
-    labels: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
+    texts: Sequence[Label], intensities: Sequence[float], rates: Sequence[float], peaks: Sequence[Peaks]
 ) -> tuple[Figure, Axes]:
-    """Return a figure with logarithmic axes that contain all points and labels, with room for a legend above."""
-    height = _HEIGHT + GAP / 72 * max(0, len(labels) - ROOMY)
+    """Return a figure with logarithmic axes that contain all points and texts, with room for a legend above."""
+    height = _HEIGHT + GAP / 72 * max(0, len(texts) - ROOMY)
     figure = Figure(figsize=(8.0, height))
     below = 0.55 / height
     axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(peaks)) / height))
     ridges = [ridge_point(c) for c in peaks]
     left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
-    decades = [_decades(left, label.begins, label.width) for label in labels] + [_decades(left, r, 125) for r in ridges]
+    decades = [_decades(left, label.begins, label.width) for label in texts] + [_decades(left, r, 125) for r in ridges]
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, left * 10 ** max([*decades, math.log10(max(intensities) / left) + 0.3]))
@@ -107,7 +107,7 @@ def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from
     """Draw the rooflines with their legend, and label the memory and the fp32 limit of the first one.
 
     The memory limit is labelled to the right of intensity `slope_from`. The flat fp32 limit is labelled at its
-    right end, or at the ridge if `busy_above` says that labels of points are there.
+    right end, or at the ridge if `busy_above` says that texts of points are there.
     """
     left, right = axes.get_xlim()
     memory = LEVELS.get(level, level)
@@ -141,13 +141,13 @@ def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from
 def _legend(axes: Axes, peaks: Sequence[Peaks], memory: str) -> None:
     """Draw a legend of all rooflines above the axes."""
     handles = [Line2D([], [], **line_style(c)) for c in peaks]
-    words = [
+    texts = [
         f"{c.source}: {memory} {units.byte_rate(c.dram_bytes_per_s)}, fp32 {units.flop_rate(c.fp32_flops_per_s)}, "
         f"ridge {per_byte(ridge_point(c))}"
         for c in peaks
     ]
     axes.legend(
-        handles, words, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, frameon=False, fontsize=FONT_SIZE,
+        handles, texts, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, frameon=False, fontsize=FONT_SIZE,
         handlelength=2.6, labelspacing=0.35,
     )  # fmt: skip
 
@@ -191,8 +191,8 @@ def _slope(axes: Axes) -> float:
     return math.degrees(math.atan2(box.height / math.log10(y1 / y0), box.width / math.log10(x1 / x0)))
 
 
-def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequence[Peaks]) -> None:
-    """Place labels right of their points without overlaps and without crossing a roofline."""
+def draw_labels(figure: Figure, axes: Axes, texts: Sequence[Label], peaks: Sequence[Peaks]) -> None:
+    """Place texts right of their points without overlaps and without crossing a roofline."""
     box = axes.get_window_extent()
     gap = GAP / 72 * figure.dpi
 
@@ -208,7 +208,7 @@ def draw_labels(figure: Figure, axes: Axes, labels: Sequence[Label], peaks: Sequ
     def on_flat(label: Label) -> bool:
         return bool(peaks) and all(label.x >= ridge_point(c) for c in peaks)
 
-    ordered = sorted(labels, key=lambda label: (label.y, label.x, label.text))
+    ordered = sorted(texts, key=lambda label: (label.y, label.x, label.text))
     above = [x for x in ordered if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]
     below = sorted((x for x in ordered if x not in above), key=lambda x: min(pixels(x.y), room(x)))
     wanted = [-min(pixels(x.y), room(x)) for x in reversed(below)]

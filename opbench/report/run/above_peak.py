@@ -15,11 +15,11 @@ MAX_NAMED = 3
 
 def above_peak_sentences(rows: Iterable[Row], ceilings: Peaks | None) -> dict[AbovePeak, str]:
     """Return a sentence for each reason why rows exceed 100 % of peak, the highest percentage first."""
-    found: dict[AbovePeak, list[Row]] = {}
+    result: dict[AbovePeak, list[Row]] = {}
     for row in sorted(rows, key=lambda row: -(row.peak_share or 0.0)):
         if row.above_peak:
-            found.setdefault(AbovePeak(row.above_peak), []).append(row)
-    return {reason: f"{_names(above)}: {_why(reason, above[0], ceilings)}." for reason, above in found.items()}
+            result.setdefault(AbovePeak(row.above_peak), []).append(row)
+    return {reason: f"{_names(above)}: {_why(reason, above[0], ceilings)}." for reason, above in result.items()}
 
 
 def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
@@ -50,8 +50,8 @@ def _why(reason: AbovePeak, row: Row, ceilings: Peaks | None) -> str:
         )
     if reason is AbovePeak.ONE_WAY:
         one_way = [
-            f"{what} alone {units.byte_rate(rate)}"
-            for what, rate in (("reads", known.dram_read_bytes_per_s), ("writes", known.dram_write_bytes_per_s))
+            f"{direction} alone {units.byte_rate(rate)}"
+            for direction, rate in (("reads", known.dram_read_bytes_per_s), ("writes", known.dram_write_bytes_per_s))
             if rate
         ]
         copy = units.byte_rate(known.dram_bytes_per_s)

@@ -175,9 +175,9 @@ def size_range_sentences(zones: Sequence[SizeRange], label: str) -> list[str]:
 
     sentences = []
     for zone in zones:
-        where = f"from {shown(zone.begin)} to {shown(zone.end)}"
+        size_range = f"from {shown(zone.begin)} to {shown(zone.end)}"
         names = ", ".join(zone.variants[:4]) + (" and others" if len(zone.variants) > 4 else "")
-        sentences.append(f"{names} wins {where}." if zone.decided else f"Undecided {where}: {names} tie.")
+        sentences.append(f"{names} wins {size_range}." if zone.decided else f"Undecided {size_range}: {names} tie.")
     return sentences
 
 
@@ -194,7 +194,7 @@ def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[SizeRange]) -> l
 
 
 def _behind(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
-    times = [found[0] for line in lines.values() if (found := at_size(line, size))]
+    times = [point[0] for line in lines.values() if (point := at_size(line, size))]
     return (row.time_s or math.inf) / min(times)
 
 
@@ -237,11 +237,11 @@ def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[SizeRange], looks: Mapp
                 )  # fmt: skip
         share = math.log(zone.end / zone.begin) / width if width else 1.0
         names = " = ".join(zone.variants[:3]) + (" = …" if len(zone.variants) > 3 else "")
-        words = next((w for w in (names, "undecided", "?") if share > 0.0155 * len(w)), "")
-        if words:
+        label = next((w for w in (names, "undecided", "?") if share > 0.0155 * len(w)), "")
+        if label:
             box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
             strip.text(
-                math.sqrt(zone.begin * zone.end), 0.46, words, ha="center", va="center", fontsize=8.5,
+                math.sqrt(zone.begin * zone.end), 0.46, label, ha="center", va="center", fontsize=8.5,
                 color=INK, bbox=box, parse_math=False,
             )  # fmt: skip
     for left, _ in itertools.pairwise(zones):

@@ -67,10 +67,10 @@ def listings(
             if (row.operator, row.variant) in seen or row.case not in run.traffic:
                 continue
             seen.add((row.operator, row.variant))
-            made = _listing(catalog, known, results[row.case], row, run.traffic[row.case], peaks)
-            if made is not None and len(made.body) <= room:
-                room -= len(made.body)
-                by_problem.setdefault((part.operator, part.problem), []).append(made)
+            page = _listing(catalog, known, results[row.case], row, run.traffic[row.case], peaks)
+            if page is not None and len(page.body) <= room:
+                room -= len(page.body)
+                by_problem.setdefault((part.operator, part.problem), []).append(page)
     return by_problem
 
 

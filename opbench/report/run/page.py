@@ -247,8 +247,8 @@ def _failure_rows(rows: Sequence[Row], results: Mapping[str, Result]) -> list[di
 
 def _first_finding_text(result: Result | None, reason: str) -> str:
     """Return the first finding with its source line and remedy; the reason if there is no finding."""
-    found = result.verdict.findings if result and result.verdict else ()
-    return "\n".join(finding_lines(found[0], width=PAGE_COLUMNS)) if found else reason
+    findings = result.verdict.findings if result and result.verdict else ()
+    return "\n".join(finding_lines(findings[0], width=PAGE_COLUMNS)) if findings else reason
 
 
 def _own_variants(context: PageContext, section: Section) -> list[str]:
@@ -330,9 +330,9 @@ def _findings(context: PageContext, section: Section) -> list[str]:
         verdict = context.results[row.case].verdict
         for finding in verdict.findings if verdict else ():
             file, line, _ = finding.first_place
-            place = f" ({Path(file).name}:{line or '?'})" if file else ""
+            location = f" ({Path(file).name}:{line or '?'})" if file else ""
             if finding.message not in row.reason:
-                text = f"{finding.rule}: {finding.message or finding.kind}{place}"
+                text = f"{finding.rule}: {finding.message or finding.kind}{location}"
                 cases_by_finding.setdefault(text, []).append(sentences.code(row.variant))
     return [f"{sentences.join_words(list(dict.fromkeys(names)))}: {text}" for text, names in cases_by_finding.items()]
 
@@ -373,8 +373,8 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
         commands.append(("one case", repeat_command(row.case)))
         if backend != "cpu":
             own = target.endswith((".cu", ".py"))
-            one = next_command("profile", target if own else row.case, variants=roots, case=own and row.case)
-            commands.append(("one case under the profiler", one))
+            command = next_command("profile", target if own else row.case, variants=roots, case=own and row.case)
+            commands.append(("one case under the profiler", command))
     commands.append(("this page again, from the run's folder", "opbench report ."))
     return commands
 
@@ -385,10 +385,10 @@ def _limits(section: Section, context: PageContext) -> Limits:
     peaks = context.measured or context.sheet
     if not key or peaks is None:
         return []
-    found = []
+    result = []
     for row in section.rows:
         counters = context.run.counters.get(row.case)
         if counters and (time_s := counters.get("time_s")):
             bounds = counted_bounds(counters, key, peaks, None)
-            found.append((row.name, limit_bars(bounds, float(time_s), counted=True)))
-    return found
+            result.append((row.name, limit_bars(bounds, float(time_s), counted=True)))
+    return result

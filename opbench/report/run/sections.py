@@ -116,10 +116,10 @@ def best_configs(rows: Iterable[Row]) -> list[Row]:
 
 def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
     """Group rows with equal status, variant and reason, so that one compiler error is printed once."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    result: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.status, row.variant, row.reason), []).append(row)
-    return [(group, reason) for (_, _, reason), group in found.items()]
+        result.setdefault((row.status, row.variant, row.reason), []).append(row)
+    return [(group, reason) for (_, _, reason), group in result.items()]
 
 
 def chart_name(operator: str, number: int) -> str:

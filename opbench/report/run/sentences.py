@@ -22,9 +22,9 @@ def count_noun(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def join_words(words: Sequence[str]) -> str:
+def join_words(texts: Sequence[str]) -> str:
     """Join words as in a sentence: "a, b and c"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def code(text: str) -> str:
@@ -106,8 +106,8 @@ def missing_cases_text(run: Run) -> str:
     """Return how many cases of an unfinished run are missing; "" for a finished run."""
     if run.finished:
         return ""
-    of = "" if run.header.cases is None else f" of {run.header.cases}"
-    held = f"it holds {len(run.results)}{of} cases"
+    total = "" if run.header.cases is None else f" of {run.header.cases}"
+    held = f"it holds {len(run.results)}{total} cases"
     return f"This run did not finish: {held}. Complete it with the same command and --resume."
 
 
@@ -259,8 +259,8 @@ def warning_advice(warning: str) -> str:
 
 def warnings(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     """Return each warning once, with the cases that have it."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for row in rows:
         for warning in row.warnings:
-            found.setdefault(warning_advice(warning), []).append(row.case)
-    return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+            result.setdefault(warning_advice(warning), []).append(row.case)
+    return sorted(result.items(), key=lambda item: (-len(item[1]), item[0]))

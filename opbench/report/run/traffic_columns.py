@@ -40,8 +40,8 @@ def sectors_over_ideal(row: Row, kind: str) -> float | None:
 
     1 is ideal; below 1, lanes share addresses.
     """
-    found, ideal = sectors(row, kind)
-    return found / ideal if found is not None and ideal else None
+    counted, ideal = sectors(row, kind)
+    return counted / ideal if counted is not None and ideal else None
 
 
 def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
@@ -59,8 +59,8 @@ def has_excess_sectors(row: Row, kind: str) -> bool:
 
     One more sector per request may come from misalignment and does not count.
     """
-    found, ideal = sectors(row, kind)
-    return found is not None and ideal is not None and found > UNCOALESCED * ideal and found > ideal + 1
+    counted, ideal = sectors(row, kind)
+    return counted is not None and ideal is not None and counted > UNCOALESCED * ideal and counted > ideal + 1
 
 
 def has_bank_conflicts(row: Row) -> bool:
@@ -182,15 +182,15 @@ def _occupancy(used: CompiledResources | None) -> CountedFigure:
 
 
 def _sectors(row: Row, kind: str) -> CountedFigure:
-    found, ideal = sectors(row, kind)
-    if found is None or ideal is None:
+    counted, ideal = sectors(row, kind)
+    if counted is None or ideal is None:
         return CountedFigure()
     bad = (
         f"{kind}s touch {units.ratio(sectors_over_ideal(row, kind))} the ideal sectors"
         if has_excess_sectors(row, kind)
         else ""
     )
-    return CountedFigure(f"{found:.1f}", f"of {ideal:.1f}", bad, found)
+    return CountedFigure(f"{counted:.1f}", f"of {ideal:.1f}", bad, counted)
 
 
 def _moved(row: Row) -> CountedFigure:
@@ -206,11 +206,11 @@ def _moved(row: Row) -> CountedFigure:
     return CountedFigure(units.ratio(ratio), below, bad, ratio)
 
 
-def _share(share: float | None, bad: bool, why: str, of: str) -> CountedFigure:
+def _share(share: float | None, bad: bool, why: str, whole_name: str) -> CountedFigure:
     if share is None:
         return CountedFigure()
     text = "0" if share == 0 else units.percent(share)
-    return CountedFigure(text, "", f"{text} {of}: {why}" if bad else "", share)
+    return CountedFigure(text, "", f"{text} {whole_name}: {why}" if bad else "", share)
 
 
 def _least(predicted: PredictedTraffic) -> CountedFigure:
@@ -248,9 +248,9 @@ def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     return "; ".join(parts)
 
 
-def join_distinct(words: Iterable[str | None]) -> str:
+def join_distinct(texts: Iterable[str | None]) -> str:
     """Join the distinct, non-empty words with " or "."""
-    return " or ".join(dict.fromkeys(word for word in words if word))
+    return " or ".join(dict.fromkeys(word for word in texts if word))
 
 
 # Sentences --------------------------------------------------------------------------------------------------------
@@ -266,13 +266,13 @@ def worst_conflicts(rows: Sequence[Row]) -> CountedFigure:
     return _worst((conflict_share(row) or 0.0, row, "") for row in rows if has_bank_conflicts(row))
 
 
-def _worst(found: Iterable[tuple[float, Row, str]]) -> CountedFigure:
-    value, row, kind = max(found, key=lambda item: item[0], default=(0.0, None, ""))
+def _worst(candidates: Iterable[tuple[float, Row, str]]) -> CountedFigure:
+    value, row, kind = max(candidates, key=lambda item: item[0], default=(0.0, None, ""))
     if row is None:
         return CountedFigure("none", value=0.0)
     text = units.ratio(value) if kind else units.percent(value)
-    where = f"{kind}s of {row.variant}" if kind else row.variant
-    return CountedFigure(text, where, f"{where}: {text} {'the ideal sectors' if kind else 'of wavefronts'}", value)
+    subject = f"{kind}s of {row.variant}" if kind else row.variant
+    return CountedFigure(text, subject, f"{subject}: {text} {'the ideal sectors' if kind else 'of wavefronts'}", value)
 
 
 def traffic_sentence(rows: Sequence[Row]) -> str:
@@ -322,12 +322,12 @@ def _uncoalesced(rows: Sequence[Row]) -> list[str]:
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
-    found = sorted((r for r in rows if has_bank_conflicts(r)), key=lambda r: -(conflict_share(r) or 0.0))
-    phrases = [f"`{_plain(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)" for row in found]
+    conflicting = sorted((r for r in rows if has_bank_conflicts(r)), key=lambda r: -(conflict_share(r) or 0.0))
+    phrases = [f"`{_plain(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)" for row in conflicting]
     return [f"bank conflicts in {_some(phrases)}"] if phrases else []
 
 
 def _collisions(rows: Sequence[Row]) -> list[str]:
-    found = sorted((r for r in rows if has_atomic_collisions(r)), key=lambda r: -(collision_share(r) or 0.0))
-    phrases = [f"`{_plain(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in found]
+    colliding = sorted((r for r in rows if has_atomic_collisions(r)), key=lambda r: -(collision_share(r) or 0.0))
+    phrases = [f"`{_plain(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in colliding]
     return [f"atomics collide in {_some(phrases)}"] if phrases else []

@@ -190,7 +190,7 @@ def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp:
     number = _write(connection, "runs", row)
     for result in run.results:
         key = _write(connection, "results", {"run": number, **_result(result)})
-        samples = ((key, place, seconds) for place, seconds in enumerate(result.samples_s))
+        samples = ((key, index, seconds) for index, seconds in enumerate(result.samples_s))
         connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
 
 

@@ -94,8 +94,8 @@ def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
     changes = []
     for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
         if before.alike != after.alike:
-            one, other = json.loads(before.alike), json.loads(after.alike)
-            words = [f"{k}: {one.get(k)} → {other.get(k)}" for k in {**one, **other} if one.get(k) != other.get(k)]
+            old, other = json.loads(before.alike), json.loads(after.alike)
+            words = [f"{k}: {old.get(k)} → {other.get(k)}" for k in {**old, **other} if old.get(k) != other.get(k)]
             changes.append((index, ", ".join(words)))
     return changes
 

@@ -41,18 +41,18 @@ def drawn(*shape: int, last: bool = False, dense: bool = True) -> Tensor:
 def layers(dense: bool = True) -> list[Layer]:
     """Every layer with a gradient, in both memory formats, with and without what may be left out."""
     torch.manual_seed(1)
-    found = []
+    result = []
     for bias in (True, False):
         tensors = [drawn(3, 2, 7, dense=dense), drawn(5, 7, dense=dense), *([drawn(5)] if bias else [])]
-        found.append(Layer(f"linear, bias {bias}", ours.linear, functional.linear, tensors))
+        result.append(Layer(f"linear, bias {bias}", ours.linear, functional.linear, tensors))
     tensors = [drawn(6, 8, dense=dense), drawn(4, 8, dense=dense), drawn(4)]
-    found.append(
+    result.append(
         Layer("linear, relu", lambda *t: ours.linear(*t, relu=True), lambda *t: functional.linear(*t).relu(), tensors)
     )
     for last in (False, True):
         form = "nhwc" if last else "nchw"
         image, weight = drawn(2, 3, 9, 8, last=last, dense=dense), drawn(5, 3, 3, 3, last=last, dense=dense)
-        found += [
+        result += [
             Layer(
                 f"conv2d, {form}",
                 lambda *t: ours.conv2d(*t, stride=2, padding=1),
@@ -73,7 +73,7 @@ def layers(dense: bool = True) -> list[Layer]:
             ),
         ]
         x, parts = drawn(3, 4, 5, 6, last=last, dense=dense), [drawn(4).abs() + 0.5, drawn(4)]
-        found.append(
+        result.append(
             Layer(
                 f"batchnorm2d in training, {form}",
                 lambda x, w, b: ours.batchnorm2d(x, None, None, w, b, training=True),
@@ -82,7 +82,7 @@ def layers(dense: bool = True) -> list[Layer]:
             )
         )
     rows = drawn(4, 3, 10, dense=dense)
-    found += [
+    result += [
         Layer("softmax", ours.softmax, lambda x: functional.softmax(x, -1), [rows]),
         Layer("softmax, first axis", lambda x: ours.softmax(x, 0), lambda x: functional.softmax(x, 0), [rows]),
         Layer("l1_loss", ours.l1_loss, functional.l1_loss, [rows, drawn(4, 3, 10)]),
@@ -93,7 +93,7 @@ def layers(dense: bool = True) -> list[Layer]:
             [rows, drawn(4, 3, 10)],
         ),
     ]
-    return found
+    return result
 
 
 def off(tensor: Tensor, right: Tensor) -> float:

@@ -21,13 +21,13 @@ def own_folder(folder: Path, **kernels: str) -> Path:
     return folder
 
 
-def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+def refused(done: subprocess.CompletedProcess[str], code: int, *text: str) -> None:
     """An error is one message of ours on stderr, and no traceback."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     message = done.stderr.splitlines()[-1]
     assert message.startswith("opbench: ")
-    for word in words:
+    for word in text:
         assert word in message
 
 

@@ -23,9 +23,9 @@ def shell_lines(text: str = README) -> Iterator[tuple[str, str]]:
     for block in re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|\|\||[|;](?=\s)", line.removeprefix("$ ")):
-                words = re.match(r"\s*(?:[A-Z_]+=\S+\s+)*(?:\S*/)?(opbench|make)\b(.*)", part)
-                if words:
-                    yield words[1], words[2].split("  #")[0].split(" > ")[0].strip()
+                match = re.match(r"\s*(?:[A-Z_]+=\S+\s+)*(?:\S*/)?(opbench|make)\b(.*)", part)
+                if match:
+                    yield match[1], match[2].split("  #")[0].split(" > ")[0].strip()
 
 
 LINES = sorted(set(shell_lines()))

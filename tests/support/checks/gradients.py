@@ -21,14 +21,14 @@ DIRECTIONS = 3
 def wanted_of(problem: Operator) -> list[str]:
     """The float inputs for which its rule gives a gradient."""
     names = [t.name for t in problem.input_tensors() if not t.is_integer]
-    found = []
+    result = []
     for name in names:
         try:
             gradient_entries(problem, [name], problem.name)
         except UsageError:
             continue
-        found.append(name)
-    return found
+        result.append(name)
+    return result
 
 
 def drawn(problem: Operator, salt: str) -> np.random.Generator:

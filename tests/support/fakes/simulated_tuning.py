@@ -110,15 +110,15 @@ class SimulatedBench:
 
     def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, RaceSamples | Trial]:
         began = self.now_s
-        found: dict[int, RaceSamples | Trial] = {}
+        result: dict[int, RaceSamples | Trial] = {}
         for number in numbers:
             self.now_s += self.look_s
             if self.wrong(self.space[number]):
-                found[number] = Trial(self.space[number], "wrong", reason="wrong at out[0]")
-        names = [str(n) for n in (*numbers, *([leader] if leader is not None else [])) if n not in found]
+                result[number] = Trial(self.space[number], "wrong", reason="wrong at out[0]")
+        names = [str(n) for n in (*numbers, *([leader] if leader is not None else [])) if n not in result]
         raced = race(lambda name: self.sample(int(name)), names, RaceOptions(), lambda: self.now_s > until_s)
         self.gpu_s += self.now_s - began
-        return {**found, **{int(name): value for name, value in raced.items()}}
+        return {**result, **{int(name): value for name, value in raced.items()}}
 
 
 def gemm_candidates() -> Candidates:
