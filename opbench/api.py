@@ -233,9 +233,10 @@ def check(
     time_limit_s = check_options.time_limit_s or Suite.time_limit_s
 
     every = check_options.every or bool(patterns)
+    searched = targets or _operators_named(patterns, catalog)
     chosen, plans = _cases_of(
         catalog,
-        targets,
+        searched,
         check_options.random_shapes,
         seed,
         every,
@@ -304,6 +305,16 @@ def cases_checked(
     catalog = Catalog(variants)
     chosen, _ = _cases_of(catalog, targets, random_shapes, seed, True, problems, note, huge, False, {})
     return [case.name for case in chosen]
+
+
+def _operators_named(patterns: Sequence[str], catalog: Catalog) -> list[str]:
+    """Return the operators at the beginnings of patterns such as "relu/vec4*"; all operators if one has none.
+
+    Making the cases of all operators takes seconds.
+    """
+    operators = catalog.operator_names()
+    named = {pattern.partition("/")[0] if "/" in pattern else "" for pattern in patterns}
+    return [name for name in operators if name in named] if named and named <= set(operators) else operators
 
 
 def _cases_of(

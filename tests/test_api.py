@@ -12,6 +12,7 @@ import pytest
 import opbench
 from opbench import api
 from opbench.errors import UsageError
+from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.results.files import Run
 from opbench.running import targets
@@ -137,6 +138,30 @@ def test_configs_take_turns_where_each_problem_is_a_module_of_its_own(
     assert [r.case for r in opbench.check([path], random_shapes=3, seed=1, cases=[left_out])] == [left_out]
     monkeypatch.setattr(targets, "MAX_MODULES", len(every))
     assert len(targets.cases_to_check(CATALOG, path, 3, 1, every=False)) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "searched"),
+    [
+        (["sum/*", "relu/vec4[BLOCK=256](n=1021)"], ["relu", "sum"]),
+        (["relu/*(n=31)", "*(n=31)"], CATALOG.operator_names()),
+        (["rel*/vec4"], CATALOG.operator_names()),
+        ([], CATALOG.operator_names()),
+    ],
+)
+def test_a_check_without_targets_makes_the_cases_of_the_operators_that_its_patterns_name(
+    patterns: list[str], searched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def cases_to_check(catalog: object, target: str, *others: object) -> list[Case]:
+        made.append(target)
+        return targets.cases_to_check(CATALOG, target, 0, 1) if target in ("relu", "sum") else []
+
+    monkeypatch.setattr(api, "cases_to_check", cases_to_check)
+    monkeypatch.setattr(api, "check_cases", lambda cases, options, on_progress: [])
+    api.check([], cases=patterns)
+    assert made == searched
 
 
 @pytest.mark.parametrize(("backend", "workers"), [("cpu", 5), ("cuda", 1)])
