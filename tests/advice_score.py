@@ -21,7 +21,8 @@ from statistics import median
 import nsight_rules
 from nsight_rules import Suggestion
 from opbench import units
-from opbench.insight.advice import Advice, Facts, advise, distance_of
+from opbench.insight.advice import Advice, advise
+from opbench.insight.facts import Facts, distance_of
 from opbench.insight.gains import STEPS_FILE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.kernels.folders import Catalog
 from opbench.results.advice import measured_facts, most_alike

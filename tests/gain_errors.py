@@ -16,7 +16,7 @@ import advice_score
 from advice_score import Step, advised_mechanism, estimate_without, expected_by, is_close, record
 from opbench import units
 from opbench.gpu.limits.ceilings import committed_ceilings
-from opbench.insight.advice import distance_of
+from opbench.insight.facts import distance_of
 from opbench.insight.gains import LEAST_DISTANCE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.insight.levels import bounds, levels
 from opbench.results.files import read_run

@@ -11,8 +11,9 @@ from typing import Any
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
-from opbench.insight.advice import NEAR, PRODUCT, UNKNOWN_GAIN, Advice, Facts, advise, advise_lines, facts_of
+from opbench.insight.advice import NEAR, UNKNOWN_GAIN, Advice, advise, advise_lines
 from opbench.insight.diagnosis import Diagnosis, diagnose
+from opbench.insight.facts import PRODUCT, Facts, facts_of
 from opbench.insight.gains import KernelKind
 from opbench.insight.levels import Levels, bounds, l1_bytes, levels
 from opbench.insight.subject import Subject

@@ -15,8 +15,9 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
-from opbench.insight.advice import NEAR, Facts, advise
+from opbench.insight.advice import NEAR, advise
 from opbench.insight.diagnosis import Diagnosis, diagnose
+from opbench.insight.facts import Facts
 from opbench.insight.subject import Subject
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from opbench.backend.counts import KernelTraffic, LineTraffic, Traffic
 from opbench.gpu.limits.resources import LaunchResources, MachineCode
-from opbench.insight.advice import LIMITS, Facts, advise, advise_lines, facts_of
+from opbench.insight.advice import LIMITS, advise, advise_lines
 from opbench.insight.diagnosis import Diagnosis
+from opbench.insight.facts import Facts, facts_of
 from opbench.insight.gains import GainEstimate, MeasuredStep, committed_steps, expected_gain
 from opbench.kernels.mechanism import MECHANISMS
 
