@@ -17,6 +17,8 @@ from opbench.insight.diagnosis import PROBLEMS
 from opbench.results.faults import faults_of
 from support.common import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 PAGE = ROOT / "docs" / "findings.md"
 NAMES = [rule.name for rule in RULES]
 

@@ -11,6 +11,8 @@ from opbench import api
 from opbench.results.files import read_run
 from strangers_score import FOLDER, KERNELS, Score, changes, read_scores, timed, variants
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 PATHS = sorted(KERNELS.glob("*/*.cu"))
 
 

@@ -18,6 +18,8 @@ from opbench.source.scan import declarations
 from support.checks.errors import refuses
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 OPERATORS = {name: CATALOG.operator(name) for name in ("relu", "add", "matmul", "softmax", "sum")}
 
 MATMUL = """\

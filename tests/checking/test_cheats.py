@@ -15,6 +15,8 @@ from opbench.kernels.case import Case
 from opbench.running import targets
 from support.common import CATALOG, CHEATS, is_among, reports, said
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 FILES = sorted(CHEATS.glob("*.cu"))
 
 

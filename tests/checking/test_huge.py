@@ -11,6 +11,8 @@ from opbench.checking import huge_values
 from opbench.checking.huge import huge_problems, is_huge
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 COPIES = """\
 // /// opbench
 // operator = "transpose"

@@ -11,6 +11,8 @@ from opbench import api
 from opbench.backend.findings import Finding
 from opbench.checking.patterns import Evidence, pattern_of
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 HEAD = """\
 // /// opbench
 // operator = "{operator}"

@@ -13,6 +13,8 @@ from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import from_storage
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 CASES = Path(__file__).parent / "cases"
 ONE_A_THREAD = """\
 // /// opbench

@@ -10,6 +10,8 @@ from opbench import api
 from opbench.results.result import Result
 from support.common import ROOT, is_among, reports, said
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 TRUTH = ROOT / "tests" / "truth"
 
 

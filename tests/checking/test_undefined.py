@@ -8,6 +8,8 @@ from opbench import api
 from opbench.results.result import Result
 from support.common import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 TRUTH = ROOT / "tests" / "truth"
 USED = [("shuffles_from_a_lane_the_block_lacks", 13), ("shuffles_from_outside_its_mask", 13)]
 

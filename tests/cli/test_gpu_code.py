@@ -15,6 +15,8 @@ from opbench.running.server import representative_modules
 from support.common import CATALOG, RELU, Cli
 from support.needs import needs_nvrtc
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 PLAIN = RELU.replace('extern "C" __global__', "__global__")
 VECTOR = RELU.replace('extern "C"', '#include <vector>\nextern "C"')
 

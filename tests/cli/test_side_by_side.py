@@ -17,6 +17,8 @@ from support.builders.runs import measured, noisy, run
 from support.checks.errors import refuses
 from support.common import ROOT, Cli
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 CASES = ROOT / "tests" / "cases" / "side_by_side"
 FILES = [str(CASES / "soft_a.cu"), str(CASES / "soft_b.cu")]
 PROBLEM = "(rows=64,cols=256)"

@@ -12,6 +12,8 @@ from opbench.emulator import CpuBackend
 from opbench.errors import UsageError
 from support.builders.on_cpu import Bench, Tracer, compilers
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 HOST = [
     "__x86_64__",
     "__amd64__",

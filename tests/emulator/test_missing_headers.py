@@ -10,6 +10,8 @@ from opbench import api
 from opbench.results.faults import faults_of
 from support.common import RELU
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 NEEDS = "out[i] = clip(x[i])"
 INCLUDES = {
     "by a path above": ('#include "../common/common.h"', "mine.cu:7", "../common/common.h"),

@@ -18,6 +18,8 @@ from opbench.kernels.launch import BuildRequest
 from support.common import CATALOG, kernel_variants
 from support.needs import needs_nvrtc
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 VARIANTS = kernel_variants()
 
 

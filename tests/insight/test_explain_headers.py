@@ -15,6 +15,8 @@ from opbench.kernels.case import Case
 from opbench.running import targets
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 HEADER = """\
 #pragma once
 template <class T>

@@ -15,6 +15,8 @@ from opbench.kernels.case import Case
 from opbench.kernels.header import read_variants
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 LAUNCH = 'launch   = [{ kernel = "k", grid = ["cdiv(n, 256)"], block = ["256"] }]'
 KERNEL = "__global__ void __launch_bounds__(256)\nk(const float* x, float* out, int n) {"
 FILE = f"""// /// opbench

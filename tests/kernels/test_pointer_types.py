@@ -14,6 +14,8 @@ from opbench.kernels.tensors import Tensor
 from opbench.source.sources import include_closure
 from support.common import CATALOG, ROOT, kernel_variants
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 CASES = ROOT / "tests" / "kernels" / "cases"
 
 

@@ -20,6 +20,8 @@ from opbench.kernels.scalar import Scalar, Struct, element_bytes
 from opbench.shipping.launching import _argument
 from support.checks.errors import refuses
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 C_TYPES = {
     "bool": ctypes.c_bool, "i8": ctypes.c_int8, "u8": ctypes.c_uint8, "i16": ctypes.c_int16, "u16": ctypes.c_uint16,
     "i32": ctypes.c_int32, "u32": ctypes.c_uint32, "i64": ctypes.c_int64, "u64": ctypes.c_uint64,

@@ -19,6 +19,8 @@ from opbench.running.suite import suite_for_variants
 from support.checks.errors import refuses
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 TABLES = """\
 // /// opbench
 // operator = "relu"

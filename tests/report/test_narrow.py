@@ -28,6 +28,8 @@ from support.checks.chromium import needs_chromium, opened
 from support.common import WRONG
 from support.fakes.tuning import tune_fake
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 WIDTH = 400
 H100 = shipped("reports") / "h100"
 MEASURE = """<script>addEventListener("load", () => {

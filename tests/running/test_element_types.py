@@ -21,6 +21,8 @@ from opbench.source.precision import UNIT_ROUNDOFF
 from support.checks.errors import refuses
 from support.common import CATALOG
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 OPERATORS = {name: CATALOG.operator(name) for name in CATALOG.operator_names()}
 
 ADD = """

@@ -14,6 +14,8 @@ from support.builders.compiled import compile_all
 from support.common import CATALOG, RELU
 from support.needs import needs_nvrtc
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 FILES = sorted(Path(__file__).parent.glob("*.cu"))
 
 
