@@ -21,6 +21,7 @@ __all__ = [
     "MeanLoss",
     "Network",
     "Operator",
+    "PagedDecodeGeometry",
     "PlannedNetwork",
     "Pool2dGeometry",
     "Pool3dGeometry",
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from opbench.graph.build import Builder
     from opbench.graph.importing import from_onnx, from_torch
     from opbench.kernels.arrays import by_pieces, matrix_product
-    from opbench.kernels.attention_geometry import AttentionGeometry
+    from opbench.kernels.attention_geometry import AttentionGeometry, PagedDecodeGeometry
     from opbench.kernels.concat_geometry import ConcatGeometry
     from opbench.kernels.gradient import Gradient, passed_on
     from opbench.kernels.mean_loss import MeanLoss
@@ -92,6 +93,7 @@ _HOMES = {
     "UNIT_ROUNDOFF": "opbench.source.precision",
     "Arrays": "opbench.kernels.tensors",
     "AttentionGeometry": "opbench.kernels.attention_geometry",
+    "PagedDecodeGeometry": "opbench.kernels.attention_geometry",
     "Builder": "opbench.graph.build",
     "CheckOptions": "opbench.running.options",
     "ConcatGeometry": "opbench.kernels.concat_geometry",

@@ -18,7 +18,7 @@ NAMES = {
     "torch_tensor", "torch_tensors", "torch_launch", "nchw_view",
     "Gradient", "passed_on",
     "Conv2dGeometry", "Conv3dGeometry", "Pool2dGeometry", "Pool3dGeometry", "AttentionGeometry", "GroupNormGeometry",
-    "ConcatGeometry", "Upsample2dGeometry", "UpsampleConcatGeometry", "MeanLoss",
+    "ConcatGeometry", "Upsample2dGeometry", "UpsampleConcatGeometry", "PagedDecodeGeometry", "MeanLoss",
     "Builder", "Network", "network", "plan", "PlannedNetwork", "from_torch", "from_onnx",
     "__version__",
 }  # fmt: skip

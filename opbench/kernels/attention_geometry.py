@@ -1,13 +1,15 @@
-"""Base of attention and its gradient: strides of each layout, shared heads, masks, and scores."""
+"""Bases of attention and its gradient, and of decoding: strides, shared heads, masks, scores, caches in pages."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
 
 from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
+from opbench.kernels.tensors import Arrays
 
 
 class AttentionGeometry(Operator):
@@ -151,3 +153,92 @@ class AttentionGeometry(Operator):
             visible = np.tri(self.queries, self.keys, self.keys - self.queries, dtype=bool, like=scores)
             scores = np.where(visible, scores, -np.inf)
         return scores
+
+
+class PagedDecodeGeometry(Operator):
+    """Base of attention of one query per sequence and head over caches in pages of `page_size` tokens.
+
+    An operator declares the axes sequences, keys and page_size, the mode ragged, and the inputs page_table and
+    lengths itself; the base declares none. Token j of sequence s is row j % page_size of page
+    page_table[s, j / page_size]. With ragged "no" every sequence has `keys` tokens; with "yes" the lengths grow in
+    equal steps from 1 to `keys`, in random order.
+    """
+
+    sequences: int
+    keys: int
+    page_size: int
+    ragged: str
+
+    def validate(self) -> None:
+        """Refuse pages without tokens."""
+        if self.page_size < 1:
+            raise UsageError(
+                f"{self.name}: page_size={self.page_size} is not allowed; at least 1",
+                kind="not-allowed",
+                subject="page_size",
+                value=self.page_size,
+                allowed=">= 1",
+            )
+
+    @property
+    def pages_per_sequence(self) -> int:
+        """Return the entries of the page table for each sequence."""
+        return -(-self.keys // self.page_size)
+
+    @property
+    def pages(self) -> int:
+        """Return the pages of each cache: enough for `keys` tokens of every sequence."""
+        return self.sequences * self.pages_per_sequence
+
+    def sorted_lengths(self) -> list[int]:
+        """Return the tokens of each sequence, the shortest first."""
+        if self.ragged == "no" or self.sequences == 1:
+            return [self.keys] * self.sequences
+        return [1 + (self.keys - 1) * i // (self.sequences - 1) for i in range(self.sequences)]
+
+    def tensor_dtype(self, name: str) -> str:
+        """Return int32 for the page table and the lengths."""
+        return "i32" if name in ("page_table", "lengths") else self.storage
+
+    def bytes_of_tokens(self, token: int) -> int:
+        """Return the bytes of all cached tokens of `token` bytes each, and of their pages' entries in the table."""
+        lengths = self.sorted_lengths()
+        return token * sum(lengths) + 4 * sum(-(-length // self.page_size) for length in lengths)
+
+    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
+        """Return seeded queries and caches, every page once in random order, and the lengths in random order."""
+        arrays = super().make_inputs(seed, integers)
+        rng = np.random.default_rng([seed, zlib.crc32(f"{self}/page_table".encode())])
+        pages = rng.permutation(self.pages).astype(np.int32)
+        arrays["page_table"] = pages.reshape(self.sequences, self.pages_per_sequence)
+        arrays["lengths"] = rng.permutation(np.array(self.sorted_lengths(), np.int32))
+        return arrays
+
+    def tokens_of(self, cache: np.ndarray, page_table: np.ndarray, lengths: np.ndarray, s: int) -> np.ndarray:
+        """Return the cached tokens of one sequence: the axes of a cache with the token instead of page and row."""
+        length = int(lengths[s])
+        pages = page_table[s, : -(-length // self.page_size)].astype(np.int64)
+        return cache[pages].reshape(-1, *cache.shape[2:])[:length]
+
+    @staticmethod
+    def average(q: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
+        """Return the averages of values, weighted by the softmax of the queries' scores; one row per query."""
+        average: np.ndarray = _weights(q, keys, scale) @ values
+        return average
+
+    @staticmethod
+    def size_of_average(q: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
+        """Return the average of the absolute values, each with the error that its exponent's terms allow."""
+        weights = _weights(q, keys, scale)
+        exponent = np.abs(q) @ np.abs(keys).T * scale
+        exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted
+        size, moved = np.abs(values), weights * exponent
+        bound: np.ndarray = (weights + moved) @ size + moved.sum(axis=1, keepdims=True) * (weights @ size)
+        return bound
+
+
+def _weights(q: np.ndarray, keys: np.ndarray, scale: float) -> np.ndarray:
+    scores = q @ keys.T * scale
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
+    return shares

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from opbench import Arrays, Operator, UsageError, vector_width
+from opbench import Arrays, PagedDecodeGeometry, UsageError, vector_width
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionDecode(Operator):
+class AttentionDecode(PagedDecodeGeometry):
     """out[s,h] = sum over tokens j < lengths[s] of p[s,h,j] * v[s,j,g], p[s,h] = softmax of the scores over j.
 
     The score of token j is q[s,h] . k[s,j,g] / sqrt(depth), with g = h * kv_heads / heads: several query heads share a
@@ -58,24 +57,7 @@ class AttentionDecode(Operator):
                 value=self.heads,
                 allowed=f"multiple of {self.kv_heads}",
             )
-        if self.page_size < 1:
-            raise UsageError(
-                f"attention_decode: page_size={self.page_size} is not allowed; at least 1",
-                kind="not-allowed",
-                subject="page_size",
-                value=self.page_size,
-                allowed=">= 1",
-            )
-
-    @property
-    def pages_per_sequence(self) -> int:
-        """Return the entries of the page table for each sequence."""
-        return -(-self.keys // self.page_size)
-
-    @property
-    def pages(self) -> int:
-        """Return the pages of each cache: enough for `keys` tokens of every sequence."""
-        return self.sequences * self.pages_per_sequence
+        super().validate()
 
     @property
     def group(self) -> int:
@@ -87,23 +69,11 @@ class AttentionDecode(Operator):
         """Return the elements of the longest vector of up to 16 bytes that divides a row."""
         return vector_width(self.dtype, self.depth)
 
-    def sorted_lengths(self) -> list[int]:
-        """Return the tokens of each sequence, the shortest first."""
-        if self.ragged == "no" or self.sequences == 1:
-            return [self.keys] * self.sequences
-        return [1 + (self.keys - 1) * i // (self.sequences - 1) for i in range(self.sequences)]
-
-    def tensor_dtype(self, name: str) -> str:
-        """Return int32 for the page table and the lengths."""
-        return "i32" if name in ("page_table", "lengths") else self.dtype
-
     def bytes(self) -> int:
         """Return the bytes of queries, outputs and lengths, of all cached tokens, and of the pages' entries."""
-        lengths, tensors = self.sorted_lengths(), {t.name: t for t in (*self.input_tensors(), *self.output_tensors())}
+        tensors = {t.name: t for t in (*self.input_tensors(), *self.output_tensors())}
         token = tensors["k"].nbytes // (self.pages * self.page_size)
-        entries = sum(-(-length // self.page_size) for length in lengths)
-        whole = sum(tensors[name].nbytes for name in ("q", "out", "lengths"))
-        return whole + 2 * token * sum(lengths) + 4 * entries
+        return sum(tensors[name].nbytes for name in ("q", "out", "lengths")) + self.bytes_of_tokens(2 * token)
 
     def flops(self) -> int:
         """Return the FLOPs of both products, of a query and keys, and of weights and values."""
@@ -113,52 +83,34 @@ class AttentionDecode(Operator):
         """Return the terms of the longest chain of sums: the products of a score and those of an output."""
         return self.keys + self.depth
 
-    def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
-        """Return seeded queries and caches, every page once in random order, and the lengths in random order."""
-        arrays = super().make_inputs(seed, integers)
-        rng = np.random.default_rng([seed, zlib.crc32(f"{self}/page_table".encode())])
-        pages = rng.permutation(self.pages).astype(np.int32)
-        arrays["page_table"] = pages.reshape(self.sequences, self.pages_per_sequence)
-        arrays["lengths"] = rng.permutation(np.array(self.sorted_lengths(), np.int32))
-        return arrays
-
     def reference(
         self, q: np.ndarray, k: np.ndarray, v: np.ndarray, page_table: np.ndarray, lengths: np.ndarray
     ) -> np.ndarray:
         """Compute sequence by sequence, with the maximum of each head's scores subtracted."""
-        out = np.empty_like(q)
-        for s in range(self.sequences):
-            keys, values = (self._tokens(cache, page_table, lengths, s) for cache in (k, v))
-            for g in range(self.kv_heads):
-                own = slice(g * self.group, (g + 1) * self.group)
-                out[s, own] = self._weights(q[s, own], keys[:, g]) @ values[:, g]
-        return out
+        return self._by_heads(q, (k, v), page_table, lengths, self.average)
 
     def magnitude_outputs(self, inputs: Arrays) -> Arrays:
         """Return the average of the absolute values, each with the error that its exponent's terms allow."""
         wide = self.widened(inputs)
-        q, out = wide["q"], np.empty_like(wide["q"])
+        caches = (wide["k"], wide["v"])
+        return {"out": self._by_heads(wide["q"], caches, wide["page_table"], wide["lengths"], self.size_of_average)}
+
+    def _by_heads(
+        self,
+        q: np.ndarray,
+        caches: tuple[np.ndarray, np.ndarray],
+        page_table: np.ndarray,
+        lengths: np.ndarray,
+        compute: Callable[[np.ndarray, np.ndarray, np.ndarray, float], np.ndarray],
+    ) -> np.ndarray:
+        """Return what `compute` gives for the queries of each sequence and key head."""
+        out = np.empty_like(q)
         for s in range(self.sequences):
-            keys, values = (self._tokens(wide[n], wide["page_table"], wide["lengths"], s) for n in ("k", "v"))
+            keys, values = (self.tokens_of(cache, page_table, lengths, s) for cache in caches)
             for g in range(self.kv_heads):
                 own = slice(g * self.group, (g + 1) * self.group)
-                weights = self._weights(q[s, own], keys[:, g])
-                exponent = np.abs(q[s, own]) @ np.abs(keys[:, g]).T / np.sqrt(self.depth)
-                exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted
-                size, moved = np.abs(values[:, g]), weights * exponent
-                out[s, own] = (weights + moved) @ size + moved.sum(axis=1, keepdims=True) * (weights @ size)
-        return {"out": out}
-
-    def _tokens(self, cache: np.ndarray, page_table: np.ndarray, lengths: np.ndarray, s: int) -> np.ndarray:
-        """Return the cached tokens of one sequence, with axes token, key head, depth."""
-        length = int(lengths[s])
-        pages = page_table[s, : -(-length // self.page_size)].astype(np.int64)
-        return cache[pages].reshape(-1, self.kv_heads, self.depth)[:length]
-
-    def _weights(self, q: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        scores = q @ keys.T / np.sqrt(self.depth)
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True)
+                out[s, own] = compute(q[s, own], keys[:, g], values[:, g], 1 / np.sqrt(self.depth))
+        return out
 
     @classmethod
     def examples(cls) -> Sequence[AttentionDecode]:
