@@ -243,7 +243,7 @@ def _odd(case: Case) -> bool:
     axes = case.problem.scope
     row = next(
         axes[name]
-        for name in ("w", "cols", "features", "n", "inner", "steps", "stride", "tiles", "pixels", "depth")
+        for name in ("w", "cols", "features", "n", "inner", "steps", "stride", "tiles", "pixels", "depth", "rank")
         if name in axes
     )
     return int(row) % 4 != 0
