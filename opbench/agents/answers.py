@@ -1,4 +1,4 @@
-"""What the tools of `opbench mcp` answer; the fields are the schema that a client sees."""
+"""The answers of the tools of `opbench mcp`; a client sees the fields as a JSON schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class NextStep:
-    """What to do next: a sentence and, if a tool does it, the tool with its arguments."""
+    """The recommended next step: a sentence and, if a tool does it, the tool with its arguments."""
 
     sentence: str
     tool: str = ""
@@ -16,7 +16,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class ListedOperator:
-    """One operator."""
+    """The name and title of an operator."""
 
     operator: str
     title: str
@@ -41,7 +41,7 @@ class ArrayShape:
 
 @dataclass(frozen=True)
 class LadderVariant:
-    """One shipped implementation."""
+    """A variant that opbench ships, and what makes it faster than the variant it builds on."""
 
     variant: str
     title: str
@@ -140,7 +140,7 @@ class TrafficCounts:
 
 @dataclass(frozen=True)
 class ExplainAnswer:
-    """Where the memory traffic of a kernel goes and what to change first; counted on the CPU."""
+    """The memory traffic of a kernel by source line, counted on the CPU, and the first change to make."""
 
     case: str
     traffic: TrafficCounts | None

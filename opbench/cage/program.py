@@ -19,7 +19,7 @@ MAX_OUTPUT_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended."""
+    """The exit code and messages of a program that ended or was stopped."""
 
     code: int | None
     """The exit code, negative for a signal; None if it was stopped at its time limit."""

@@ -42,7 +42,7 @@ def unshare(flags: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the system kill this process when its parent, whose process ID is `parent`, ends."""
+    """Make Linux kill this process as soon as its parent process ends; `parent` is the parent's process ID."""
     prctl(PR_SET_DEATH_SIGNAL, 9)
     if os.getppid() != parent:  # the parent ended before the call
         os._exit(1)

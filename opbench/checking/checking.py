@@ -13,13 +13,13 @@ from opbench.backend.base import Backend, Buffer, LibraryBackend, Trace, TraceOp
 from opbench.backend.counts import Traffic
 from opbench.backend.excerpt import source_line
 from opbench.backend.findings import Finding, headline
-from opbench.backend.rules import CHANGED_INPUT, OUT_OF_BOUNDS, POINTER_TYPE, WARP_MASK, WRONG_RESULT
+from opbench.backend.rules import CHANGED_INPUT, OUT_OF_BOUNDS, WARP_MASK, WRONG_RESULT
 from opbench.checking.backends import open_backend
 from opbench.checking.binding import Binding, allocate, bind
+from opbench.checking.causes import error_pattern, kernel_location, pointer_type_findings
 from opbench.checking.expected import Expected, PreparedProblem
 from opbench.checking.huge import check_huge, is_huge
 from opbench.checking.on_device import judge_buffer, release_device_cache
-from opbench.checking.patterns import Evidence, Partial, Pattern, pattern_of
 from opbench.checking.verdict import (
     Judgement,
     changed_input,
@@ -34,21 +34,16 @@ from opbench.gpu.limits.occupancy import DeviceLimits
 from opbench.gpu.limits.resources import LaunchResources
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
-from opbench.kernels.pointer_types import PointerMismatch, pointer_mismatches
 from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
-from opbench.kernels.tensors import Arrays, Tensor, Tolerance, from_storage
+from opbench.kernels.tensors import Arrays, Tensor, Tolerance
 from opbench.paths import portable
 from opbench.results.result import Launched, Verdict
-from opbench.source.declared import declaration
 from opbench.timing.clock import Launch
 
 DEFAULT_SEED = 20260
 MAX_TRACED_WORK = 1e7
 """FLOPs and elements moved up to which the cpu backend traces a case's accesses, at about 30 million per second."""
-MAX_PATTERN_ELEMENTS = 1 << 20
-MAX_PATTERN_FLOPS = 1e8
-"""Above these limits there is no search for a pattern in a wrong result, as smaller problems show the same."""
 UNDEFINED_FILLS = (1, 2)
 """Alternative values for shuffles that CUDA leaves undefined; with the first run each lane gets NaN, large and tiny."""
 MAX_TESTED_SHUFFLES = 8
@@ -227,7 +222,7 @@ class Session:
                 outcome = self._check_orders(ready, outcome)
             if not outcome.verdict.right and not errors:
                 outcome = self._add_causes(outcome, case, hints)
-            if not outcome.verdict.right and (mistaken := _pointer_type_findings(ready)):
+            if not outcome.verdict.right and (mistaken := pointer_type_findings(ready.case, ready.binding.launches)):
                 verdict = outcome.verdict
                 findings = (*mistaken, *verdict.findings)
                 outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
@@ -367,7 +362,7 @@ class Session:
                 again, verdict=replace(verdict, reason=f"{verdict.reason}; with the setup launches run first")
             )
         message = f"a launch without setup = true writes the workspace {changed[0]}, which a setup launch fills"
-        overwritten = Finding(WRONG_RESULT.kind, message, *_kernel_location(ready.case), buffer=changed[0])
+        overwritten = Finding(WRONG_RESULT.kind, message, *kernel_location(ready.case), buffer=changed[0])
         all_findings = (overwritten, *again.verdict.findings)
         verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=all_findings)
         return replace(again, verdict=verdict)
@@ -394,13 +389,16 @@ class Session:
             if damage
             else [_judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
         )
-        pointer_mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
+        mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
         # Only an error needs the kernel's line, and finding the line takes milliseconds.
-        file, line = _kernel_location(ready.case) if damage or pointer_mismatches else ("", 0)
+        file, line = kernel_location(ready.case) if damage or mismatches else ("", 0)
         all_findings = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
         all_findings += findings
-        for tensor, mismatch in pointer_mismatches:
-            pattern = None if all_findings else _error_pattern(ready, tensor, prepared.buffers[tensor.name], expected)
+        for tensor, mismatch in mismatches:
+            pattern = None
+            if not all_findings:
+                buffer = prepared.buffers[tensor.name]
+                pattern = error_pattern(ready.case, ready.binding.launches, tensor, buffer, expected)
             all_findings.append(mismatch.finding(file, line, pattern))
         return RunOutcome(_make_verdict(expected.tolerance, judged, tuple(all_findings)), damaged=damage is not None)
 
@@ -503,8 +501,8 @@ def judge_outputs(backend: Backend, ready: BoundCase, kind: str, buffers: Mappin
     expected = ready.prepared.expect(kind, ready.case.variant.precision)
     outputs = ready.case.problem.output_tensors()
     judged = [_judge_output(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
-    pointer_mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
-    return headline(pointer_mismatches[0].finding(*_kernel_location(ready.case))) if pointer_mismatches else ""
+    mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
+    return headline(mismatches[0].finding(*kernel_location(ready.case))) if mismatches else ""
 
 
 def _judge_output(
@@ -529,104 +527,9 @@ def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: t
     return Verdict(not findings, reason, error, tolerance.elementwise, norm, tolerance.norm, "", findings)
 
 
-def _pointer_type_findings(ready: BoundCase) -> list[Finding]:
-    """Return findings for pointer parameters whose element type differs from their tensor's.
-
-    Such a mismatch explains all other faults of a wrong case.
-    """
-    case = ready.case
-    if case.variant.is_library:
-        return []
-    tensors = {tensor.name: tensor for tensor in _all_tensors(case.problem)}
-    macros = dict(case.request().macros)
-    mistakes: dict[PointerMismatch, None] = {}
-    for launch in ready.binding.launches:
-        if launch.kernel:
-            mistakes |= dict.fromkeys(pointer_mismatches(case.variant.sources, launch, tensors, macros))
-    return [
-        Finding(
-            POINTER_TYPE.kind,
-            mistake.sentence(case.problem.name),
-            mistake.file,
-            mistake.line,
-            kernel=mistake.kernel,
-            buffer=mistake.tensor,
-        )
-        for mistake in mistakes
-    ]
-
-
 def _add_detail(verdict: Verdict, detail: str) -> Verdict:
     """Add a detail to the first finding of a verdict."""
     if not verdict.findings:
         return verdict
     first, *rest = verdict.findings
     return replace(verdict, findings=(replace(first, details=(*first.details, detail)), *rest))
-
-
-def _kernel_location(case: Case) -> tuple[str, int]:
-    """Return file and line of the kernel that a case launches last: a wrong result is reported there."""
-    for kernel in reversed(case.variant.kernels):
-        if location := declaration(case.variant.sources, kernel):
-            return str(location.file), location.line
-    return str(case.variant.path), 0
-
-
-def _error_pattern(ready: BoundCase, tensor: Tensor, buffer: Buffer, expected: Expected) -> Pattern | None:
-    """Return the pattern of an output's wrong elements; None if the output is large or shows no pattern."""
-    problem, case = ready.case.problem, ready.case
-    reference = expected.reference[tensor.name]
-    if tensor.elements > MAX_PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
-        return None
-    out = buffer.read().reshape(tensor.shape)
-    got = from_storage(out, tensor.dtype).astype(np.float64)
-    wanted = (expected.scale * reference).reshape(tensor.shape)
-    magnitude = expected.magnitude[tensor.name] if expected.magnitude else np.abs(reference)
-    allowed = expected.tolerance.elementwise * expected.scale * np.asarray(magnitude).reshape(tensor.shape)
-    bits = out.view(f"u{out.itemsize}")
-    with np.errstate(invalid="ignore"):
-        wrong = ~(np.abs(got - wanted) <= allowed) & ~np.isnan(wanted) & (got != wanted)
-    launches = [launch for launch in ready.binding.launches if launch.kernel]
-    return pattern_of(
-        Evidence(
-            got,
-            wanted,
-            wrong,
-            wrong & (bits == np.iinfo(bits.dtype).max),
-            "" if case.variant.is_library else "".join(source.text for source in case.variant.sources[:1]),
-            launches[-1].block if launches else (),
-            _reduced_axes(problem, tensor),
-            _partial_reference(problem, tensor, expected),
-            bits if tensor.dtype == "f32" else None,
-        )
-    )
-
-
-def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
-    """Return the axes, with their sizes, that the inputs have and an output lacks."""
-    kept = set(problem.outputs[tensor.name].split())
-    named = {axis for axes in problem.inputs.values() for axis in axes.split()}
-    return {axis: int(problem.scope[axis]) for axis in sorted(named - kept) if not axis.isdigit()}
-
-
-def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:
-    """Return a function that computes the reference on a part of one axis; None if it takes too long.
-
-    Inputs outside of that part are 0.
-    """
-    if problem.flops() > MAX_PATTERN_FLOPS:
-        return None
-
-    def partial(axis: str, start: int, end: int) -> np.ndarray | None:
-        inputs = dict(expected.inputs)
-        for name, axes in problem.inputs.items():
-            if axis in axes.split():
-                kept = np.zeros_like(inputs[name])
-                place = [slice(None)] * kept.ndim
-                place[axes.split().index(axis)] = slice(start, end)
-                kept[tuple(place)] = inputs[name][tuple(place)]
-                inputs[name] = kept
-        with np.errstate(all="ignore"):
-            return expected.scale * np.asarray(problem.reference_outputs(inputs)[tensor.name])
-
-    return partial

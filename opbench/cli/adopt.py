@@ -1,4 +1,4 @@
-"""`opbench adopt`."""
+"""Find the operator that a kernel computes, for `opbench adopt`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`opbench advise`."""
+"""Advise how to make the kernels of a run faster, for `opbench advise`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`opbench book`."""
+"""Write the fastest variant of each problem to a file, for `opbench book`."""
 
 from __future__ import annotations
 

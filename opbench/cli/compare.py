@@ -1,4 +1,4 @@
-"""`opbench compare`."""
+"""Compare two runs, for `opbench compare`."""
 
 from __future__ import annotations
 

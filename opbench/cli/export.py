@@ -1,4 +1,4 @@
-"""`opbench export`."""
+"""Write results in the formats of other tools, for `opbench export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`opbench history`."""
+"""Show how times changed between runs, for `opbench history`."""
 
 from __future__ import annotations
 

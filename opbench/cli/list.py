@@ -1,4 +1,4 @@
-"""`opbench list`."""
+"""List operators, variants and suites, for `opbench list`."""
 
 from __future__ import annotations
 

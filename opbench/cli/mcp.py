@@ -1,4 +1,4 @@
-"""`opbench mcp`."""
+"""Serve tools to coding agents, for `opbench mcp`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`opbench net train`."""
+"""Train a network, for `opbench net train`."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def check_command(
 
 
 def _doubts(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
-    """Return a note for each file without a header most of whose cases are wrong: its operator was guessed."""
+    """Return a note for each file that has no header and is mostly wrong, as its operator was only guessed."""
     from opbench.running.memory import OPERATOR_NAME as MEMORY
     from opbench.running.targets import is_bare
 

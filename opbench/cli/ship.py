@@ -1,4 +1,4 @@
-"""`opbench ship`."""
+"""Write kernels as a C library, for `opbench ship`."""
 
 from __future__ import annotations
 

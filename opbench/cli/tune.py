@@ -1,4 +1,4 @@
-"""`opbench tune`."""
+"""Search the fastest config of a variant, for `opbench tune`."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ class FaultAtLine:
 
     @property
     def uri(self) -> str:
-        """Return its file, relative to the current folder if it is inside."""
+        """Return the file of the fault, relative to the current folder if it is inside."""
         return _uri(self.finding.first_place[0])
 
     @property
     def line(self) -> int:
-        """Return its line; 1 if not known."""
+        """Return the line of the fault in its file; 1 if unknown."""
         return max(self.finding.first_place[1], 1)
 
     @property

@@ -71,7 +71,7 @@ class Cell:
 
 
 def untouched(device: SelftestDevice) -> SelftestClock:
-    """Return the clock whose memory the cold clock's flush does not read, so that the flush leaves none of it in L2."""
+    """Return a clock with its own memory. The flush of the cold clock does not read it, so none of it stays in L2."""
     return device.clock("hot")
 
 

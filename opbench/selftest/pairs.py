@@ -59,7 +59,7 @@ class Tally:
 
     @classmethod
     def of(cls, changes: Sequence[Change]) -> Tally:
-        """Count verdicts."""
+        """Count how many pairs were judged faster, slower and undecided."""
         return cls(len(changes), *(changes.count(c) for c in (Change.FASTER, Change.SLOWER, Change.UNDECIDED)))
 
     @property

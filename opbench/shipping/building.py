@@ -39,6 +39,6 @@ def _filled(text: str, name: str, arch: str, cubin: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table whose first row is the header."""
+    """Return a Markdown table; the first row is the header."""
     head, *others = rows
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others)]

@@ -79,7 +79,7 @@ def _arch(capability: str) -> str:
 def choose_cases(
     names: Sequence[str], catalog: Catalog, book: Book | None, gpu: ShipTarget, precision: str
 ) -> ShipSelection:
-    """Return the cases for some names: complete case names, or operators, whose cases a winners file lists.
+    """Return the cases for some names. A name is a complete case or an operator with cases in a winners file.
 
     Raises UsageError for an unknown name, for a case that does not fit its problem or calls a library, and for two
     cases of one problem.

@@ -122,9 +122,9 @@ class _Converter:
         return self._single(expression_tokens)
 
     def _outside(self, expression_tokens: Sequence[Token], signs: tuple[str, ...]) -> int:
-        """Return the index of the last of these binary operators outside of brackets (for "?" the first).
+        """Return the index of the last operator token in `signs` that is outside of all brackets; -1 if there is none.
 
-        -1 for none.
+        For "?", which groups from the right, it is the index of the first.
         """
         found, index = -1, 0
         while index < len(expression_tokens):

@@ -27,7 +27,7 @@ class TimedLaunch:
         self.run, self.collect = run, collect
 
     def __call__(self) -> None:
-        """Enqueue both parts."""
+        """Enqueue the timed launch, then the part after it that is not timed."""
         self.run()
         self.collect()
 
@@ -70,7 +70,7 @@ def mode_text(mode: str) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed execution."""
+    """The time of one execution in seconds, and the conditions of the measurement."""
 
     seconds: float
     """The time between two events around the launch."""
