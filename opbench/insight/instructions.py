@@ -49,7 +49,7 @@ class Executed:
 
 
 def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Executed | None:
-    """Return the instructions of all launches, at least; None if a kernel's basic blocks are not known.
+    """Return a lower bound on the instructions of all launches; None if a kernel's basic blocks are not known.
 
     `resources` contain the machine code with its blocks.
     """

@@ -106,7 +106,7 @@ def _listing(
 
 
 def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
-    """Return the variant in the user's file that the traffic names; None without such a file."""
+    """Return the variant in the file whose path the traffic contains; None if the file is not there."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
         if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
             continue

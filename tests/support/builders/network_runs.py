@@ -119,7 +119,7 @@ def _node(node: Node, ceilings: Peaks | None, draw: random.Random) -> dict[str, 
 
 
 def _memory(graph: Graph) -> dict[str, Any]:
-    """First-fit places in the order of the nodes, which is all that a page needs."""
+    """Return a first-fit memory layout in the order of the nodes; a page needs no better one."""
     names = [name for name, v in graph.values.items() if name not in graph.weights and not v.of]
     born = dict.fromkeys(graph.inputs, 0)
     dies = {graph.base(name): len(graph.nodes) for name in graph.outputs}

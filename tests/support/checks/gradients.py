@@ -48,9 +48,9 @@ def differentiable(problem: Operator, outputs: Arrays) -> list[str]:
 
 
 def check_differences(problem: Operator) -> None:
-    """The rule against slopes of the forward reference along random directions.
+    """Check a gradient rule against slopes of the forward reference along random directions.
 
-    Drawn again where a decision (a ReLU, the place of a maximum) falls differently.
+    A direction is drawn again if a decision (the sign at a ReLU, the position of a maximum) changes along it.
     """
     inputs = problem.widened(problem.make_inputs(zlib.crc32(str(problem).encode()) % 1000))
     outputs = forward(problem, inputs)

@@ -57,13 +57,13 @@ class Sweep:
 
 
 def problems_of(cases: int, seed: int = 1) -> list[list[Named]]:
-    """Problems of 4 to 40 cases, the longest first, as a run has them."""
-    chance, found, left = random.Random(seed), list[list[Named]](), cases
+    """Return problems of 4 to 40 cases each, the longest first, as in a run."""
+    chance, problems, left = random.Random(seed), list[list[Named]](), cases
     while left:
         size = min(left, chance.randint(4, 40))
-        found.append([(len(found), number) for number in range(size)])
+        problems.append([(len(problems), number) for number in range(size)])
         left -= size
-    return sorted(found, key=len, reverse=True)
+    return sorted(problems, key=len, reverse=True)
 
 
 def simulate(problems: Sequence[Sequence[Named]], workers: int, costs: Costs, seed: int = 1) -> Sweep:

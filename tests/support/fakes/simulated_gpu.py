@@ -34,17 +34,17 @@ def drifting(now_s: float, chance: random.Random) -> float:
 
 
 def stepping(now_s: float, chance: random.Random) -> float:
-    """Five per cent slower every other second or so."""
+    """Return a time that is five per cent longer in about every other second."""
     return steady(now_s, chance) * (1.05 if int(now_s / 1.3) % 2 else 1.0)
 
 
 def two_modes(now_s: float, chance: random.Random) -> float:
-    """Now and then three per cent slower."""
+    """Return a time that is sometimes three per cent longer."""
     return steady(now_s, chance) * (1.03 if chance.random() < 0.2 else 1.0)
 
 
 def heavy_tails(now_s: float, chance: random.Random) -> float:
-    """Sometimes much slower."""
+    """Return a time that is sometimes much longer."""
     return steady(now_s, chance) * (1 + (chance.paretovariate(1.1) if chance.random() < 0.1 else 0.0))
 
 
