@@ -131,7 +131,8 @@ UNFINISHED_PRODUCT = Rule(
 EARLY_OVERWRITE = Rule(
     "early-overwrite",
     "Shared memory overwritten while an asynchronous operation may still read it",
-    "Wait until the reader has finished, such as on the stage's empty barrier, before the next copy starts.",
+    "Wait until the reader has finished, such as on the stage's empty barrier; after a wait in one thread, put a "
+    "barrier before the accesses of the others.",
 )
 MISSING_FENCE = Rule(
     "missing-fence",

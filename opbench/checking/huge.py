@@ -18,8 +18,8 @@ from opbench.results.result import Launched, Verdict
 HUGE_ELEMENTS = 1 << 31
 """Number of elements of a tensor from which a problem is huge."""
 MAX_INT = (1 << 31) - 1
-LONG_AXIS_SIZES = ((1 << 16) + 3, (1 << 16) - 1)
-"""Sizes of an axis beyond 16 bits; the second one is the limit of blocks in a grid's y and z dimensions."""
+LONG_AXIS_SIZES = ((1 << 16) + 3, (1 << 16) - 1, (1 << 15) + 3)
+"""Sizes of an axis beyond 16 bits; the limit of blocks in a grid's y and z dimensions; and beyond a `short`."""
 MAX_LONG_WORK = 4e6
 """FLOPs and elements up to which a problem with a long axis is checked."""
 
@@ -65,7 +65,7 @@ def huge_problems(
 def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
     """Yield small examples with one axis longer than 65535, for each axis and each value of each mode.
 
-    Each item is a list with the longer problem first; a variant takes the first one that it supports.
+    Each item is a list with the longest problem first; a variant takes the first one that it supports with few threads.
     """
     seen: set[tuple[str, str]] = set()
     for problem in sorted(examples, key=_work_of):

@@ -63,7 +63,8 @@ class CpuBackend:
     """Run kernels on the host's cores to check their results, never to time them."""
 
     name = "cpu"
-    sm_count = 8
+    sm_count = 2
+    """Few, so that a block of a persistent grid has several tiles even in small examples: its loop runs again."""
     limits = None
 
     def __init__(

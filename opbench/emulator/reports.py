@@ -348,7 +348,7 @@ def _unfinished_bulk(event: Event) -> FindingTexts:
 
 def _early_overwrite(event: Event) -> FindingTexts:
     message = f"{event.access}, which {event.who_else} may still be reading at {event.other_words}"
-    detail = "Nothing tells this thread that the data have been read."
+    detail = "No barrier or wait orders this access after the end of that read."
     return FindingTexts(message, (detail,), event.there(f"read by {event.who_else}"))
 
 

@@ -63,6 +63,7 @@ SPECIAL_INPUTS: dict[str, tuple[str, MakeSpecial]] = {
     "infinite": ("infinities of both signs among the inputs", _set_infinite),
     "masked": ("-infinity in half of the inputs", _mask_rows),
     "nan": ("NaN in one of 64 inputs", _set_nan),
+    "descending": ("inputs in descending order", lambda x, rng: -np.sort(-x, axis=-1)),
 }
 """Kinds of special inputs that an operator may allow: a description, and a function of seeded inputs."""
 

@@ -28,6 +28,7 @@ extern "C" __global__ void own({arguments}) {{
 }}
 """
 RELU = {"operator": "relu", "count": "n", "arguments": "const float* x, float* out, int n"}
+SORT = {"operator": "sort", "count": "1", "arguments": "const float* x, float* out, int n"}
 SOFTMAX = {"operator": "softmax", "count": "rows", "arguments": "const float* x, float* out, int rows, int cols"}
 ROW = "const float* row = x + i * cols; float* target = out + i * cols; float most = {first}, sum = 0.0f;"
 FIND = "for (int c = 0; c < cols; ++c) most = fmaxf(most, row[c]);"
@@ -37,6 +38,12 @@ ONLINE = """for (int c = 0; c < cols; ++c) {
         const float larger = fmaxf(most, row[c]);
         sum = sum * expf(most - larger) + expf(row[c] - larger);
         most = larger;
+    }"""
+INSERT = """for (int c = 0; c < n; ++c) {
+        const float value = x[c];
+        int at = c;
+        for (; at > FIRST && !(out[at - 1] <= value || value != value); --at) out[at] = out[at - 1];
+        out[at] = value;
     }"""
 KERNELS = {
     "relu": (RELU, "(n=1021)", "out[i] = fmaxf(x[i], 0.0f);", ""),
@@ -59,6 +66,13 @@ KERNELS = {
         "(rows=13,cols=64)",
         "\n".join((ROW.format(first="-INFINITY"), ONLINE, DIVIDE)),
         "with -infinity in half of the inputs",
+    ),
+    "sort": (SORT, "(n=256)", INSERT.replace("FIRST", "0"), ""),
+    "sort that leaves the first element in its place": (
+        SORT,
+        "(n=256)",
+        INSERT.replace("FIRST", "(x[0] > x[n / 2] && x[n / 2] > x[n - 1])"),
+        "with inputs in descending order",
     ),
 }
 
@@ -143,6 +157,7 @@ def test_a_kind_is_what_it_says(kind: str, dtype: str) -> None:
         "infinite": np.isposinf(x).any() and np.isneginf(x).any() and finite.size > x.size / 2,
         "masked": np.isneginf(x).any() and not np.isposinf(x).any() and np.isfinite(x).any(axis=-1).all(),
         "nan": 0 < np.isnan(x).sum() < x.size / 16 and not np.isinf(x).any(),
+        "descending": (x[..., 1:] <= x[..., :-1]).all() and len(np.unique(x)) > 12,
     }
     assert held[kind]
 

@@ -122,6 +122,7 @@ class GroupNormBackward(GroupNormGeometry):
     def examples(cls) -> Sequence[GroupNormBackward]:
         """Every mode; one group, groups of one channel, vectors that divide a group's channels and that do not."""
         shapes = [(1, 1, 1, 1), (2, 6, 5, 3), (1, 32, 64, 4), (2, 16, 128, 2), (3, 8, 9, 8), (1, 24, 35, 3)]
+        shapes.append((2, 96, 20, 32))
         modes = [(layout, dtype) for layout in cls.choices["layout"] for dtype in cls.choices["dtype"]]
         names = ("batch", "channels", "pixels", "groups")
         return [

@@ -59,12 +59,22 @@ static uint32_t new_async_read(Worker* worker, uint32_t site) {
   Trace* trace = worker->trace;
   if (!trace || !trace->races) return 0;
   *append(&trace->async_reads.items, &trace->async_reads.count, &trace->async_reads.capacity) = {site, worker->current,
-                                                                                                 false};
+                                                                                                 false, 0, 0};
   return trace->async_reads.count;
 }
 
 static void end_async_read(Worker* worker, uint32_t number) {
   if (number && worker->trace) worker->trace->async_reads.items[number - 1].done = true;
+}
+
+// Ends the read of a bulk store, for which its thread has waited.
+static void end_awaited_read(Worker* worker, uint32_t number) {
+  Trace* trace = worker->trace;
+  end_async_read(worker, number);
+  if (!number || !trace) return;
+  AsyncRead* read = &trace->async_reads.items[number - 1];
+  read->waited_interval = trace->interval;
+  read->waited_clock = own_clock(trace, read->thread);
 }
 
 // Checks the global memory that the copy engine reads or writes for this block.

@@ -226,7 +226,7 @@ static void carry_out(Worker* worker, Bulk store) {
   if (store.kind != OPB_STORE) pthread_mutex_unlock(&reduction_mutex);
   free(now);
   free(store.seen);
-  end_async_read(worker, store.async_read);
+  end_awaited_read(worker, store.async_read);
 }
 
 static void start_store(Worker* worker, Bulk store, uint64_t from) {

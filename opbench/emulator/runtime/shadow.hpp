@@ -360,7 +360,11 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
   }
   if (__builtin_expect(cell->async_read, 0) && cell->async_read <= trace->async_reads.count) {
     const AsyncRead* read = &trace->async_reads.items[cell->async_read - 1];
-    if (!read->done) report_cell_race(read->site, (uint16_t)read->thread, OPB_ACCESS_LOAD, kReportEarlyOverwrite);
+    const bool after_wait = read->waited_interval != trace->interval || read->thread == self ||
+                            ordered(trace, read->thread, read->waited_clock, self);
+    if (!read->done || !after_wait) {
+      report_cell_race(read->site, (uint16_t)read->thread, OPB_ACCESS_LOAD, kReportEarlyOverwrite);
+    }
   }
   note_writer(trace, cell, access, self, site);
   cell->write_fences = trace->proxy_fences[self];

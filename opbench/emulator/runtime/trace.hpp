@@ -75,6 +75,9 @@ struct TraceTotals {
 struct AsyncRead {
   uint32_t site, thread;
   bool done;
+  // When the thread of a bulk store has waited for it: what another thread writes later must be ordered after that.
+  uint32_t waited_interval;
+  uint16_t waited_clock;
 };
 
 // A vector clock of the threads of a block, released at a partial barrier or by a flag; valid in one interval.

@@ -164,6 +164,30 @@ KERNEL(writes_the_slab_again, 64) {
   }
   if (threadIdx.x == 0) store_wait_read<0>();
 }
+KERNEL(waits_in_one_thread_only, 64) {
+  BEGIN(1)
+  for (int turn = 0; turn < 2; ++turn) {
+    if (threadIdx.x == 0) store_wait_read<0>();
+    words[threadIdx.x] = turn, words[64 + threadIdx.x] = turn;  // waits_in_one_thread_only: early overwrite
+    proxy_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) store(&map_out, base, 0, 8 * turn), store_commit();
+  }
+  if (threadIdx.x == 0) store_wait_read<0>();
+}
+KERNEL(right_wait_for_a_warps_store, 64) {
+  BEGIN(1)
+  u32* own = words + threadIdx.x / 32 * 512;
+  for (int turn = 0; turn < 2; ++turn) {
+    if (threadIdx.x % 32 == 0) store_wait_read<0>();
+    __syncwarp();
+    for (int i = threadIdx.x % 32; i < 128; i += 32) own[i] = turn;
+    proxy_fence();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) store(&map_out, address_of(own), 0, 8 * (2 * turn + threadIdx.x / 32)), store_commit();
+  }
+  if (threadIdx.x % 32 == 0) store_wait_read<0>();
+}
 KERNEL(stores_what_nobody_wrote, 64) {
   BEGIN(1)
   words[threadIdx.x] = 1;

@@ -177,6 +177,7 @@ struct OperandSmem {
         barrier_init_fence();
     }
     __device__ __forceinline__ void fetch(const TensorMap* map, int row, int column, int rows, int columns) const {
+        __syncwarp();  // no lane still waits for the last phase, whose parity the phase after this one has, too
         if (threadIdx.x % 32 != 0) return;
         wait_for_reads<0>();  // the last results have left
         int boxes = 0;
