@@ -60,7 +60,7 @@ CONSTANT_STORE = Rule(
 )
 INDEX_OVERFLOW = Rule(
     "index-overflow",
-    "Integer arithmetic that its type cannot hold",
+    "Integer result too large for its type",
     "Compute the index in long long or size_t: cast one operand before the multiplication.",
 )
 STACK_OVERFLOW = Rule(
@@ -91,7 +91,7 @@ SAME_VALUE = Rule(
 UNORDERED_READ = Rule(
     "unordered-read",
     "Plain read of a location that other blocks update atomically",
-    "Nothing needs to change where any of its values will do; else use the value that the atomic operation returns.",
+    "Use the value that the atomic operation returns, unless the kernel is right with every value of the location.",
 )
 DIVERGENT_BARRIER = Rule(
     "divergent-barrier",
@@ -110,8 +110,8 @@ PARTIAL_WARP = Rule(
 )
 DEADLOCK = Rule(
     "deadlock",
-    "No thread can go on",
-    "Let every thread that is waited for arrive, or correct the condition that is waited for.",
+    "Deadlock: every remaining thread waits",
+    "Let every thread that others wait for arrive at the barrier or set the flag, or correct the condition.",
 )
 TRAP = Rule(
     "trap",
@@ -151,7 +151,7 @@ CLUSTER_EXIT = Rule(
 )
 ILLEGAL_INSTRUCTION = Rule(
     "illegal-instruction",
-    "Instruction with operands that the hardware refuses",
+    "Instruction with operands that the hardware does not accept",
     "Correct the operand that the message names.",
 )
 DIFFERENT_PRODUCTS = Rule(

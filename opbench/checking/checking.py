@@ -466,7 +466,7 @@ def _why_integers_are_inexact(ready: BoundCase) -> str:
     if not sums_stay_exact(problem, expected.inputs):
         return "left out: sums would pass 2^24"
     if not is_dyadic(expected.reference):
-        return "not exact: results of whole numbers are none"
+        return "not compared bit by bit: whole-number inputs do not give whole-number results"
     return ""
 
 

@@ -144,7 +144,7 @@ def check_huge(backend: TracingBackend, case: Case, sm_count: int) -> Verdict:
                 break
             skip_blocks = unfinished  # a block that was cut short may have written only part of a sum
         if not values.count or (values.mismatch and unfinished):
-            return _limit_claim(verdict, "no block came to its end in time")
+            return _limit_claim(verdict, "no block finished within the time limit")
         sample = f"a sample of blocks, {values.count} elements judged"
         return replace(
             verdict,
@@ -174,7 +174,7 @@ def _run(
     try:
         trace = backend.trace_sample(case.request(), launches, buffers, skip_blocks)
     except LaunchError as refused:
-        return Verdict(False, f"{refused}; say in `requires` for which sizes it is meant"), 0
+        return Verdict(False, f"{refused}; state in `requires` which sizes the kernel supports"), 0
     errors = tuple(f for f in trace.findings if not f.hint)
     reason = headline(errors[0]) if errors else ""
     return Verdict(not errors, reason, findings=errors, launches=tuple(map(Launched.of, launches))), trace.unfinished

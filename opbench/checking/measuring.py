@@ -253,7 +253,7 @@ def _check_again(
         on_start(name)
         outcome = session.run(timed, "again")
         if not outcome.verdict.right:
-            wrong[name] = f"right before it was timed, wrong after, on new content: {outcome.verdict.reason}"
+            wrong[name] = f"correct before timing, wrong after timing, on new inputs: {outcome.verdict.reason}"
         if outcome.damaged:
             session.release()
             break  # the other cases are checked only in other buffers
@@ -274,7 +274,7 @@ def _check_again(
         finally:
             session.backend.free(fresh.workspace)
         if not outcome.verdict.right:
-            wrong[name] = f"right before it was timed, wrong after, in other buffers: {outcome.verdict.reason}"
+            wrong[name] = f"correct before timing, wrong after timing, in other buffers: {outcome.verdict.reason}"
         if outcome.damaged:
             moved = session.move(moved)
     return wrong

@@ -60,7 +60,10 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
         first.setdefault((location.kind, location.file, location.line), location)
     cut = ""
     if doubtful and not first and not trace.completed:
-        cut = f"the launch ended where what its inputs hold decides, random numbers here: {headline(doubtful[0])}"
+        cut = (
+            "the launch stopped because of the values in its inputs, which are random numbers in this mode: "
+            f"{headline(doubtful[0])}"
+        )
     return MemoryCheckResult(
         headline(next(iter(first.values()))) if first else "",
         tuple(first.values()),

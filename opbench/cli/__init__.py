@@ -161,7 +161,10 @@ def main() -> None:
         discard_stdout()
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""
-        fail(f"{name}{error.strerror or error}; nothing that was measured is lost (opbench doctor)", 3)
+        fail(
+            f"{name}{error.strerror or error}; all finished measurements are stored; next: opbench doctor",
+            3,
+        )
 
 
 PLAIN = str.maketrans(

@@ -265,7 +265,7 @@ def print_explanation(explanation: Explanation, advised: Advised, console: Conso
         line(f"  {figure.name:32} {_value(figure):>12}  {figure.source}")
     _print_bounds(explanation, line)
     if not explanation.complete:
-        line("\n  a launch was abandoned: the figures are those until then", "red")
+        line("\n  a launch did not finish: the numbers count only what ran before it stopped", "red")
     line()
     _print_summary(explanation, advised, line, _width(console))
     for file in explanation.files:
@@ -331,7 +331,7 @@ def _print_summary(explanation: Explanation, advised: Advised, line: Callable[..
     if (more := len(groups) - MAX_SHOWN_PROBLEMS) > 0:
         line(f"    and {more} smaller {'problem' if more == 1 else 'problems'}, marked at their lines")
     if not explanation.findings and not explanation.problems:
-        line("  nothing is wrong with any line's accesses", "green")
+        line("  no problem was found in the accesses of any line", "green")
     if explanation.next_rungs:
         line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
     line()

@@ -175,7 +175,9 @@ def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int
     given_sizes = {key: value for key, value in sizes.items() if value is not None}
     if network.endswith(".json"):
         if given_sizes:
-            raise UsageError(f"--{next(iter(given_sizes))}: a saved network has its sizes; save it with others instead")
+            raise UsageError(
+                f"--{next(iter(given_sizes))}: the sizes of a saved network are fixed; save it again with other sizes"
+            )
         return {}
     known = sizes_of(network)
     for key in given_sizes:

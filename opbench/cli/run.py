@@ -154,9 +154,13 @@ def check_command(
 
         if as_json or sarif_file:
             flag = "--json" if as_json else "--sarif"
-            raise click.UsageError(f"--watch and {flag}: a watch has no last result; check without one for {flag}")
+            raise click.UsageError(
+                f"--watch and {flag}: a watch has no final result to write; remove one of the two options"
+            )
         if options.untrusted:
-            raise click.UsageError("--watch and --untrusted: a watch is for your own kernel; remove one of the two")
+            raise click.UsageError(
+                "--watch and --untrusted: --watch is only for kernels that you trust; remove one of the two options"
+            )
         watch_targets(targets, options.variants)
     from opbench import api
 

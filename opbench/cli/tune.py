@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Folder for the results [default: reports/<time>-tune].",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Only count the configs, and those that can never be launched; needs no GPU."
+    "--dry-run", is_flag=True, help="Only count all configs and the configs that can never be launched. Needs no GPU."
 )
 @gpu_option
 @case_option
@@ -59,7 +59,9 @@ def tune_command(
     case = case_of(target, pattern, Catalog(options.variants))
     variant = with_space(case.variant, options.space) if options.space else case.variant
     if variant.is_library or not variant.tune:
-        raise UsageError(f"{variant.id} has nothing to tune: its header has no tune = {{ NAME = [1, 2] }}")
+        raise UsageError(
+            f"{variant.id} has no tunable parameters: its header has no key such as tune = {{ NAME = [1, 2] }}"
+        )
     if dry_run:
         _dry_run(type(case)(variant, case.config, case.problem), gpu, as_json)
         return
@@ -70,7 +72,7 @@ def tune_command(
         again = next_command("tune", target, variants=options.variants, case=pattern, space=options.space, dry_run=True)
         check = next_command("check", target if is_file(target) else variant.id, variants=options.variants)
         raise EnvironmentFault(
-            f"{reason}; a search ranks by times, which the cpu backend has none of. What the space holds: {again}; "
+            f"{reason}; a search compares times, and the cpu backend measures no time. To count the configs: {again}; "
             f"whether its kernels are right: {check}"
         )
     options = replace(options, out=out or paths.new_run("tune"), command=tuple(sys.argv[1:]))
@@ -113,7 +115,7 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
     click.echo(f"{every} combinations, {len(space)} that the rules and {case.problem} allow")
     if unfit:
         click.echo(f"{len(unfit)} of them can never be launched on {gpu_product.name}, such as for {unfit[0]}")
-    click.echo("registers are known once a config is compiled; times need a GPU")
+    click.echo("register counts are known only after compilation; times need a GPU")
 
 
 def _print(tuning: Tuning, run: Run | None) -> None:

@@ -157,10 +157,10 @@ def _watch(watched: WatchedFiles, check: _Check) -> NoReturn:
         if look and (changed := watched.changed()):
             short = check.end()
             if aborted := [t for t in changed if t in short]:
-                _print_with_time(f"{', '.join(aborted)}: saved during the check, which begins anew")
+                _print_with_time(f"{', '.join(aborted)}: saved during the check; the check starts again")
             gone = [t for t in watched.targets if not Path(t).is_file()]
             for target in (t for t in changed if t in gone):
-                _print_with_time(f"{target}: is not there; it is checked when it comes back")
+                _print_with_time(f"{target}: does not exist now; it is checked when it exists again")
             todo = [t for t in watched.targets if t in {*changed, *short} and t not in gone]
             if todo:
                 click.clear()  # only if stdout is a terminal

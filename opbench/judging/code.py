@@ -128,6 +128,6 @@ def require_cage() -> None:
 
     if lacks := available().lacks:
         raise EnvironmentFault(
-            f"a stranger's kernel cannot be confined here: {lacks}; judge it on another machine or, if you trust the "
-            "kernel, with --trust (opbench doctor)"
+            f"a stranger's kernel cannot be confined here: {lacks}; judge the kernel on another machine or, if you "
+            "trust the kernel, with --trust (opbench doctor)"
         )

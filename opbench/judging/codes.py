@@ -115,8 +115,8 @@ OWN_CODES = (
     Code(
         "old-output",
         "right",
-        "A launch after others is wrong",
-        "Write every element of the output in every launch, whatever the memory holds before.",
+        "The result is wrong when the kernel is launched again",
+        "Write every element of the output in every launch, whatever the memory contained before.",
     ),
     Code(
         "impossible-time",

@@ -57,7 +57,8 @@ class AttentionGeometry(Operator):
             )
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise UsageError(
-                f"{self.name}: heads={self.heads} is no multiple of kv_heads={self.kv_heads}; each serves as many",
+                f"{self.name}: heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; "
+                "every key head must serve the same number of query heads",
                 kind="not-allowed",
                 subject="heads",
                 value=self.heads,

@@ -227,7 +227,10 @@ def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
 
 
 def _overflow_message(what: str) -> str:
-    return f"{what} is beyond 64 bits; integers are allowed from -2**{INTEGER_BITS} to 2**{INTEGER_BITS}"
+    return (
+        f"{what} does not fit into a signed 64-bit integer; "
+        f"integers are allowed from -2**{INTEGER_BITS} to 2**{INTEGER_BITS}"
+    )
 
 
 def _compare_chain(left: object, compares: list[Callable[[Any, Any], object]], rights: list[object]) -> bool:

@@ -226,7 +226,7 @@ def _require_other_name(variant: Variant, other: Variant | None) -> None:
         return
     if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
         raise UsageError(
-            f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of them",
+            f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of the two variants",
             kind="duplicate-variant",
             subject=other.path,
             value=variant.id,

@@ -133,7 +133,9 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
         raise UsageError(f"the header is not valid TOML: {error}", location) from None
     except RecursionError:
         location = Location(path, header.opening_line)
-        raise UsageError("the header nests its arrays or tables too deep to be read; use fewer", location) from None
+        raise UsageError(
+            "the header nests its arrays or tables too deeply for the TOML reader; use fewer levels", location
+        ) from None
 
 
 @functools.lru_cache(CACHED_FILES)
@@ -360,16 +362,24 @@ class _HeaderReader:
         waiting = self._named_expressions("define")
         if product and waiting.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
             raise self.refuse(
-                ("define", "PRODUCT"), f'define.PRODUCT is what product says: leave it to product = "{product}"'
+                ("define", "PRODUCT"),
+                f'define.PRODUCT is set by the key product; remove this line and keep product = "{product}"',
             )
         for name in waiting:
             if name in self.table.get("tune", {}):
-                raise self.refuse(("define", name), f"define.{name} is not allowed: tune.{name} is that macro already")
+                raise self.refuse(
+                    ("define", name),
+                    f"define.{name} is not allowed: tune.{name} already defines this macro; remove one of the two",
+                )
         ordered: dict[str, str] = {}
         while waiting:
             ready = [n for n, text in waiting.items() if not (expression.names(text) - {n}) & waiting.keys()]
             if not ready:
-                raise self.refuse(("define",), f"define: {', '.join(waiting)} need each other's values")
+                raise self.refuse(
+                    ("define",),
+                    f"define: {', '.join(waiting)} are defined in terms of each other; "
+                    "give one of them a value that names no other macro",
+                )
             ordered |= {name: waiting.pop(name) for name in ready}
         return ordered
 

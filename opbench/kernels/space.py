@@ -40,7 +40,8 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     at, last, step, times = numbers["from"], numbers["to"], numbers.get("step", 0), numbers.get("times", 1)
     if at > last or (step < 1 and times < 2) or (times > 1 and at < 1):
         raise UsageError(
-            f"= {dict(table)!r} is an empty or endless range; it rises, by step >= 1 or times >= 2",
+            f"= {dict(table)!r} is an empty or endless range; "
+            "allowed are from <= to with step >= 1, or from >= 1 with times >= 2",
             kind="empty-or-endless",
             value=table,
         )

@@ -24,7 +24,7 @@ def with_space(variant: Variant, path: Path) -> Variant:
         raise UsageError(unknown("key", min(odd), ("tune", "where"), where=str(path)))
     if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
         raise UsageError(
-            f"{path}: holds a table tune and a list where, as a header has; one of them at least",
+            f"{path}: must have a table tune or a list where, or both, written as in a header",
             kind="missing-key",
             subject=path,
         )

@@ -157,7 +157,7 @@ class TensorMap:
         """Return conditions on the memory range, each with the message if it is violated."""
         at, last = address + self.offset, self.offset + self.extent_bytes
         return [
-            (at % ALIGNMENT, f"begins at {at:#x}; tensor maps need multiples of {ALIGNMENT}"),
+            (at % ALIGNMENT, f"begins at {at:#x}; a tensor map must begin at a multiple of {ALIGNMENT} bytes"),
             (
                 not 0 <= self.offset <= last <= nbytes,
                 f"bytes {self.offset} to {last} of a buffer of {nbytes}: dims, strides or offset go beyond it",

@@ -152,7 +152,7 @@ class BuiltTask:
         self.parameters = {_plain(name): name for name in self.state}
         for plain, name in self.parameters.items():
             if plain in self.inputs:
-                raise BadTask(f"parameter '{name}' and an input of forward() have one name; rename the input")
+                raise BadTask(f"a parameter and an input of forward() are both called '{name}'; rename the input")
             self.inputs[plain] = self.state[name]
 
     @staticmethod
@@ -385,7 +385,10 @@ class TaskServer:
     def _require_repeatable(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> None:
         first, second = (self.outputs(sizes, "f64", arrays) for _ in range(2))
         if any(not np.array_equal(a, b, equal_nan=True) for (_, a), (_, b) in zip(first, second, strict=True)):
-            raise BadTask("gives other results each time, as dropout does; a reference must not be random")
+            raise BadTask(
+                "gives different results for the same inputs, as dropout does; "
+                "remove the randomness, because a reference must be deterministic"
+            )
 
     def _own_inputs(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""

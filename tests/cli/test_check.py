@@ -105,7 +105,7 @@ def test_a_file_of_a_shipped_name_is_refused(cli: Cli, tmp_path: Path) -> None:
     for args in (("check", own), ("check", "relu", "--variants", tmp_path / "mine"), ("run", own, "--backend", "cpu")):
         done = cli(*args)
         assert done.returncode == 2, done.stdout
-        assert "scalar.cu has variant 'relu/scalar' already; rename one of them" in done.stderr
+        assert "scalar.cu has variant 'relu/scalar' already; rename one of the two variants" in done.stderr
 
 
 @pytest.mark.parametrize("pattern", ["nothing", "relu/mine(n=3000)", "mine*(n=7)"])

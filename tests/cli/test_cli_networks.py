@@ -88,7 +88,7 @@ def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_p
         (["show", "model.pt"], "from_torch, then saving.save to model.json"),
         (["run", "alexnet", "--levels", "3"], "--levels: alexnet has no such size; it has --batch 1"),
         (["show", "unet", "--size", "30"], "size=30 cannot be halved 4 times; take a multiple of 16"),
-        (["run", "mine.json", "--batch", "2"], "--batch: a saved network has its sizes"),
+        (["run", "mine.json", "--batch", "2"], "--batch: the sizes of a saved network are fixed"),
         (["show", "lenet", "--disable", "fuse"], "unknown pass 'fuse'"),
         (["run", "lenet", "--compare", "torch", "--backend", "cpu"], "the cpu backend has no clock; leave it out"),
         (["run", "lenet", "--image", "no.png"], "no.png: cannot be read"),

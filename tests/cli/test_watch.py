@@ -139,7 +139,7 @@ def test_a_file_may_be_replaced_removed_made_again_and_half_written(
     it.until("opbench: .*lunch", "Ctrl-C ends")
 
     file.unlink()
-    it.until("one.cu: is not there; it is checked when it comes back")
+    it.until("one.cu: does not exist now; it is checked when it exists again")
     file.write_text(KERNEL)
     it.until("relu/one +1 right", "Ctrl-C ends")
     assert "Traceback" not in it.log.read_text()
@@ -155,7 +155,7 @@ def test_a_save_ends_the_check_and_an_interrupt_all(
     first = _workers(it)
 
     (tmp_path / "one.cu").write_text(ENDLESS + "\n")
-    it.until("one.cu: saved during the check, which begins anew", "checking one.cu")
+    it.until("one.cu: saved during the check; the check starts again", "checking one.cu")
     assert not [pid for pid in first if alive(pid)]
 
     second = _workers(it)
@@ -195,7 +195,7 @@ def test_a_terminal_is_cleared_before_each_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("one.cu", "--json"), ("--watch and --json", "check without one")),
+        (("one.cu", "--json"), ("--watch and --json", "remove one of the two options")),
         (("one.cu", "--sarif", "x.sarif"), ("--watch and --sarif",)),
         (("relu",), ("'relu' is not a .cu file",)),
         ((), ("name them",)),

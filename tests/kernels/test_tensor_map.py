@@ -132,7 +132,7 @@ WALK = replace(
 @pytest.mark.parametrize(
     ("tensor", "address", "message"),
     [
-        (PLAIN, 8, "begins at 0x8; tensor maps need multiples of 16"),
+        (PLAIN, 8, "begins at 0x8; a tensor map must begin at a multiple of 16 bytes"),
         (replace(PLAIN, offset=8), 0, "begins at 0x8"),
         (replace(PLAIN, offset=16), 0, "bytes 16 to 2064 of a buffer of 2048"),
         (replace(PLAIN, dims=(64, 9)), 0, "bytes 0 to 2304 of a buffer of 2048"),
