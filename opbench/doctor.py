@@ -94,7 +94,7 @@ def _run_probe(name: str, probe: Callable[[], Need]) -> Need:
     try:
         return probe()
     except Exception as error:  # a broken library must not hide what the other probes see
-        return Need(name, "warning", f"could not be looked at: {type(error).__name__}: {error}")
+        return Need(name, "warning", f"could not be checked: {type(error).__name__}: {error}")
 
 
 def _backends(rows: dict[str, Need]) -> list[Need]:
@@ -338,7 +338,10 @@ def _counters() -> Need:
 def _profiler_attached() -> Need:
     if variable := tool_attached():
         return Need(
-            "profiler attached", "warning", f"{variable} is set: times are not to be trusted", f"unset {variable}"
+            "profiler attached",
+            "warning",
+            f"{variable} is set: times on this machine are not reliable",
+            f"unset {variable}",
         )
     return Need("profiler attached", "ok", "none")
 
@@ -347,7 +350,12 @@ def _cache() -> Need:
     folder = paths.cache_folder("")
     seen = f"{folder}, {units.si(_bytes_below(folder), 'B')}"
     if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:
-        return Need("cache", "warning", f"{seen}; it is lost with the temp folder", "export OPBENCH_CACHE=FOLDER")
+        return Need(
+            "cache",
+            "warning",
+            f"{seen}; the cache is lost when the temporary folder is deleted",
+            "export OPBENCH_CACHE=FOLDER",
+        )
     return Need("cache", "ok", seen)
 
 

@@ -112,7 +112,8 @@ def _require_right(session: Session, ready: BoundCase, when: str) -> None:
         return
     if when == "before":
         raise UsageError(
-            f"{ready.case.name}: {verdict.reason}; experiments need a right kernel (opbench check)",
+            f"{ready.case.name}: {verdict.reason}; an experiment needs a kernel whose results are right; "
+            "find out what is wrong with: opbench check",
             kind="not-right",
             subject=ready.case.name,
             value=verdict.reason,

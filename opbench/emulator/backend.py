@@ -129,7 +129,11 @@ class CpuBackend:
         if reason := _beyond_capability(needed):
             return reason
         reason = missing_capability(self.capability, needed)
-        return f"{reason}; the GPU that was asked for has {self.capability[0]}.{self.capability[1]}" if reason else None
+        return (
+            f"{reason}; the chosen GPU has compute capability {self.capability[0]}.{self.capability[1]}"
+            if reason
+            else None
+        )
 
     def _unknown_instruction(self, request: BuildRequest) -> str | None:
         """Return the location of an instruction in the module that the backend lacks, or None.

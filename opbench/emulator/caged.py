@@ -459,7 +459,7 @@ def _shared_memory(number: int, buffers: dict[str, CpuBuffer]) -> SharedMemory:
     except OSError as error:
         os.close(file)
         raise EnvironmentFault(
-            f"memory is short: {error}; choose a smaller problem (--problem)", kind="memory-short"
+            f"not enough memory: {error}; choose a smaller problem (--problem)", kind="memory-short"
         ) from None
     content = np.frombuffer(memory, np.uint8)
     ends = itertools.accumulate(sizes)

@@ -43,7 +43,7 @@ class MissingFeature(UnsupportedInstruction):
 
     def __init__(self, feature: str, reason: str, capability: tuple[int, int], file: str, line: int) -> None:
         super().__init__(feature, file, line)
-        self.reason = f"'{feature}' {reason}; the GPU that was asked for has {capability[0]}.{capability[1]}"
+        self.reason = f"'{feature}' {reason}; the chosen GPU has compute capability {capability[0]}.{capability[1]}"
         self.args = (f"{file}:{line}: {self.reason}",)
 
 

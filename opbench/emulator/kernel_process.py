@@ -293,7 +293,7 @@ def serve(module: Module, files: Sequence[int]) -> None:
         except OpbenchError as error:
             reply = _fault(error)
         except MemoryError as error:
-            reply = Reply(f"memory is short: {error}; choose a smaller problem", "environment")
+            reply = Reply(f"not enough memory: {error}; choose a smaller problem", "environment")
         except Exception as error:
             traceback.print_exc()
             reply = Reply(f"{type(error).__name__}: {error}")

@@ -117,7 +117,8 @@ def block_order(grid: Dim3) -> tuple[int, int]:
         multiplier = next(m for m in iter(lambda: chance.randrange(1, count + 1), 0) if gcd(m, count) == 1)
         return multiplier, chance.randrange(count)
     raise UsageError(
-        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is no order; known: forward, reverse, random:SEED",
+        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is not an order; allowed: forward, "
+        "reverse, random:SEED",
         kind="not-allowed",
         subject="OPBENCH_CPU_ORDER",
         value=os.environ["OPBENCH_CPU_ORDER"],

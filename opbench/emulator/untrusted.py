@@ -171,7 +171,7 @@ def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str]
             any(pattern.fullmatch(name) for pattern in ALLOWED_SYMBOLS) and not LAUNCHER_SYMBOL.fullmatch(name)
         )
         if name and not known:
-            raise _refusal(f"a call of {name}, a function of the host", source)
+            raise _refusal(f"a call of {name}, which is a host function", source)
         return
     if kind == "STT_LOOS":
         raise _refusal(f"{name}, an indirect function: code of the host chooses it when the kernel is loaded", source)

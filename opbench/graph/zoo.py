@@ -328,7 +328,7 @@ def _gpt2_rows(
     """Add the layers of GPT-2; return a row per token, and the embedding table of tokens."""
     if width % heads:
         raise UsageError(
-            f"gpt2: width={width} is no multiple of heads={heads}; each head has as many columns",
+            f"gpt2: width={width} is not a multiple of heads={heads}; every head must have the same number of columns",
             kind="not-allowed",
             subject="width",
             value=width,

@@ -302,7 +302,8 @@ class Facts:
             text = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
         elif rivals:
             text = (
-                f"not measured here; best known: {rivals[0].case}, {units.time(rivals[0].median_s)} on {rivals[0].gpu}"
+                f"not measured in this run; fastest known: {rivals[0].case}, "
+                f"{units.time(rivals[0].median_s)} on {rivals[0].gpu}"
             )
         else:
             text = "no committed run has one of these problems"

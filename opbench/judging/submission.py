@@ -48,7 +48,10 @@ def read_submission(
     operators = list(dict.fromkeys(variant.operator for variant in variants))
     wanted = wanted or operators[0]
     if other := next((variant for variant in variants if variant.operator != wanted), None):
-        raise UsageError(f"{other.path}: is a kernel for {other.operator}, but {wanted} is judged; judge it alone")
+        raise UsageError(
+            f"{other.path}: is a kernel for operator {other.operator}, but the judged "
+            f"operator is {wanted}; judge this file in a command of its own"
+        )
     if not trust:
         _require_no_host_code(variants, catalog, wanted, task_operator)
     operator = catalog.operator(wanted)

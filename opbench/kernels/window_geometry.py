@@ -230,8 +230,8 @@ class Pool3dGeometry(Operator):
         _require_half_a_window(self, self.padding, self.window)
         if min(self.z, self.p, self.q) < 1:
             raise UsageError(
-                f"{self.name}{self}: window={self.window} is not allowed; at most the smallest padded axis that is "
-                "pooled",
+                f"{self.name}{self}: window={self.window} is not allowed; it must not be larger than the "
+                "smallest pooled axis with its padding",
                 kind="not-allowed",
                 subject="window",
                 value=self.window,

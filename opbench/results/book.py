@@ -158,7 +158,9 @@ class Book:
             try:
                 read_book(path)
             except UsageError:
-                raise UsageError(f"{path}: is there and is no book; name another file: --out book.json") from None
+                raise UsageError(
+                    f"{path}: exists and is not a winners file; name another file: --out book.json"
+                ) from None
         try:
             paths.write_atomically(path, self._text().encode())
         except OSError as error:

@@ -246,6 +246,6 @@ def read_tuning(file_or_folder: Path) -> Tuning:
                 f"{path}:{number}: corrupt line ({error}); delete that line, then --resume", cause=error
             ) from None
     if tuning is None:
-        raise UsageError(f"{path}:1: holds no search (opbench tune FILE.cu --out DIR)")
+        raise UsageError(f"{path}:1: contains no search; start one with: opbench tune FILE.cu --out DIR")
     tuning.trials = list(trials.values())
     return tuning

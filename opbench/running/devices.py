@@ -81,7 +81,8 @@ def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
         several = ", ".join(f"{index} is {shown[index].name}" for index in chosen)
         alike = ",".join(str(index) for index in chosen if shown[index].name == shown[chosen[0]].name)
         raise UsageError(
-            f"--gpus {wanted}: {several}; times of two models must not share a table: take one model a run, "
+            f"--gpus {wanted}: {several}; times of different GPU models are not compared in one run: "
+            "name GPUs of one model, "
             f"such as --gpus {alike}",
             kind="mixed-gpus",
             subject="--gpus",

@@ -87,7 +87,7 @@ def main() -> None:
             kinds = tuple(c.__name__ for c in type(error).__mro__)
             ended = RequestFailed(kinds, error.message, isinstance(error, LaunchError), error.location, error.kind)
         except MemoryError as error:
-            text = f"memory is short: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
+            text = f"not enough memory: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
             ended = RequestFailed((EnvironmentFault.__name__,), text, fatal=False)
         except Exception as error:
             traceback.print_exc()

@@ -105,8 +105,9 @@ def choose_cases(
             )
         if book is None:
             raise UsageError(
-                f"'{name}' is an operator, and no winners file says which of its problems are wanted: --book book.json "
-                f"(opbench book RUN --out book.json), or name a problem such as '{name}{_example(catalog, name)}', or "
+                f"'{name}' is an operator, and opbench does not know for which of its problems to ship "
+                "it. Name a winners file: --book book.json "
+                f"(opbench book RUN --out book.json), or one problem, such as '{name}{_example(catalog, name)}', or "
                 f"whole cases ({catalog.command('list cases', name)})",
                 kind="no-winners-file",
                 subject=name,

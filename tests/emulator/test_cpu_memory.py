@@ -139,7 +139,7 @@ def test_a_limit_of_memory_is_never_taken_for_a_right_kernel(tmp_path: Path) -> 
 
     outcomes = {megabytes: ended(megabytes << 20) for megabytes in (700, 850, 4000)}
     assert [answer.returncode for answer in outcomes.values()] == [3, 3, 1]
-    assert all("memory is short" in outcomes[megabytes].stderr for megabytes in (700, 850))
+    assert all("not enough memory" in outcomes[megabytes].stderr for megabytes in (700, 850))
     assert "block-race" in outcomes[4000].stdout
 
 

@@ -54,7 +54,7 @@ def find_nccl() -> Nccl:
         nccl.get_version()
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise MissingExtra(
-            f"--gpus needs NCCL, which CuPy does not find ({type(error).__name__}: {error})",
+            f"--gpus needs NCCL, and CuPy cannot load it ({type(error).__name__}: {error})",
             "nccl",
             ", or train on one GPU with --accumulate in its place",
         ) from None

@@ -183,7 +183,7 @@ class CudaProgram:
             )
         bits = element_bytes(buffer.dtype, launch.value)
         if len(bits) == 8 and bits[:4] != bits[4:]:
-            raise LaunchError(f"fill = '{launch.zero}': the driver fills no 8-byte elements with {launch.value}")
+            raise LaunchError(f"fill = '{launch.zero}': the driver cannot fill 8-byte elements with {launch.value}")
         call, kind = {1: ("cuMemsetD8Async", ctypes.c_ubyte), 2: ("cuMemsetD16Async", ctypes.c_ushort)}.get(
             len(bits), ("cuMemsetD32Async", c_uint)
         )

@@ -164,7 +164,7 @@ class Assembly:
         _, _, h, w = self.image(image)
         if h % size[0] or w % size[1]:
             raise self.refuse(
-                f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; windows of one size are",
+                f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; all windows must have the same size",
                 "other-windows",
                 (h, w),
                 size,
@@ -215,7 +215,9 @@ class Assembly:
         value = self.value(x)
         if axis % len(value.shape) != len(value.shape) - 1:
             raise self.refuse(
-                f"softmax over axis {axis} of {value.shape} is not supported; over the last one is", "other-axis", axis
+                f"softmax over axis {axis} of {value.shape} is not supported; only the last axis is supported",
+                "other-axis",
+                axis,
             )
         if len(value.shape) == 2:
             return self.net.softmax(value, name=name)

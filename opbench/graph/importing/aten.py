@@ -161,7 +161,7 @@ def _transpose(build: Assembly, name: str, a: Arguments) -> Operand:
     axes = [int(axis) % 2 for axis in a.get("dims", [a.get("dim0", 0), a.get("dim1", 1)])]
     if x.array.ndim != 2 or axes not in ([1, 0], [0, 1]):
         raise build.refuse(
-            f"axes {axes} of shape {x.array.shape} are not supported; two axes swapped are", "other-axis", axes
+            f"axes {axes} of shape {x.array.shape} are not supported; only two axes can be swapped", "other-axis", axes
         )
     return x.transposed() if axes == [1, 0] or "dim0" in a else x
 
@@ -200,7 +200,9 @@ def _mean(build: Assembly, name: str, a: Arguments) -> Operand:
     axes = sorted(axis % len(image.shape) for axis in a["dim"] or [])
     if axes != [2, 3] or len(image.shape) != 4:
         raise build.refuse(
-            f"a mean over axes {a['dim']} is not supported; over all pixels of an image is", "other-axis", a["dim"]
+            f"a mean over axes {a['dim']} is not supported; only the mean over all pixels of an image is",
+            "other-axis",
+            a["dim"],
         )
     pooled = build.pool_to(name if a["keepdim"] else f"{name}.pooled", image, (1, 1))
     return pooled if a["keepdim"] else build.reshape(name, pooled, image.shape[:2])

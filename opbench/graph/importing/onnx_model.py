@@ -100,7 +100,9 @@ def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
         return a.get("pads", [0])
     if set(a.get("strides", [1])) != {1} or not all(size % 2 for size in window):
         raise build.refuse(
-            f"auto_pad={way} with strides or an even window is not supported; pads are", "other-auto-pad", way
+            f"auto_pad={way} with strides or an even window is not supported; state the padding as pads",
+            "other-auto-pad",
+            way,
         )
     return [size // 2 for size in window]
 
@@ -154,7 +156,9 @@ def _reduce_mean(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operan
     axes = sorted(axis % len(image.shape) for axis in _axes(build, x, a))
     if axes != [2, 3] or len(image.shape) != 4:
         raise build.refuse(
-            f"a mean over axes {axes} is not supported; over all pixels of an image is", "other-axis", axes
+            f"a mean over axes {axes} is not supported; only the mean over all pixels of an image is",
+            " other-axis",
+            axes,
         )
     if a.get("keepdims", 1):
         return build.pool_to(name, image, (1, 1))
@@ -188,14 +192,14 @@ def _resize(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     if mode == "nearest":
         if (place, rounding) not in NEAREST:
             raise build.refuse(
-                f"nearest by {place} and {rounding} is not supported; asymmetric and floor are",
+                f"nearest by {place} and {rounding} is not supported; only asymmetric with floor is supported",
                 "other-nearest",
                 (place, rounding),
             )
         return build.upsample(name, image, size[2], size[3], "nearest")
     build.only("mode", mode, "linear")
     if place not in ("half_pixel", "pytorch_half_pixel"):
-        raise build.refuse(f"linear by {place} is not supported; half_pixel is", "other-linear", place)
+        raise build.refuse(f"linear by {place} is not supported; only half_pixel is supported", "other-linear", place)
     return build.upsample(name, image, size[2], size[3], "bilinear")
 
 

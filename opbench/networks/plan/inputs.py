@@ -62,7 +62,7 @@ def photographs(shape: tuple[int, ...]) -> np.ndarray:
     """
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise UsageError(
-            f"photographs of shape {shape} are not there; (n, 1, h, w) and (n, 3, h, w) are",
+            f"photographs of shape {shape} are not supported; use (n, 1, h, w) or (n, 3, h, w)",
             kind="not-allowed",
             subject="photographs",
             value=shape,

@@ -95,7 +95,7 @@ def replay_plan(training: Training, again: Sequence[tuple[str, int]]) -> Trainin
     for value, moment in again:
         if value not in training.graph.values or training.graph.producer(value) is None:
             raise UsageError(
-                f"the plan computes '{value}' again, which the step does not compute; leave out --plan",
+                f"the plan computes '{value}' again, which this training step does not compute; remove --plan",
                 kind="no-such-value",
                 subject=value,
             )

@@ -193,7 +193,7 @@ def _call(
         or (only_form and axes[only_form[0]] != only_form[1])
     ):
         raise UsageError(
-            f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; leave out --compare torch",
+            f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; remove --compare torch",
             kind="no-counterpart",
             subject=node.name,
             value=node.operator,

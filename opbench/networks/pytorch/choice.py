@@ -153,7 +153,9 @@ def _make_choice(problem: Operator, device_place: DevicePlace) -> ChosenRunner:
     named = [case for case in fitting if case.name == entry.winner.case]
     if not named:
         if has_peer(problem):
-            return ChosenRunner(None, f"the book's {entry.winner.case} is not there")
+            return ChosenRunner(
+                None, f"the variant of {entry.winner.case}, which the winners file names, does not exist"
+            )
         return _first_runnable(fitting, device_place, "ranked first, as the book's is not there")
     return _first_runnable(named, device_place, "fastest in the book")
 

@@ -102,7 +102,7 @@ def batchnorm2d(
     """
     if eps != EPSILON:
         raise UsageError(
-            f"opbench.torch.batchnorm2d: eps={eps} is not there; {EPSILON} is",
+            f"opbench.torch.batchnorm2d: eps={eps} is not supported; use eps={EPSILON}",
             kind="not-allowed",
             subject="eps",
             value=eps,
@@ -125,7 +125,9 @@ def batchnorm2d(
 def _momentum_percent(momentum: float) -> int:
     percent = round(100 * momentum)
     if abs(percent - 100 * momentum) > 1e-9:
-        raise UsageError(f"opbench.torch.batchnorm2d: momentum={momentum} is not there; whole hundredths are")
+        raise UsageError(
+            f"opbench.torch.batchnorm2d: momentum={momentum} is not supported; use whole hundredths, such as 0.1"
+        )
     return percent
 
 
@@ -149,7 +151,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Return the result of `torch.nn.functional.l1_loss`, for the reductions mean and sum."""
     if reduction not in ("mean", "sum"):
-        raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not there; mean and sum are")
+        raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not supported; use mean or sum")
     loss = call("l1_loss", (x, target), (), _to_float32)
     if loss.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         loss = loss.to(x.dtype)

@@ -51,7 +51,8 @@ def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
     if name not in known:
         allowed = ", ".join(known)
         raise UsageError(
-            f"opbench.torch.{operator}: {tensor.dtype} is not there; {allowed} are: x.to(torch.bfloat16)",
+            f"opbench.torch.{operator}: {tensor.dtype} is not supported; use {allowed}, for example "
+            "x.to(torch.bfloat16)",
             kind="other-dtype",
             subject=operator,
             value=str(tensor.dtype),

@@ -174,7 +174,7 @@ class Trainer(TrainingState):
         out = self.options.out
         if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", LAST)):
             raise UsageError(
-                f"{out}: holds a training already; go on with it: --resume, or choose another --out DIR",
+                f"{out}: already contains a training; continue it with --resume, or choose another --out DIR",
                 kind="run-exists",
                 subject=out,
             )
