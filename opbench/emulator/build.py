@@ -428,7 +428,7 @@ class KernelBuilder:
         answer = self._compile_kernel(arguments, request)
         if answer.returncode != 0 and NO_MEMORY.search(answer.stderr):
             raise EnvironmentFault(
-                f"memory is short: {self.toolchain.command[0]} needs more to compile {request.source}; end other "
+                f"not enough memory: {self.toolchain.command[0]} needs more to compile {request.source}; end other "
                 f"programs, or raise the limit (ulimit -v)\n{shortened(answer.stderr)}",
                 kind="memory-short",
                 subject=request.source,

@@ -65,7 +65,7 @@ class Runtime:
         if refused := self._refused_bytes():
             self.take_reports()
             raise EnvironmentFault(
-                f"memory is short: the system refused {refused:,} bytes more to the cpu backend, so this case has no "
+                f"not enough memory: the system refused {refused:,} bytes more to the cpu backend, so this case has no "
                 "verdict; choose a smaller problem (--problem), end other programs, or raise the limit (ulimit -v)",
                 kind="memory-short",
                 value=refused,
