@@ -89,7 +89,7 @@ class Int4Matmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Int4Matmul]:
-        """Ones, primes, whole tiles and not, several groups, rows 16-byte aligned and not."""
+        """Ones, primes, whole tiles and not, several groups, more tiles than a small GPU has blocks, rows 16-byte aligned and not."""
         sizes = [
             (1, 1, 2),
             (2, 3, 6),
@@ -99,5 +99,6 @@ class Int4Matmul(Operator):
             (16, 130, 160),
             (64, 128, 256),
             (131, 264, 288),
+            (1, 520, 64),
         ]
         return [cls(m=m, n=n, k=k) for m, n, k in sizes]

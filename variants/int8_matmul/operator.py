@@ -77,7 +77,7 @@ class Int8Matmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Int8Matmul]:
-        """Ones, primes, whole tiles and not, rows 16-byte aligned and not."""
+        """Ones, primes, whole tiles and not, many tiles, rows 16-byte aligned and not."""
         sizes = [
             (1, 1, 1),
             (2, 3, 5),
@@ -87,5 +87,6 @@ class Int8Matmul(Operator):
             (129, 1, 64),
             (64, 128, 256),
             (131, 264, 272),
+            (1, 776, 64),
         ]
         return [cls(m=m, n=n, k=k) for m, n, k in sizes]

@@ -104,8 +104,9 @@ class ScaledMatmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[ScaledMatmul]:
-        """Ones, primes, whole tiles and not, rows 16-byte aligned and not, with each scaling and pair of dtypes."""
+        """Ones, primes, whole tiles and not, many tiles, rows 16-byte aligned and not, with each scaling and pair of dtypes."""
         sizes = [(1, 1, 1), (2, 3, 5), (17, 31, 33), (33, 65, 260), (64, 128, 256), (131, 264, 272), (130, 264, 400)]
+        sizes.append((1, 776, 400))
         modes = cls.choices
         pairs = [(a, b) for a in modes["a_dtype"] for b in modes["b_dtype"] if (a, b) != ("e4m3", "e4m3")]
         return [
