@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from opbench.checking.checking import is_traceable
+from opbench.emulator import CpuBackend
 from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import Tensor
@@ -99,3 +101,29 @@ def test_a_block_of_the_resident_batch_norm_divides_a_channel() -> None:
     cases = [Case(variant, config, one) for one in served(variant) for config in variant.configs]
     macros = [(case.problem.storage, dict(case.request().macros)) for case in cases if case.unmet_requirement() is None]
     assert {dtype for dtype, of in macros if int(of["TOTAL"]) % int(of["BLOCK"]) == 0} == {"f32", "bf16"}
+
+
+LARGE_TILES = {
+    *(f"conv2d/nhwc_wgmma_patch_{mode}" for mode in ("f16", "halves", "planes", "floats")),
+    *(f"conv2d_dgrad/nhwc_wgmma_{mode}" for mode in ("tf32", "f16", "planes")),
+    *(f"sort/{name}" for name in ("bitonic_shared", "radix", "radix_reordered")),
+}
+"""Persistent variants whose blocks take a second tile only in problems that the emulator is slow on. Variants of the
+same file with other formats take several tiles; the passes of a sort take one element after another."""
+
+
+def takes_several_tiles(variant: Variant, problem: Operator) -> bool:
+    """Whether a block of a persistent grid takes several tiles on the CPU, where each access is traced."""
+    case = Case(variant, variant.configs[0], problem)
+    return case.launches(CpuBackend.sm_count) != case.launches(1024) and is_traceable(problem)
+
+
+@pytest.mark.parametrize("operator", CATALOG.operator_names())
+def test_blocks_of_a_persistent_grid_take_several_tiles(operator: str) -> None:
+    for variant in kernels(operator):
+        examples = [p for p in served(variant) if variant.unmet_requirement(p, variant.configs[0]) is None]
+        cases = [Case(variant, variant.configs[0], problem) for problem in examples]
+        if all(case.launches(1) == case.launches(1024) for case in cases):
+            continue
+        several = any(takes_several_tiles(variant, problem) for problem in examples)
+        assert several != (variant.id in LARGE_TILES), f"{variant.id}: an example of more tiles, small enough to trace"
