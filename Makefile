@@ -120,7 +120,7 @@ $(NETWORKS_OUT)/%/network.json: | $(VENV)/.quick
 #   make evidence PART='ceilings quick full'     the same command goes on where a part was stopped
 # Delete a part's folder to measure it again. One GPU model, one driver and one commit of the kernels for all parts.
 EVIDENCE := reports/h100
-SUITE_PARTS := quick full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts segments resnet gpt2
+SUITE_PARTS := quick full layers gradients hopper mma norms activations convolutions attention reductions language products quantised sorts segments token_sampling latent_attention resnet gpt2
 PARTS := ceilings selftest $(SUITE_PARTS) networks trainings counters tune torch ship judge gpus
 PART ?= $(PARTS)
 

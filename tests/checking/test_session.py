@@ -100,7 +100,7 @@ def test_an_honest_kernel_stays_right(tmp_path: Path) -> None:
 def test_a_kernel_that_damages_its_neighbours_late_costs_only_itself(tmp_path: Path) -> None:
     late = f"if (i == 0) ++calls; {BODY} if (calls > 12 && i == 0) out[n + 4] = 1.0f;"
     (reason,) = measured(tmp_path, "__device__ int calls;", late).wrong.values()
-    assert "on new content: " in reason and "out" in reason
+    assert "on new inputs: " in reason and "out" in reason
 
 
 def test_who_is_not_asked_to_does_not_check_again(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_every_figure_says_where_it_comes_from() -> None:
 
 
 def test_an_abandoned_launch_is_told_of() -> None:
-    assert "abandoned" in printed(explained(replace(traffic(*TURN), complete=False)))
+    assert "did not finish" in printed(explained(replace(traffic(*TURN), complete=False)))
 
 
 def test_accesses_in_no_known_source_are_not_lost() -> None:

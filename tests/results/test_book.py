@@ -155,7 +155,7 @@ def test_the_command_writes_a_book_and_spares_files_of_another_kind(tmp_path: Pa
     run = kept(tmp_path / "run", [of("vec4", 1e-3)])
     done = cli("book", run, "--out", "book.json")
     assert done.returncode == 0, done.stderr
-    assert "vec4[" in done.stdout and "edited since" in done.stderr and "wrote book.json: 1 problem" in done.stderr
+    assert "vec4[" in done.stdout and "has changed since" in done.stderr and "wrote book.json: 1 problem" in done.stderr
     assert json.loads(cli("book", "book.json", "--json").stdout) == json.loads((tmp_path / "book.json").read_text())
     (tmp_path / "plan.json").write_text("{}")
     refused(cli("book", run, "--out", "plan.json"), 2, "plan.json", "no book")
