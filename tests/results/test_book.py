@@ -158,7 +158,7 @@ def test_the_command_writes_a_book_and_spares_files_of_another_kind(tmp_path: Pa
     assert "vec4[" in done.stdout and "has changed since" in done.stderr and "wrote book.json: 1 problem" in done.stderr
     assert json.loads(cli("book", "book.json", "--json").stdout) == json.loads((tmp_path / "book.json").read_text())
     (tmp_path / "plan.json").write_text("{}")
-    refused(cli("book", run, "--out", "plan.json"), 2, "plan.json", "no book")
+    refused(cli("book", run, "--out", "plan.json"), 2, "plan.json", "not a winners file")
     assert (tmp_path / "plan.json").read_text() == "{}"
     refused(cli("book", "plan.json"), 2, "has no key 'book'", "opbench book RUN --out book.json")
     refused(cli("book", "nowhere"), 2, "nowhere")
