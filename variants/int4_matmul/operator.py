@@ -89,7 +89,7 @@ class Int4Matmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[Int4Matmul]:
-        """Ones, primes, whole tiles and not, several groups, more tiles than a small GPU has blocks, rows 16-byte aligned and not."""
+        """Ones, primes, whole tiles and not, several groups, many tiles, rows 16-byte aligned and not."""
         sizes = [
             (1, 1, 2),
             (2, 3, 6),

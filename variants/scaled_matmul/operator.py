@@ -104,7 +104,7 @@ class ScaledMatmul(Operator):
 
     @classmethod
     def examples(cls) -> Sequence[ScaledMatmul]:
-        """Ones, primes, whole tiles and not, many tiles, rows 16-byte aligned and not, with each scaling and pair of dtypes."""
+        """Ones, primes, whole tiles and not, many tiles, aligned rows and not, with each scaling and pair of dtypes."""
         sizes = [(1, 1, 1), (2, 3, 5), (17, 31, 33), (33, 65, 260), (64, 128, 256), (131, 264, 272), (130, 264, 400)]
         sizes.append((1, 776, 400))
         modes = cls.choices
