@@ -97,8 +97,8 @@ def detection_chart(outcome: Selftest) -> Chart | None:
         colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
         for index, (slow, (count, total)) in enumerate(sorted(seen.items())):
             low, high = stats.share_interval(count, total)
-            beside = [other for other, line in lines.items() if slow in line]
-            x = 100 * slow + 0.06 * (beside.index(label) - (len(beside) - 1) / 2)
+            others = [other for other, line in lines.items() if slow in line]
+            x = 100 * slow + 0.06 * (others.index(label) - (len(others) - 1) / 2)
             gid = f"{number}-{index}"
             axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1.2)
             axes.plot([x], [100 * count / total], shape, color=colour, markersize=5.5, gid=gid, clip_on=False,

@@ -204,5 +204,5 @@ def _call(number: int, library_case: LibraryCase, upper: str) -> list[str]:
     return [
         f"        case {number}:",
         f"            if (!({checks})) return {upper}_BAD_ARGUMENT;",
-        f"            return told({call}, {c_string(library_case.case.name)});",
+        f"            return checked({call}, {c_string(library_case.case.name)});",
     ]

@@ -199,11 +199,13 @@ def _has_group(record: TrainingRecord, group: str) -> bool:
 def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
     nodes = [node for node in record.nodes if node.group == group]
     times, everything = _node_times(record), record.nodes
-    flops, whole = (_nodes_text(among, lambda n: n.flops) for among in (nodes, everything))
-    moved, whole_bytes = (_nodes_text(among, lambda n: n.compulsory_bytes) for among in (nodes, everything))
+    flops, whole = (_sum_over_launches(among, lambda n: n.flops) for among in (nodes, everything))
+    moved, whole_bytes = (_sum_over_launches(among, lambda n: n.compulsory_bytes) for among in (nodes, everything))
     sums, summed_s = exchange_totals(record, group)
-    spent = _nodes_text(nodes, lambda n: times.get(n.name, 0.0)) + summed_s
-    whole_time = _nodes_text(everything, lambda n: times.get(n.name, 0.0)) + exchange_totals(record, "exchange")[1]
+    spent = _sum_over_launches(nodes, lambda n: times.get(n.name, 0.0)) + summed_s
+    whole_time = (
+        _sum_over_launches(everything, lambda n: times.get(n.name, 0.0)) + exchange_totals(record, "exchange")[1]
+    )
     return {
         "name": group,
         "count": len(nodes) + sums,
@@ -216,8 +218,8 @@ def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
     }
 
 
-def _nodes_text(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
-    """Format the sum of a quantity over the nodes of a step; a node counts once per micro-batch that launches it."""
+def _sum_over_launches(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
+    """Return the sum of a quantity over the nodes of a step, each multiplied by its number of launches."""
     return sum(n.launches * what(n) for n in nodes)
 
 
