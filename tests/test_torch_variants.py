@@ -27,15 +27,10 @@ ONLY_ON_A_GPU = {
     "attention/torch_cudnn",
     "attention_backward/torch_cudnn",
     "avgpool3d/torch",  # on a CPU avg_pool3d takes no bf16
-    "batchnorm2d",
     "conv2d",
     "conv3d",
-    "conv_transpose3d",
     "depthwise_conv2d",
-    "depthwise_conv2d_dgrad",
-    "depthwise_conv2d_wgrad",
-    "grouped_matmul",
-    "groupnorm_backward",
+    "groupnorm_backward",  # on a CPU it is less exact where a mean is 100, as is the next
     "layernorm_backward",
     "linear/torch",  # on a CPU its GELU is the exact one
     "rmsnorm_backward",
@@ -43,6 +38,9 @@ ONLY_ON_A_GPU = {
     "upsample_concat_conv2d",
 }
 """Variants, or operators of variants, that need a device, cuDNN, or dtypes side by side that the CPU has not."""
+
+F32_ON_A_CPU = {"batchnorm2d"}
+"""Operators whose variants for bf16 mix dtypes as PyTorch's kernels for the CPU do not."""
 
 
 @pytest.fixture
@@ -58,7 +56,10 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def problems(variant: Variant) -> list[Operator]:
     """Of its operator's examples those that it fits: the first of each kind in its modes, and a few more."""
     fitting = [
-        p for p in CATALOG.operator(variant.operator).examples() if Case(variant, {}, p).unmet_requirement() is None
+        p
+        for p in CATALOG.operator(variant.operator).examples()
+        if Case(variant, {}, p).unmet_requirement() is None
+        and (variant.operator not in F32_ON_A_CPU or p.axes.get("dtype") != "bf16")
     ]
     modes = {tuple(p.axes[mode] for mode in p.modes()): p for p in reversed(fitting)}
     return list(dict.fromkeys([*modes.values(), *fitting[:8]]))
@@ -71,12 +72,14 @@ def test_a_variant_of_pytorch_computes_its_operator(variant: Variant, on_the_hos
     assert found
     for problem in found:
         inputs = problem.make_inputs(3)
-        buffers = {name: array.copy() for name, array in inputs.items()}
+        buffers = {name: np.zeros_like(array) for name, array in inputs.items()}
         buffers |= {t.name: np.zeros(t.shape, DTYPES[t.dtype]) for t in problem.output_tensors()}
         own = problem.in_place if variant.in_place else {}
+        launch = module.bind(problem, {**buffers, **{old: buffers[new] for new, old in own.items()}})
+        for name, array in inputs.items():  # after bind: a run changes the contents between launches
+            buffers[name][...] = array
         for new, old in own.items():
             buffers[new][...] = inputs[old]
-        launch = module.bind(problem, {**buffers, **{old: buffers[new] for new, old in own.items()}})
         launch()
         if collect := getattr(launch, "collect", None):
             collect()

@@ -7,8 +7,8 @@ supports = { layout = ["nchw", "nhwc"], dtype = ["f32", "bf16"], activation = ["
 ///
 
 It returns new tensors; their copies into the outputs are not timed, as PyTorch would not make them. SiLU needs the
-normalised image, which autograd keeps; here it is computed before, and not timed. The statistics and the weight are
-converted to the type of the image before, too. nhwc is copied to nchw first, as in the forward pass.
+normalised image, which opbench's kernels compute again from the statistics: here the forward pass does, and is timed.
+The statistics and the weight are converted to the type of the image, and nhwc is copied to nchw, as in that pass.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
     x, dout, dx = (tensors[name] for name in ("x", "dout", "dx"))
     if problem.layout == "nhwc":
         x, dout, dx = (tensor.transpose(1, 2) for tensor in (x, dout, dx))
-    weight, mean, rstd = (tensors[name].to(x.dtype) for name in ("weight", "mean", "rstd"))
     sizes = (problem.batch, problem.channels, problem.pixels, problem.groups)
     aten = torch.ops.aten
-    normalised = None
-    if problem.activation == "silu":
-        bias = tensors["bias"].to(x.dtype)
-        normalised = torch.native_group_norm(x.contiguous(), weight, bias, *sizes, problem.epsilon)[0]
 
     def run() -> Sequence[Any]:
-        gradient = dout if normalised is None else aten.silu_backward(dout, normalised)
+        image, gradient = x.contiguous(), dout
+        weight, mean, rstd = (tensors[name].to(x.dtype) for name in ("weight", "mean", "rstd"))
+        if problem.activation == "silu":
+            bias = tensors["bias"].to(x.dtype)
+            normalised, _, _ = torch.native_group_norm(image, weight, bias, *sizes, problem.epsilon)
+            gradient = aten.silu_backward(dout, normalised)
         return aten.native_group_norm_backward(
-            gradient.contiguous(), x.contiguous(), mean, rstd, weight, *sizes, [True, True, True]
+            gradient.contiguous(), image, mean, rstd, weight, *sizes, [True, True, True]
         )
 
     return torch_launch(run, [dx, tensors["dweight"], tensors["dbias"]])

@@ -23,11 +23,11 @@ def bind(problem: Any, buffers: dict[str, Any], **config: int) -> Callable[[], N
 
     tensors = torch_tensors(problem, buffers)
     x, target, loss, dx = (tensors[name] for name in ("x", "target", "loss", "dx"))
-    slope, zero = -target / problem.count, torch.zeros((), dtype=x.dtype, device=x.device)
+    zero = torch.zeros((), dtype=x.dtype, device=x.device)
 
     def run() -> None:
         margin = 1 - x * target
         torch.div(margin.clamp(min=0).sum().reshape(1), problem.count, out=loss)
-        torch.where(margin >= 0, slope, zero, out=dx)
+        torch.where(margin >= 0, target / -problem.count, zero, out=dx)
 
     return torch_launch(run)
