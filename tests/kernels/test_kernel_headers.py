@@ -30,6 +30,7 @@ SELF_CONTAINED = 3
 FOR_CUDA_CORES = {
     "activations.cuh",
     "batchnorm.cuh",
+    "decode_parts.cuh",
     "float_columns.cuh",
     "float_lines.cuh",
     "float_tile.cuh",

@@ -72,6 +72,7 @@ SIZES = {
     "scaled_matmul": {"m": 384, "n": 768, "k": 256},
     "conv2d": {"n": 3, "c": 384, "h": 16, "w": 16, "k": 384, "r": 3, "s": 3, "padding": 1},
     "attention": {"batch": 2, "heads": 3, "kv_heads": 3, "queries": 384, "keys": 384, "depth": 128},
+    "attention_mla_decode": {"sequences": 6, "heads": 64, "keys": 16},
     "upsample_concat_conv2d": {"n": 3, "c1": 192, "c2": 192, "h": 8, "w": 8, "k": 384, "r": 3, "s": 3, "padding": 1},
 }
 SIZES["conv3d"] = {"n": 3, "c": 384, "d": 4, "h": 8, "w": 8, "k": 384, "t": 1, "r": 1, "s": 3, "padding_w": 1}

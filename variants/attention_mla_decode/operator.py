@@ -129,4 +129,5 @@ class AttentionMlaDecode(PagedDecodeGeometry):
             cls(sequences=2, heads=16, keys=40),
             cls(sequences=1, heads=16, keys=129, page_size=1, **ragged),
             cls(sequences=1, heads=6, keys=700, page_size=64, **small),
+            cls(sequences=1, heads=70, keys=35, page_size=8, rank=64, rope_depth=32),
         ]

@@ -42,14 +42,14 @@
 //
 // A block has a part of a sequence's tokens. It writes its average with the maximum and the sum of its weights, and the
 // second kernel merges the parts of each head. Limit: products on CUDA cores. With 16 heads a token costs 35,000 FLOPs
-// and 1,152 bytes in bf16, which is more than CUDA cores compute while DRAM delivers it: tensor cores would be next.
-// Idea: Dao et al., "Flash-Decoding for long-context inference" (2023).
+// and 1,152 bytes in bf16, which is more than CUDA cores compute while DRAM delivers it. Idea: Dao et al.,
+// "Flash-Decoding for long-context inference" (2023).
+#include <opbench/decode_parts.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
 typedef Packed<T, VECTOR> Pack;
-constexpr float NONE = -1e30f;  // below any score; its difference from itself is 0
 constexpr int COLUMNS = RANK_COLUMNS + ROPE_COLUMNS, RANK = RANK_COLUMNS * VECTOR;
 constexpr int CHUNKS = (COLUMNS + 31) / 32, RANK_CHUNKS = (RANK_COLUMNS + 31) / 32;
 
@@ -75,7 +75,7 @@ struct Queries {
         const float scale = rsqrtf((float)KEY_DEPTH);
 #pragma unroll
         for (int h = 0; h < HEADS; ++h) {
-            maximum[h] = NONE;
+            maximum[h] = no_score;
             const size_t at = row + min(h, count - 1);
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c) {
@@ -162,21 +162,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     }
 }
 
-// A block merges the parts of one sequence and head. out [sequences][heads][rank]
 extern "C" __global__ void mla_merge(const float* __restrict__ averages, const float2* __restrict__ statistics,
                                      T* __restrict__ out, int parts) {
-    const size_t row = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
-    averages += row * parts * RANK, statistics += row * parts;
-    for (int d = threadIdx.x; d < RANK; d += blockDim.x) {
-        float maximum = NONE, sum = 0.0f, average = 0.0f;
-#pragma unroll 8
-        for (int part = 0; part < parts; ++part) maximum = fmaxf(maximum, statistics[part].x);
-#pragma unroll 8
-        for (int part = 0; part < parts; ++part) {
-            const float weight = __expf(statistics[part].x - maximum);
-            sum += weight * statistics[part].y;
-            average += weight * averages[(size_t)part * RANK + d];
-        }
-        out[row * RANK + d] = (T)(average / sum);
-    }
+    merge_parts<RANK>(averages, statistics, out, parts);
 }
