@@ -43,8 +43,7 @@ typedef Element<BF16> T;
 typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, Tiles::tile_columns);
-constexpr bool GRADIENTS_IN_LINE = Tiles::first == 0 && Tiles::window_columns == COLUMNS && Q % COLUMNS == 0;
-constexpr int GRADIENT_WIDTH = GRADIENTS_IN_LINE ? widest_vector(BF16 ? 8 : 4, COLUMNS, COLUMNS) : 1;
+constexpr int GRADIENT_WIDTH = Tiles::gradient_width(BF16 ? 8 : 4, Q);
 
 // How many of a window's positions count along one axis.
 __device__ __forceinline__ int positions(int window, int size) {

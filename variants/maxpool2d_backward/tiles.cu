@@ -45,8 +45,7 @@ typedef WindowTiles<ROWS, COLUMNS, STRIDE, WINDOW, PADDING, H, W> Tiles;
 constexpr int WIDTH = widest_vector(BF16 ? 8 : 4, W, Tiles::tile_columns);
 constexpr int START = floor_div(Tiles::before, WIDTH) * WIDTH;  // of the first vector, from the tile's begin
 constexpr int VECTORS = (Tiles::before - START + Tiles::input_columns + WIDTH - 1) / WIDTH;
-constexpr bool GRADIENTS_IN_LINE = Tiles::first == 0 && Tiles::window_columns == COLUMNS && Q % COLUMNS == 0;
-constexpr int GRADIENT_WIDTH = GRADIENTS_IN_LINE ? widest_vector(BF16 ? 8 : 4, COLUMNS, COLUMNS) : 1;
+constexpr int GRADIENT_WIDTH = Tiles::gradient_width(BF16 ? 8 : 4, Q);
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     maxpool2d_backward_tiles(const T* __restrict__ x, const T* __restrict__ dout,

@@ -74,6 +74,9 @@
 // only then: the tiles before have had time to publish their sums, so that it waits less and meets a sum sooner. The
 // compiler may use as many registers as RESIDENT blocks per multiprocessor leave.
 
+#include <opbench/radix_digits.cuh>
+using namespace opbench;
+
 constexpr int DIGITS = 256, WARPS = BLOCK / 32;
 constexpr int COUNTING = 512, COPIES = 8;  // threads, and copies of each counter, of the kernel that counts
 constexpr unsigned NUMBER = 0x0fffffffu;   // the bits of a word's number
@@ -90,29 +93,6 @@ __device__ __forceinline__ unsigned* counts_of(unsigned* sums, int pass) { retur
 __device__ __forceinline__ unsigned* next_tile(unsigned* sums, int pass) { return sums + 4 * DIGITS + pass; }
 __device__ __forceinline__ unsigned* words_of(unsigned* sums, int tile) {
     return sums + 4 * DIGITS + 4 + tile * DIGITS;
-}
-
-// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
-__device__ __forceinline__ unsigned code_of(unsigned bits) {
-    if (INTEGERS) return bits ^ 0x80000000u;
-    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
-    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ unsigned bits_of(unsigned code) {
-    if (INTEGERS) return code ^ 0x80000000u;
-    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
-}
-
-// Return the lanes of the warp whose digit is the same as this lane's.
-__device__ __forceinline__ unsigned lanes_with(unsigned digit) {
-    unsigned lanes = 0xffffffffu;
-#pragma unroll
-    for (int bit = 0; bit < 8; ++bit) {
-        const bool set = (digit & 1u << bit) != 0;
-        const unsigned others = __ballot_sync(0xffffffffu, set);
-        lanes &= set ? others : ~others;
-    }
-    return lanes;
 }
 
 // Set `ranks` to the number of keys with the same digit before each key in the warp's part of the tile; `counts` is the
@@ -138,24 +118,6 @@ __device__ __forceinline__ void rank_in_warp(const unsigned (&keys)[ITEMS], int 
     }
 }
 
-// Return the sum of the values of the threads before this one, of the first 256 of a block; all threads take part.
-__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
-    const int lane = threadIdx.x % 32;
-    int sum = value;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(0xffffffffu, sum, distance);
-        if (lane >= distance) sum += other;
-    }
-    if (lane == 31 && threadIdx.x < DIGITS) warp_sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    int before = sum - value;
-    for (int warp = 0; warp < DIGITS / 32; ++warp)
-        if (warp < threadIdx.x / 32) before += warp_sums[warp];
-    __syncthreads();
-    return before;
-}
-
 extern "C" __global__ void __launch_bounds__(COUNTING)
     sort_count_all(const Bits* __restrict__ x, unsigned* sums, int n) {
     // x [n], aligned to 16 bytes; sums: see above, zero at the start
@@ -163,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(COUNTING)
     for (int i = threadIdx.x; i < 4 * DIGITS * COPIES; i += COUNTING) own[i] = 0;
     __syncthreads();
     const auto count = [&](Bits bits) {
-        const unsigned code = code_of(bits);
+        const unsigned code = code_of<INTEGERS>(bits);
 #pragma unroll
         for (int pass = 0; pass < 4; ++pass)
             atomicAdd(own + (pass * DIGITS + (code >> 8 * pass & 255)) * COPIES + threadIdx.x % COPIES, 1u);
@@ -236,7 +198,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
     for (int k = 0; k < ITEMS; ++k) {
         const unsigned i = base + (warp * ITEMS + k) * 32 + lane;
         keys[k] = 0xffffffffu;  // after all keys with this digit
-        if (i < n) keys[k] = pass == 0 ? code_of(__ldcs(source + i)) : __ldcs(source + i);
+        if (i < n) keys[k] = pass == 0 ? code_of<INTEGERS>(__ldcs(source + i)) : __ldcs(source + i);
     }
     rank_in_warp(keys, ranks, counts + warp * DIGITS, shift);
     __syncthreads();
@@ -255,7 +217,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
         everywhere = counts_of(sums, pass)[threadIdx.x];
         if (!LATE) add_tiles_before();  // at once: tiles that come later walk over this one until its sum is there
     }
-    const int first = sum_before(total, warp_sums);
+    const int first = sum_before<DIGITS>(total, warp_sums);
     if (has_digit) {
         int place = first;
 #pragma unroll
@@ -265,7 +227,7 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
             place += own;
         }
     }
-    const int start = sum_before(everywhere, warp_sums);
+    const int start = sum_before<DIGITS>(everywhere, warp_sums);
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) tile_keys[counts[warp * DIGITS + (keys[k] >> shift & 255)] + ranks[k]] = keys[k];
     if (LATE && has_digit) add_tiles_before();
@@ -276,6 +238,6 @@ __global__ void BOUNDS sort_sweep(const Bits* __restrict__ source, Bits* __restr
         const int i = k * BLOCK + threadIdx.x;
         if (base + i >= n) break;
         const unsigned key = tile_keys[i];
-        target[shifts[key >> shift & 255] + i] = pass == 3 ? bits_of(key) : key;
+        target[shifts[key >> shift & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
     }
 }

@@ -100,31 +100,11 @@
 // In `radix` the lanes of a warp write to as many places as they have digits, a sector of 32 bytes for each key.
 // `radix_reordered` stores the keys of a digit together. Limit: HBM, 12 bytes per key and pass.
 
+#include <opbench/radix_digits.cuh>
+using namespace opbench;
+
 constexpr int BLOCK = 256, DIGITS = 256, WARPS = BLOCK / 32;
 typedef unsigned Bits;  // of an element of any type
-
-// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
-__device__ __forceinline__ unsigned code_of(unsigned bits) {
-    if (INTEGERS) return bits ^ 0x80000000u;
-    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
-    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ unsigned bits_of(unsigned code) {
-    if (INTEGERS) return code ^ 0x80000000u;
-    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
-}
-
-// Return the lanes of the warp whose digit is the same as this lane's.
-__device__ __forceinline__ unsigned lanes_with(unsigned digit) {
-    unsigned lanes = 0xffffffffu;
-#pragma unroll
-    for (int bit = 0; bit < 8; ++bit) {
-        const bool set = (digit >> bit & 1) != 0;
-        const unsigned others = __ballot_sync(0xffffffffu, set);
-        lanes &= set ? others : ~others;
-    }
-    return lanes;
-}
 
 // Return the number of keys with this digit before this lane's key in the warp, and count it; `counts` is the warp's
 // own.
@@ -139,26 +119,8 @@ __device__ __forceinline__ int rank_in_warp(int* counts, unsigned digit) {
     return __shfl_sync(0xffffffffu, before, __ffs(lanes) - 1) + __popc(lower);
 }
 
-// Return the sum of the values of the threads before this one, of the first 256 of a block; all threads take part.
-__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
-    const int lane = threadIdx.x % 32;
-    int sum = value;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(0xffffffffu, sum, distance);
-        if (lane >= distance) sum += other;
-    }
-    if (lane == 31 && threadIdx.x < DIGITS) warp_sums[threadIdx.x / 32] = sum;
-    __syncthreads();
-    int before = sum - value;
-    for (int warp = 0; warp < DIGITS / 32; ++warp)
-        if (warp < threadIdx.x / 32) before += warp_sums[warp];
-    __syncthreads();
-    return before;
-}
-
 __device__ __forceinline__ unsigned load_code(const Bits* source, unsigned i, int pass) {
-    return pass == 0 ? code_of(source[i]) : source[i];
+    return pass == 0 ? code_of<INTEGERS>(source[i]) : source[i];
 }
 
 // The keys of a block's part, whole tiles.
@@ -253,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         int total = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) total += counts[w][threadIdx.x];
-        const int first = REORDER ? sum_before(total, warp_sums) : start;
+        const int first = REORDER ? sum_before<DIGITS>(total, warp_sums) : start;
         int place = first;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) {
@@ -272,14 +234,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #if REORDER
             tile_keys[at] = keys[k];
 #else
-            if (tile + (warp * ITEMS + k) * 32 + lane < part.end) target[at] = pass == 3 ? bits_of(keys[k]) : keys[k];
+            if (tile + (warp * ITEMS + k) * 32 + lane < part.end)
+                target[at] = pass == 3 ? bits_of<INTEGERS>(keys[k]) : keys[k];
 #endif
         }
         __syncthreads();
 #if REORDER
         for (int i = threadIdx.x; i < TILE && tile + i < part.end; i += BLOCK) {
             const unsigned key = tile_keys[i];
-            target[shifts[key >> 8 * pass & 255] + i] = pass == 3 ? bits_of(key) : key;
+            target[shifts[key >> 8 * pass & 255] + i] = pass == 3 ? bits_of<INTEGERS>(key) : key;
         }
         __syncthreads();  // before the next tile overwrites the keys
 #endif

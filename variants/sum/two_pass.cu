@@ -52,35 +52,9 @@
 // with OVERLAP the first kernel lets the second start, which is in place when the last block sum is written. Limit:
 // HBM, reading only.
 
+#include <opbench/grid_sum.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
-
-// The sum of this thread's share of x, read as float4 with UNROLL loads in flight.
-__device__ __forceinline__ float thread_sum(const float* __restrict__ x, unsigned n) {
-    const unsigned whole = n / 4;
-    const unsigned stride = gridDim.x * BLOCK;
-    const unsigned thread = blockIdx.x * BLOCK + threadIdx.x;
-    const float4* x4 = reinterpret_cast<const float4*>(x);
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (unsigned first = thread; first < whole; first += UNROLL * stride) {
-        float4 v[UNROLL];
-#pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            v[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (first + u * stride < whole) v[u] = __ldcs(x4 + first + u * stride);
-        }
-#pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            sum.x += v[u].x;
-            sum.y += v[u].y;
-            sum.z += v[u].z;
-            sum.w += v[u].w;
-        }
-    }
-    const unsigned rest = 4 * whole + thread;  // the n % 4 elements left over go to the first threads
-    if (thread < 4 && rest < n) sum.x += x[rest];
-    return (sum.x + sum.y) + (sum.z + sum.w);
-}
 
 extern "C" __global__ void sum_to_partials(const float* __restrict__ x, float* __restrict__ partial, int n) {
     // x [n], aligned to 16 bytes; partial: one sum per block
@@ -89,7 +63,7 @@ extern "C" __global__ void sum_to_partials(const float* __restrict__ x, float* _
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
     const unsigned t = threadIdx.x;
-    const float sum = warp_sum(thread_sum(x, (unsigned)n));
+    const float sum = warp_sum(grid_stride_sum<BLOCK, UNROLL>(x, (unsigned)n));
     if (t % 32 == 0) warps[t / 32] = sum;
     __syncthreads();
     if (t < 32) {

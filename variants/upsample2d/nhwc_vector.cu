@@ -26,26 +26,18 @@
 // pixels is interpolated down once and serves the outputs on both sides of it, so that COLUMNS pixels cost
 // 3 * (COLUMNS + 2) loads in place of 4 for each output. STREAM marks the stores evict-first. Limit: HBM.
 
+#include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
+typedef Phases<S> Phase;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int WIDTH = C % LANES == 0 ? LANES : C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1;
 constexpr int PACKS = C / WIDTH;  // of a pixel
 constexpr int COLUMN_GROUPS = (W + COLUMNS - 1) / COLUMNS;
 
 typedef Packed<T, WIDTH> Pack;
-
-// Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
-__device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
-__device__ constexpr float weight(int phase) {  // of the later of the two pixels
-    return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
-}
-
-__device__ __forceinline__ float between(float first, float second, float weight_second) {
-    return first * (1 - weight_second) + second * weight_second;
-}
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_nhwc_vector(const Pack* __restrict__ x, Pack* __restrict__ out, int n) {
@@ -69,12 +61,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         for (int k = 0; k < 3; ++k) v[k] = rows[k][place * PACKS];
 #pragma unroll
         for (int r = 0; r < S; ++r) {
-            const int top = before(r) ? 0 : 1;
+            const int top = Phase::before(r) ? 0 : 1;
 #pragma unroll
             for (int lane = 0; lane < WIDTH; ++lane) {
                 const float first = (float)reinterpret_cast<const T*>(&v[top])[lane];
                 const float second = (float)reinterpret_cast<const T*>(&v[top + 1])[lane];
-                down[z % 3][r][lane] = between(first, second, weight(r));
+                down[z % 3][r][lane] = between(first, second, Phase::weight(r));
             }
         }
         if (z < 2) continue;
@@ -83,11 +75,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         for (int r = 0; r < S; ++r) {
 #pragma unroll
             for (int s = 0; s < S; ++s) {
-                const int left = z - 2 + (before(s) ? 0 : 1);
+                const int left = z - 2 + (Phase::before(s) ? 0 : 1);
                 Pack result;
 #pragma unroll
                 for (int lane = 0; lane < WIDTH; ++lane) {
-                    const float value = between(down[left % 3][r][lane], down[(left + 1) % 3][r][lane], weight(s));
+                    const float value =
+                        between(down[left % 3][r][lane], down[(left + 1) % 3][r][lane], Phase::weight(s));
                     reinterpret_cast<T*>(&result)[lane] = (T)value;
                 }
                 store_packed<STREAM>(target + ((size_t)r * (W * S) + (z - 2) * S + s) * PACKS, result);

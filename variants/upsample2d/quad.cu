@@ -24,20 +24,12 @@
 // for each of them; index arithmetic is shared likewise. Limit: stores of one element, scale apart between neighbouring
 // lanes, so every sector is written by several instructions.
 
+#include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
-
-// Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
-__device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
-__device__ constexpr float weight(int phase) {  // of the later of the two pixels
-    return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
-}
-
-__device__ __forceinline__ float between(float first, float second, float weight_second) {
-    return first * (1 - weight_second) + second * weight_second;
-}
+typedef Phases<S> Phase;
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     upsample2d_quad(const T* __restrict__ x, T* __restrict__ out, int planes) {
@@ -59,14 +51,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     }
 #pragma unroll
     for (int s = 0; s < S; ++s) {
-        const int left = before(s) ? 0 : 1;
+        const int left = Phase::before(s) ? 0 : 1;
         float across[3];
 #pragma unroll
-        for (int k = 0; k < 3; ++k) across[k] = between(v[k][left], v[k][left + 1], weight(s));
+        for (int k = 0; k < 3; ++k) across[k] = between(v[k][left], v[k][left + 1], Phase::weight(s));
 #pragma unroll
         for (int r = 0; r < S; ++r) {
-            const int top = before(r) ? 0 : 1;
-            target[(size_t)r * (W * S) + s] = (T)between(across[top], across[top + 1], weight(r));
+            const int top = Phase::before(r) ? 0 : 1;
+            target[(size_t)r * (W * S) + s] = (T)between(across[top], across[top + 1], Phase::weight(r));
         }
     }
 #else

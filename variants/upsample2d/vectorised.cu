@@ -26,10 +26,12 @@
 // ROWS + 2 rows of loads. Four fifths of all bytes are stores, which wait for nothing. STREAM marks them evict-first.
 // Limit: HBM. A width that no vector divides falls back to narrower accesses.
 
+#include <opbench/upsampling.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
 typedef Element<BF16> T;
+typedef Phases<S> Phase;
 constexpr int LANES = 16 / sizeof(T);
 constexpr int COLUMNS = LANES % S == 0 && W % (LANES / S) == 0 ? LANES / S : 1;  // pixels under a thread's outputs
 constexpr int OUTPUTS = COLUMNS * S;
@@ -38,16 +40,6 @@ constexpr int COLUMN_GROUPS = W / COLUMNS, ROW_GROUPS = (H + ROWS - 1) / ROWS;
 
 typedef Packed<T, COLUMNS> Loaded;
 typedef Packed<T, STORE> Stored;
-
-// Output `phase` of a pixel lies (2 * phase + 1 - S) / 2S beside it: on the side of the pixel before, or after.
-__device__ constexpr bool before(int phase) { return 2 * phase + 1 < S; }
-__device__ constexpr float weight(int phase) {  // of the later of the two pixels
-    return (float)(2 * phase + 1 - S + (before(phase) ? 2 * S : 0)) / (2 * S);
-}
-
-__device__ __forceinline__ float between(float first, float second, float weight_second) {
-    return first * (1 - weight_second) + second * weight_second;
-}
 
 __device__ __forceinline__ void store(T* target, const T (&values)[OUTPUTS]) {
 #pragma unroll
@@ -75,8 +67,8 @@ __device__ __forceinline__ void interpolate_across(const T* row, int column, flo
     v[COLUMNS + 1] = (float)row[min(column + COLUMNS, W - 1)];
 #pragma unroll
     for (int k = 0; k < OUTPUTS; ++k) {
-        const int left = k / S + (before(k % S) ? 0 : 1);
-        across[k] = between(v[left], v[left + 1], weight(k % S));
+        const int left = k / S + (Phase::before(k % S) ? 0 : 1);
+        across[k] = between(v[left], v[left + 1], Phase::weight(k % S));
     }
 }
 #endif
@@ -100,10 +92,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int r = 0; r < ROWS * S; ++r) {
         if (H % ROWS != 0 && row + r / S >= H) break;
-        const int top = r / S + (before(r % S) ? 0 : 1);
+        const int top = r / S + (Phase::before(r % S) ? 0 : 1);
         T values[OUTPUTS];
 #pragma unroll
-        for (int k = 0; k < OUTPUTS; ++k) values[k] = (T)between(across[top][k], across[top + 1][k], weight(r % S));
+        for (int k = 0; k < OUTPUTS; ++k)
+            values[k] = (T)between(across[top][k], across[top + 1][k], Phase::weight(r % S));
         store(target + (size_t)r * (W * S), values);
     }
 #else

@@ -1,6 +1,7 @@
 // Tiles of a pooling's gradient: which windows lie over which pixels of a tile. The compiler knows all of it, because
 // tiles begin at multiples of the stride.
 #pragma once
+#include <opbench/vectors.cuh>
 
 namespace opbench {
 
@@ -19,6 +20,11 @@ struct WindowTiles {
     static constexpr int before = first * stride - padding;  // where the first window begins, from the tile's begin
     static constexpr int input_rows = (window_rows - 1) * stride + window;  // pixels that these windows cover
     static constexpr int input_columns = (window_columns - 1) * stride + window;
+
+    // The widest vector, `most` elements at most, of the gradients of a row of q windows that a tile needs.
+    static constexpr int gradient_width(int most, int q) {
+        return first == 0 && window_columns == columns && q % columns == 0 ? widest_vector(most, columns, columns) : 1;
+    }
 
     // Call visit(a, b, r, s) for each window (a, b) over pixel (y, x) of the tile, which is at (r, s) of the window.
     template <class Visit>

@@ -1,0 +1,50 @@
+// Parts of a radix sort by digits of 8 bits: codes of keys, lanes with the same digit, and sums over digits.
+#pragma once
+
+namespace opbench {
+
+// Codes are unsigned numbers in the order of the elements: all NaNs have one code, after that of infinity.
+template <bool integers>
+__device__ __forceinline__ unsigned code_of(unsigned bits) {
+    if (integers) return bits ^ 0x80000000u;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+template <bool integers>
+__device__ __forceinline__ unsigned bits_of(unsigned code) {
+    if (integers) return code ^ 0x80000000u;
+    return (code >> 31) != 0 ? code & 0x7fffffffu : ~code;
+}
+
+// Return the lanes of the warp whose digit is the same as this lane's.
+__device__ __forceinline__ unsigned lanes_with(unsigned digit) {
+    unsigned lanes = 0xffffffffu;
+#pragma unroll
+    for (int bit = 0; bit < 8; ++bit) {
+        const bool set = (digit >> bit & 1) != 0;
+        const unsigned others = __ballot_sync(0xffffffffu, set);
+        lanes &= set ? others : ~others;
+    }
+    return lanes;
+}
+
+// Return the sum of the values of the threads before this one, of the first `digits` of a block; all threads take part.
+template <int digits>
+__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
+    const int lane = threadIdx.x % 32;
+    int sum = value;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+        if (lane >= distance) sum += other;
+    }
+    if (lane == 31 && threadIdx.x < digits) warp_sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    int before = sum - value;
+    for (int warp = 0; warp < digits / 32; ++warp)
+        if (warp < threadIdx.x / 32) before += warp_sums[warp];
+    __syncthreads();
+    return before;
+}
+
+}  // namespace opbench
