@@ -125,10 +125,34 @@ constexpr int block_threads = 128 * (GROUPS + 1), copier = GROUPS == 2 ? 24 : 32
 constexpr int BM = 64 * GROUPS, STEP = 64, HALVES = DEPTH / 64, SUMS = DEPTH / 2, SCORES = STEP / 2;
 constexpr int OWN_BYTES = BM * DEPTH * 2, STEP_BYTES = STEP * DEPTH * 2, STATISTIC_BYTES = 2 * STEP * 4;
 constexpr float LOG2_E = 1.44269504f;
-typedef Ring<TILES, 3 * OWN_BYTES, 1, GROUPS> QueryTiles;
-typedef Ring<STAGES, 2 * STEP_BYTES, 1, GROUPS> KeyStages;
-typedef Ring<TILES, 2 * OWN_BYTES, 1, GROUPS> KeyTiles;
-typedef Ring<STAGES, 2 * STEP_BYTES + 1024, 1, GROUPS, 2 * STEP_BYTES + STATISTIC_BYTES> QueryStages;
+
+// A ring whose stages each warp takes and gives back. With one arrival of a warpgroup, a stage that needs no products
+// could be filled again, and its phase flip twice, before another warp has seen it: that warp would wait forever.
+template <int stages, int stage_bytes, int copied = stage_bytes>
+struct WarpRing : Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> {
+    typedef Ring<stages, stage_bytes, 1, 4 * GROUPS, copied> Base;
+    using Base::Base;
+
+    // Wait for the next stage and return it.
+    __device__ __forceinline__ unsigned take_next() {
+        const unsigned taken = this->stage;
+        wait_for(this->full + 8 * taken, this->phase);
+        this->advance();
+        return taken;
+    }
+    __device__ __forceinline__ void give_back(unsigned which) const {
+        __syncwarp();  // all lanes have seen and read the stage
+        if (threadIdx.x % 32 == 0) arrive(this->empty + 8 * which);
+    }
+    // Give back the next stages unread.
+    __device__ __forceinline__ void discard(int count) {
+        for (int i = 0; i < count; ++i) give_back(take_next());
+    }
+};
+typedef WarpRing<TILES, 3 * OWN_BYTES> QueryTiles;
+typedef WarpRing<STAGES, 2 * STEP_BYTES> KeyStages;
+typedef WarpRing<TILES, 2 * OWN_BYTES> KeyTiles;
+typedef WarpRing<STAGES, 2 * STEP_BYTES + 1024, 2 * STEP_BYTES + STATISTIC_BYTES> QueryStages;
 
 // Copy `rows` rows of a head, from `first` on, in pieces of 64 rows of 64 numbers.
 template <int rows>
@@ -255,17 +279,9 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
         const int first = place(block) + group * 64, top = first + warp * 16 + lane / 4;  // rows: top, top + 8
         const int steps = steps_until(first + 64), block_steps = steps_until(place(block) + BM);
         const size_t head_index = (size_t)sequence * heads + head;
-        auto skip = [&](int stages) {  // keys that only the other warpgroups see
-            for (int i = 0; i < stages; ++i, ring.advance()) {
-                wait_for(ring.full + 8 * ring.stage, ring.phase);
-                ring.give_back(ring.stage);
-            }
-        };
         if (first < 0) {
-            wait_for(tiles.full + 8 * tiles.stage, tiles.phase);
-            tiles.give_back(tiles.stage);
-            tiles.advance();
-            return skip(block_steps);
+            tiles.discard(1);
+            return ring.discard(block_steps);
         }
         float logarithm[2], delta[2] = {};
 #pragma unroll
@@ -274,8 +290,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             logarithm[half] =
                 query < queries ? logsumexp[head_index * queries + query] * LOG2_E : __int_as_float(0x7f800000);
         }
-        wait_for(tiles.full + 8 * tiles.stage, tiles.phase);
-        const unsigned tile = tiles.memory + tiles.stage * 3 * OWN_BYTES + group * 64 * 128;
+        const unsigned taken = tiles.take_next(), tile = tiles.memory + taken * 3 * OWN_BYTES + group * 64 * 128;
         own_queries.set(tile);
         own_gradients.set(tile + OWN_BYTES);
 #pragma unroll
@@ -313,9 +328,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             for (int i = 0; i < SCORES; ++i) slope[i] = weight[i] * (slope[i] - delta[i / 2 % 2]);
             round_factors(factors, slope);
         };
-        unsigned current = ring.stage;
-        wait_for(ring.full + 8 * current, ring.phase);
-        ring.advance();
+        unsigned current = ring.take_next();
         wgmma_fence();
         own_queries.multiply(score, ring.memory + current * 2 * STEP_BYTES);
         wgmma_commit();
@@ -326,9 +339,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
             wgmma_fence();
             own_gradients.multiply(slope, key_tile + STEP_BYTES);
             wgmma_commit();
-            const unsigned next = ring.stage;
-            wait_for(ring.full + 8 * next, ring.phase);
-            ring.advance();
+            const unsigned next = ring.take_next();
             if constexpr (AHEAD) {
                 wgmma_fence();
                 own_queries.multiply(score, ring.memory + next * 2 * STEP_BYTES);
@@ -360,9 +371,8 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
         wgmma_commit();
         wgmma_wait<0>();
         ring.give_back(current);
-        tiles.give_back(tiles.stage);
-        tiles.advance();
-        skip(block_steps - steps);
+        tiles.give_back(taken);
+        ring.discard(block_steps - steps);  // keys that only the other warpgroups see
         store_rows<QUERY_STRIDE>(dq + (size_t)sequence * q_strides.batch + (size_t)head * q_strides.head, sum, top,
                                  queries, rsqrtf((float)DEPTH));
     });
@@ -422,32 +432,20 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
                   top = first + warp * 16 + lane / 4;  // the thread's keys: top, top + 8
         const int start = start_of(first), skipped = start - start_of(block * BM), per_head = query_tiles - start;
         const int steps = per_head * SHARE;
-        auto skip = [&](int stages) {  // queries that only see keys of the other warpgroups
-            for (int i = 0; i < stages; ++i, ring.advance()) {
-                wait_for(ring.full + 8 * ring.stage, ring.phase);
-                ring.give_back(ring.stage);
-            }
-        };
         if (first >= keys) {
-            wait_for(tiles.full + 8 * tiles.stage, tiles.phase);
-            tiles.give_back(tiles.stage);
-            tiles.advance();
-            return skip((query_tiles - start_of(block * BM)) * SHARE);
+            tiles.discard(1);
+            return ring.discard((query_tiles - start_of(block * BM)) * SHARE);
         }
-        wait_for(tiles.full + 8 * tiles.stage, tiles.phase);
-        const unsigned tile = tiles.memory + tiles.stage * 2 * OWN_BYTES + group * 64 * 128;
+        const unsigned taken = tiles.take_next(), tile = tiles.memory + taken * 2 * OWN_BYTES + group * 64 * 128;
         own_keys.set(tile);
         own_values.set(tile + OWN_BYTES);
 
         // Take the stage of the next tile of queries; those that only the other warpgroup's keys see are skipped.
         int in_head = 0;
         auto next_stage = [&] {
-            if (CAUSAL && in_head == 0) skip(skipped);
+            if (CAUSAL && in_head == 0) ring.discard(skipped);
             if (++in_head == per_head) in_head = 0;
-            const unsigned stage = ring.stage;
-            wait_for(ring.full + 8 * stage, ring.phase);
-            ring.advance();
-            return stage;
+            return ring.take_next();
         };
         // The statistics of the thread's columns in a stage.
         auto statistics = [&](unsigned stage, int which) {
@@ -536,8 +534,7 @@ extern "C" __global__ void __launch_bounds__(block_threads, 1)
         wgmma_commit();
         wgmma_wait<0>();
         ring.give_back(current);
-        tiles.give_back(tiles.stage);
-        tiles.advance();
+        tiles.give_back(taken);
         const size_t offset = (size_t)sequence * k_strides.batch + (size_t)kv_head * k_strides.head + PART_STRIDE;
         store_rows<KEY_STRIDE>(dk + offset, of_key, top, keys, rsqrtf((float)DEPTH));
         store_rows<KEY_STRIDE>(dv + offset + PART_STRIDE, of_value, top, keys, 1.0f);
