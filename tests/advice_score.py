@@ -25,7 +25,7 @@ from opbench.insight.advice import Advice, advise
 from opbench.insight.facts import Facts, distance_of
 from opbench.insight.gains import STEPS_FILE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.kernels.folders import Catalog
-from opbench.results.advice import measured_facts, most_alike
+from opbench.results.advice import measured_facts, most_similar_counted_result
 from opbench.results.files import read_run
 from opbench.results.result import Result
 
@@ -131,7 +131,7 @@ def measured_steps(runs: Path = RUNS) -> list[Step]:
             by_variant = fastest(results)
             for name, upper in by_variant.items():
                 lower = by_variant.get(headers[name].builds_on) if name in headers else None
-                like = most_alike(lower, counts[operator, lower.variant]) if lower else None
+                like = most_similar_counted_result(lower, counts[operator, lower.variant]) if lower else None
                 if lower is None or like is None or lower.variant not in headers:
                     continue
                 gain = lower.measurement.median_s / upper.measurement.median_s  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ def measured_steps(runs: Path = RUNS) -> list[Step]:
                 )
                 if facts is None:
                     continue
-                upper_like = most_alike(upper, counts[operator, name])
+                upper_like = most_similar_counted_result(upper, counts[operator, name])
                 added = frozenset(headers[name].mechanism) - frozenset(headers[lower.variant].mechanism)
                 found.append(
                     Step(

@@ -126,7 +126,7 @@ class LaunchSizes:
                 tokens: Sequence[Token] = product(parts)
             else:
                 tokens = parts[shape.index(axis)] if len(parts) == len(shape) else ()
-            if tokens and self._fix(axis, tokens, f"the size of '{name}'"):
+            if tokens and self._require_size(axis, tokens, f"the size of '{name}'"):
                 return
         launch = self.read.launch
         first = launch.configuration[0] if launch and launch.configuration else ()
@@ -136,7 +136,7 @@ class LaunchSizes:
                 self.known[first[0].text] = axis
                 self.proposal.guess(axis, first[0].text, "the grid has so many blocks")
                 return
-            if self._fix(axis, first, "the grid has so many blocks"):
+            if self._require_size(axis, first, "the grid has so many blocks"):
                 return
         text = f"nothing in the file says the size of {self.match.operator}'s axis {axis}"
         self.proposal.contradict("axis", axis, text)
@@ -152,8 +152,8 @@ class LaunchSizes:
             return self.read.pairs
         return [(p, g) for (p, _), g in zip(self.read.pairs, launch.arguments, strict=False)]
 
-    def _fix(self, axis: str, tokens: Sequence[Token], why: str) -> bool:
-        """Add the requirement that an axis has the size of an expression; return whether the expression is a number."""
+    def _require_size(self, axis: str, tokens: Sequence[Token], why: str) -> bool:
+        """Require that an axis has the value of a host expression; return False if the value is unknown or below 1."""
         value = self._value(tokens)
         if value is None or value < 1:
             return False
@@ -162,8 +162,8 @@ class LaunchSizes:
         self.proposal.guess(axis, str(value), why)
         return True
 
-    def _reject_conflicting_sizes(self, parameter: Parameter, axis: str) -> None:
-        """Raise UsageError if two launches of the kernel give an axis different sizes."""
+    def _contradict_conflicting_sizes(self, parameter: Parameter, axis: str) -> None:
+        """Add a contradiction if another launch of the kernel gives an axis a different size."""
         launches = [launch for launch in self.program.launches if launch.kernel == self.read.kernel.name]
         for launch in launches[1:]:
             for other, argument in self._given(launch):
@@ -185,7 +185,7 @@ class LaunchSizes:
             axis = self.match.axes.get(parameter.name)
             names = {token.text for token in argument if token.kind == "name"}
             if axis and names & self.program.fixed & self.read.facts.names:
-                self._fix(axis, argument, f"the kernel uses {', '.join(sorted(names))} itself")
+                self._require_size(axis, argument, f"the kernel uses {', '.join(sorted(names))} itself")
 
     def _take_defaults(self) -> None:
         """Require the default of each axis without a tensor and a parameter, such as a stride."""
@@ -231,8 +231,8 @@ class LaunchSizes:
         for parameter, argument in self._given():
             axis = match.axes.get(parameter.name, "")
             if axis in tensor_axes(match.problem) and axis not in self.fixed:
-                self._fix(axis, argument, "the grid is made for this size")
-                self._reject_conflicting_sizes(parameter, axis)
+                self._require_size(axis, argument, "the grid is made for this size")
+                self._contradict_conflicting_sizes(parameter, axis)
         if not self.fixed:
             text = "the grid names no axis, so that every size gets the same: write an expression of the axes"
             strides = (
@@ -306,7 +306,7 @@ class LaunchSizes:
             return
         sizes = self._sizes_there(launch)
         known = {**self.program.known, **launch.known}
-        self._contradict_sides_of_elements(launch, known)
+        self._contradict_row_column_product(launch, known)
         tensors = {
             tensor.name: tensor
             for tensor in (*self.match.problem.input_tensors(), *self.match.problem.output_tensors())
@@ -361,7 +361,7 @@ class LaunchSizes:
                 text = f"a buffer has {plain_name(argument[0].text)} elements, and {self.match.operator}'s are squares"
                 self.proposal.contradict("sizes", parameter.name, text)
 
-    def _contradict_sides_of_elements(self, launch: HostLaunch, values_by_name: Mapping[str, Sequence[Token]]) -> None:
+    def _contradict_row_column_product(self, launch: HostLaunch, values_by_name: Mapping[str, Sequence[Token]]) -> None:
         """Add a contradiction for rows and columns whose product is less than the number of elements."""
         given = [
             g for p, g in self._given(launch) if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type))

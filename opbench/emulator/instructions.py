@@ -223,14 +223,15 @@ def function_name(opcode: str) -> str:
 # Families -------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(elements: Sequence[str], words: Words) -> str:
-    return "{" + ", ".join(f"(int)({words(element)})" for element in elements) + "}"
+def _int_initializer(operands: Sequence[str], words: Words) -> str:
+    """Return a C++ initializer list such as "{(int)(x), (int)(y)}" for the operands of an instruction."""
+    return "{" + ", ".join(f"(int)({words(operand)})" for operand in operands) + "}"
 
 
 def _tensor(operand: str, words: Words) -> tuple[str, str, int]:
     """Return the map, the coordinates and the number of coordinates of an operand `[map, {x, y}]`."""
     first, *rest = re.findall(r"[^,{}\s\[\]]+", operand)
-    return f"::opb_ptx::address({words(first)})", _numbers(rest, words), len(rest)
+    return f"::opb_ptx::address({words(first)})", _int_initializer(rest, words), len(rest)
 
 
 def _load_tensor(match: re.Match[str], operands: list[str], words: Words) -> str:
@@ -242,7 +243,7 @@ def _load_tensor(match: re.Match[str], operands: list[str], words: Words) -> str
         raise UnknownInstruction
     kind = "OPB_LOAD_IM2COL" if im2col else "OPB_LOAD_TILE"
     ranks = words(rest[0]) if multicast else "0"
-    place = f"{{{rank}, {place}, {_numbers(offsets, words)}}}"
+    place = f"{{{rank}, {place}, {_int_initializer(offsets, words)}}}"
     return (
         f"::opb_ptx::load_tensor({kind}, {_address(to, words)}, {tensor}, {place}, {_address(barrier, words)}, {ranks})"
     )

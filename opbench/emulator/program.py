@@ -102,17 +102,17 @@ class CpuProgram:
     def bind(self, launches: Sequence[KernelLaunch], buffers: Mapping[str, Buffer]) -> Callable[[], None]:
         """Return a callable that runs all launches in order; raise LaunchError for a launch that a GPU would refuse."""
         memory = {name: buffer for name, buffer in buffers.items() if isinstance(buffer, CpuArray)}
-        steps = [self._step(launch, memory) for launch in launches]
-        bound = list(memory.values())
-        runs = itertools.count()
+        bound_launches = [self._bind_launch(launch, memory) for launch in launches]
+        arrays = list(memory.values())
+        run_numbers = itertools.count()
 
         def run() -> None:
-            self._log.buffers = bound
-            number = next(runs)
-            for step in steps:
-                if not step(number):
+            self._log.buffers = arrays
+            run_number = next(run_numbers)
+            for run_launch in bound_launches:
+                if not run_launch(run_number):
                     return
-            for buffer in bound:
+            for buffer in arrays:
                 buffer.initialised = True
 
         return run
@@ -185,11 +185,15 @@ class CpuProgram:
         address = _address(self._library, symbol)
         return Kernel(name, address, letters.replace("r", "p"), tuple(sizes()[: len(letters)]), writable)
 
-    def _step(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
-        with with_location(launch.location):
-            return self._runner(launch, buffers)
+    def _bind_launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
+        """Return a callable that runs one launch; errors have the launch's location.
 
-    def _runner(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
+        The callable takes the number of the run, and returns False if the launch was abandoned.
+        """
+        with with_location(launch.location):
+            return self._bind_kernel_or_fill(launch, buffers)
+
+    def _bind_kernel_or_fill(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
         if not launch.kernel:
             fill = self._filled(launch, buffers)
 

@@ -45,20 +45,20 @@ class Builder:
         names = tuple(value.name for value in outputs)
         needed, nodes = set(self._inputs), []
 
-        def need(name: str) -> None:
-            needed.add(name)
-            if base := self._values[name].of:
-                need(base)
+        def mark_needed(value_name: str) -> None:
+            needed.add(value_name)
+            if base := self._values[value_name].of:
+                mark_needed(base)
 
-        for name in names:
-            need(name)
+        for value_name in names:
+            mark_needed(value_name)
         for node in reversed(self._nodes):  # the build order is a topological order
             if needed & set(node.outputs.values()):
                 nodes.append(node)
-                for name in (*node.inputs.values(), *node.outputs.values()):
-                    need(name)
-        values = {name: value for name, value in self._values.items() if name in needed}
-        weights = {name: array for name, array in self._weights.items() if name in needed}
+                for value_name in (*node.inputs.values(), *node.outputs.values()):
+                    mark_needed(value_name)
+        values = {value_name: value for value_name, value in self._values.items() if value_name in needed}
+        weights = {value_name: array for value_name, array in self._weights.items() if value_name in needed}
         return Graph(self.name, values, tuple(reversed(nodes)), tuple(self._inputs), names, weights)
 
     # Nodes --------------------------------------------------------------------------------------------------------

@@ -216,7 +216,8 @@ class Graph:
             base = self._require_value(value.name, of)
             if of in seen:
                 raise UsageError(
-                    f"{self.name}: views in a cycle: {' -> '.join([*seen, of])}",
+                    f"{self.name}: views refer to each other in a cycle, {' -> '.join([*seen, of])}; "
+                    "let one of them refer to a value with memory",
                     kind="view-cycle",
                     subject=self.name,
                     value=(*seen, of),
@@ -276,7 +277,8 @@ class Graph:
             images.append(value)
             if value.layout != layouts.get(tensor.name, value.layout):
                 raise UsageError(
-                    f"{node.name}: it works in {layouts[tensor.name]}, but '{value.name}' lies in {value.layout}",
+                    f"{node.name}: {node.operator} needs '{tensor.name}' in layout {layouts[tensor.name]}, "
+                    f"but '{value.name}' is in layout {value.layout}",
                     kind="other-layout",
                     subject=node.name,
                     value=value.layout,
@@ -284,7 +286,8 @@ class Graph:
                 )
         if not layouts and (other := next((v for v in images if v.layout != images[0].layout), None)):
             raise UsageError(
-                f"{node.name}: '{images[0].name}' lies in {images[0].layout}, but '{other.name}' in {other.layout}",
+                f"{node.name}: '{images[0].name}' is in layout {images[0].layout}, but '{other.name}' is in layout "
+                f"{other.layout}; {node.operator} needs both in one layout",
                 kind="mixed-layouts",
                 subject=node.name,
                 value=other.layout,

@@ -1,4 +1,4 @@
-"""Finds the variants of an operator that use a mechanism, as remedies for a variant that lacks it."""
+"""Find the variants of an operator that use a mechanism, as remedies for a variant that lacks the mechanism."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opbench.kernels.variant import Variant
 
 
 def ancestors(variant: Variant, variants: Mapping[str, Variant]) -> list[str]:
-    """Return the names of the variants below one on the ladder, the nearest first."""
+    """Return the names of the variants that a variant builds on, directly or through others, nearest first."""
     names: list[str] = []
     name = variant.builds_on
     while name and name not in names and name != variant.name:
@@ -19,21 +19,27 @@ def ancestors(variant: Variant, variants: Mapping[str, Variant]) -> list[str]:
 
 
 def remedies(mechanism: str, variant: Variant, problem: Operator, variants: Sequence[Variant]) -> list[str]:
-    """Return the ids of the operator's variants that use a mechanism, the nearest above `variant` on the ladder first.
+    """Return the ids of an operator's variants that use a mechanism and that could replace a variant without it.
 
-    Variants below it, libraries, and variants of which no config supports the problem are excluded.
+    `variant` is the one without the mechanism. The variants that build on `variant` come first, nearest first. Excluded
+    are `variant` itself, the variants that it builds on, libraries, and variants without a config for `problem`.
     """
-    by_name = {v.name: v for v in variants}
-    below = {variant.name, *ancestors(variant, by_name)}
-    ranked = []
-    for position, other in enumerate(variants):
-        steps = ancestors(other, by_name)
-        if mechanism not in other.mechanism or other.is_library or other.name in below:
+    variants_by_name = {v.name: v for v in variants}
+    improved_names = {variant.name, *ancestors(variant, variants_by_name)}
+    ranked_ids = []
+    for ladder_index, other in enumerate(variants):
+        ancestor_names = ancestors(other, variants_by_name)
+        if mechanism not in other.mechanism or other.is_library or other.name in improved_names:
             continue
         if all(other.unmet_requirement(problem, config) is not None for config in other.configs):
             continue
-        above = variant.name in steps
+        builds_on_variant = variant.name in ancestor_names
         # A variant on another branch of the ladder is a remedy only if it is at least as far up.
-        if above or len(steps) >= len(below) - 1:
-            ranked.append((steps.index(variant.name) if above else len(by_name) + position, other.id))
-    return [name for _, name in sorted(ranked)]
+        if builds_on_variant or len(ancestor_names) >= len(improved_names) - 1:
+            ranked_ids.append(
+                (
+                    ancestor_names.index(variant.name) if builds_on_variant else len(variants_by_name) + ladder_index,
+                    other.id,
+                )
+            )
+    return [name for _, name in sorted(ranked_ids)]

@@ -24,7 +24,8 @@ def with_space(variant: Variant, path: Path) -> Variant:
         raise UsageError(unknown("key", min(odd), ("tune", "where"), where=str(path)))
     if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
         raise UsageError(
-            f"{path}: must have a table tune or a list where, or both, written as in a header",
+            f"{path}: the file needs a table tune, a list where, or both, as in a variant's header; for example: "
+            "tune = { TILE = [16, 32] }",
             kind="missing-key",
             subject=path,
         )

@@ -251,10 +251,11 @@ class Pool3dGeometry(Operator):
 
 
 class Conv3dGeometry(Operator):
-    """Base of convolutions of volumes, images and lines: filters of t x r x s, with groups.
+    """Base class of convolution operators over volumes, with filters of t x r x s and with groups of channels.
 
     An operator declares the axes c, d, h, w, k, t, r, s and groups, stride, padding and dilation along each of d, h and
-    w, and the mode layout. It defines `outputs_along`. z x p x q is the size of the output.
+    w, and the mode layout; it defines `outputs_along`. The output has k channels of z x p x q. An image is a volume
+    with d = t = 1; a line also has h = r = 1.
     """
 
     c: int

@@ -238,9 +238,10 @@ def _variant_tree(variants: Sequence[Variant]) -> list[str]:
 
 
 def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main: str) -> str:
-    """Return a variant's speedup, such as "**1.43×** over `register_tile_2d`", or "not measured".
+    """Return a variant's measured speedup over the variant that it builds on, as a table cell.
 
-    It is of the first problem that has the variant, which is named unless it is `main`.
+    Examples: "**1.43×** over `register_tile_2d`", "not measured". The speedup comes from the first problem on which the
+    variant was measured; the cell names the problem if it is not `main`. A library's cell has its time.
     """
     for _, problem, measured_rows in measured:
         row = _best_config(measured_rows, variant.name)

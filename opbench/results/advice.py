@@ -58,11 +58,11 @@ class Advised:
         return 0.0 < self.of_bound < NEAR
 
     def gain_text(self, advice: Advice) -> str:
-        """Return what a piece of the advice gains, or that only a time says so."""
+        """Return the expected gain of one piece of advice as text; a fixed text if the gain cannot be estimated."""
         return advice.gain_text if self.gains else UNKNOWN_GAIN
 
     def sentences(self, most: int) -> list[str]:
-        """Return at most so many pieces of advice as sentences, or why there is none."""
+        """Return at most `most` pieces of advice as sentences; without advice, the reason for its absence."""
         if not self.advice:
             return [self.reason[:1].upper() + self.reason[1:]] if self.reason else []
         return [advice.sentence(self.gains) for advice in self.advice[:most]]
@@ -146,37 +146,38 @@ def over_bound(measured: Result, peaks: Peaks | None) -> float | None:
 
 
 def measured_facts(
-    measured: Result,
+    result: Result,
     peaks: Peaks | None,
     traffic: Traffic,
     counted_bytes: int,
-    compiled: Mapping[str, LaunchResources],
+    counted_resources: Mapping[str, LaunchResources],
     counters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Facts | None:
-    """Return the facts of a measured case; None for a library, or if its lower bound is not known.
+    """Return the facts that decide which advice a measured case gets.
 
-    `traffic`, `compiled` and the compulsory bytes `counted_bytes` belong to a small problem of the same variant;
-    `counters` are the hardware's of the measured case.
+    `traffic`, `counted_resources` (resources by kernel) and `counted_bytes` (compulsory bytes) come from a small
+    problem of the same variant; `counters` are hardware counters of the measured case. Returns None for a library, and
+    if the lower bound or the traffic is unknown.
     """
-    distance = over_bound(measured, peaks)
-    if distance is None or not measured.resources or not traffic.complete or measured.measurement is None:
+    time_over_bound = over_bound(result, peaks)
+    if time_over_bound is None or not result.resources or not traffic.complete or result.measurement is None:
         return None
-    intensity = measured.flops / measured.compulsory_bytes if measured.compulsory_bytes else 0.0
-    launch = (peaks.launch_floor_s if peaks else 0.0) or 0.0
+    intensity = result.flops / result.compulsory_bytes if result.compulsory_bytes else 0.0
+    launch_floor_s = (peaks.launch_floor_s if peaks else 0.0) or 0.0
     facts = facts_of(
         traffic,
         counted_bytes,
-        compiled,
-        measured.resources,
-        distance,
+        counted_resources,
+        result.resources,
+        time_over_bound,
         intensity,
-        launch / measured.measurement.median_s,
-        {**counters, "compulsory_bytes": measured.compulsory_bytes},
-        measured.axes.get("dtype") == DOUBLE,
+        launch_floor_s / result.measurement.median_s,
+        {**counters, "compulsory_bytes": result.compulsory_bytes},
+        result.axes.get("dtype") == DOUBLE,
     )
-    unit = tensor_unit(measured.axes, measured.unit or measured.precision)
-    over_tensor = over_bound(replace(measured, unit=unit), peaks) or 0.0
-    return replace(facts, over_tensor=over_tensor, bound_s=measured.measurement.median_s / distance)
+    unit = tensor_unit(result.axes, result.unit or result.precision)
+    over_tensor = over_bound(replace(result, unit=unit), peaks) or 0.0
+    return replace(facts, over_tensor=over_tensor, bound_s=result.measurement.median_s / time_over_bound)
 
 
 def tensor_unit(axes: Mapping[str, int | str], other: str) -> str:
@@ -219,8 +220,11 @@ def shared_modes(axes: Mapping[str, int | str], other: Mapping[str, int | str]) 
     return sum(other.get(name) == value for name, value in axes.items() if isinstance(value, str))
 
 
-def most_alike(measured: Result, counted: Iterable[Result]) -> Result | None:
-    """Return the counted case that stands for a measured one: the same variant, most modes, its config, the largest."""
+def most_similar_counted_result(measured: Result, counted: Iterable[Result]) -> Result | None:
+    """Return the counted result that represents a measured one; None if no counted result has the same variant.
+
+    Results with more equal modes come first, then those with the same config, then those of larger problems.
+    """
     alike = [result for result in counted if (result.operator, result.variant) == (measured.operator, measured.variant)]
 
     def likeness(result: Result) -> tuple[int, bool, int]:

@@ -80,12 +80,12 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -
     """Check that the times of kernels with known cycles lie on a line; the rest is a kernel's own start and end."""
     rate = cycles_per_second(clock)
     spans = {s: stats.median(_spans(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S}
-    kernels = {length: span - clock.timing_offset_s() for length, span in spans.items()}
-    rest = {length: kernel - length for length, kernel in kernels.items()}
-    apart = max(rest.values()) - min(rest.values())
-    rows = [(*map(units.time, (s, spans[s], kernels[s])), signed_time(rest[s])) for s in LENGTHS_S]
+    kernel_times_s = {length_s: span - clock.timing_offset_s() for length_s, span in spans.items()}
+    excess_s = {length_s: kernel_time_s - length_s for length_s, kernel_time_s in kernel_times_s.items()}
+    apart = max(excess_s.values()) - min(excess_s.values())
+    rows = [(*map(units.time, (s, spans[s], kernel_times_s[s])), signed_time(excess_s[s])) for s in LENGTHS_S]
     part.table("Kernels of known cycles", ("cycles", "span", "kernel time (span − offset)", "beyond its cycles"), rows)
-    part.figures |= {"cycles_per_s": rate, "beyond_cycles_s": list(rest.values())}
+    part.figures |= {"cycles_per_s": rate, "beyond_cycles_s": list(excess_s.values())}
     part.claim(
         "kernel times grow as the cycles do",
         f"the time in addition to the cycles differs by {units.time(apart)}",

@@ -180,7 +180,7 @@ def test_a_group_shares_sums_and_agrees() -> None:
     assert sums == [[[3.0] * 3] * 2] * 2
     assert group_of(2, lambda own: own.agree("plan", "one")) == [None, None]
     apart = group_of(2, lambda own: own.agree("plan", own.rank))
-    assert all("the ranks have not the same plan" in str(error) for error in apart)
+    assert all("the ranks differ in their plan" in str(error) for error in apart)
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
         )
         cases = [_planned_case(catalog, node, e.case) for e in entries]
         if not cases:
-            entries = committed_times(node.problem, options.precision, options.device, catalog)
+            entries = committed_cases(node.problem, options.precision, options.device, catalog)
             constant = constants(graph, node) if options.prepare else ()
             others = default_cases(catalog, node, options.precision, options.device, constant)
             cases = [*(catalog.case(e.case) for e in entries), *others]
@@ -275,8 +275,11 @@ def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int])
     return NodeChoice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
 
 
-def committed_times(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:
-    """Return the winner of a problem in the committed runs of a GPU model, then its ties; none without a GPU."""
+def committed_cases(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:
+    """Return the fastest case of a problem in the committed runs of a GPU model, then the cases tied with it.
+
+    Each has its measured times in seconds. The list is empty without a GPU, and for a problem without a committed run.
+    """
     if device is None:
         return []
     entries = [
@@ -285,13 +288,13 @@ def committed_times(problem: Operator, precision: str, device: ChosenFor | None,
     if not entries:
         return []
     entry = min(entries, key=lambda e: e.winner.median_s)
-    known = {
+    case_names = {
         f"{v.id}{print_config(c)}{problem}" for v in _reproducible_variants(catalog, problem.name) for c in v.configs
     }
     return [
         TimedCase(time.case, entry.precision, time.median_s, time.low_s, time.high_s, False, f"run {run_of(time)}")
         for time in (entry.winner, *entry.ties)
-        if time.case in known and device.runs(catalog.case(time.case))
+        if time.case in case_names and device.runs(catalog.case(time.case))
     ]
 
 
@@ -329,10 +332,10 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
         if v.unmet_requirement(node.problem, config) is None
     ]
     if not fitting:
-        why = "; ".join(f"{v.name} {v.unmet_requirement(node.problem, v.configs[0])}" for v in ladder[-2:])
+        reasons = "; ".join(f"{v.name} {v.unmet_requirement(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
             f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
-            f"{f' ({why})' if why else ''}; see them: {catalog.command('list variants', node.operator)}",
+            f"{f' ({reasons})' if reasons else ''}; see them: {catalog.command('list variants', node.operator)}",
             kind="no-variant",
             subject=node.name,
             value=precision,

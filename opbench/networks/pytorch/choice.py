@@ -231,8 +231,10 @@ def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
         if variant.unmet_requirement(problem, config) is None and variant.precision in classes
     ]
     if not fitting:
-        why = "; ".join(f"{v.name} {v.unmet_requirement(problem, v.configs[0])}" for v in ladder[-2:])
-        raise UsageError(f"{problem.name}: no variant serves {problem}{f' ({why})' if why else ''}")
+        unmet_requirements = "; ".join(f"{v.name} {v.unmet_requirement(problem, v.configs[0])}" for v in ladder[-2:])
+        raise UsageError(
+            f"{problem.name}: no variant serves {problem}{f' ({unmet_requirements})' if unmet_requirements else ''}"
+        )
     return rank_cases(fitting, device_place.chosen_for, product=any(variant.unit for variant in ladder))
 
 

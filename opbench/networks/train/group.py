@@ -162,12 +162,15 @@ class RankGroup:
         """Return the value that rank 0 passes."""
         return self.gather(value)[0]
 
-    def agree(self, what: str, value: object) -> None:
-        """Raise UsageError unless all ranks pass the same value."""
+    def agree(self, name: str, value: object) -> None:
+        """Raise UsageError unless all ranks pass the same value; `name` says in the message what the value is."""
         first, *others = self.gather(value)
         if any(other != first for other in others):
             raise UsageError(
-                f"the ranks have not the same {what}: run them with one opbench, one plan and one data set"
+                f"the ranks differ in their {name}: start all ranks with the same version of opbench, the same plan "
+                "and the same data set",
+                kind="ranks-differ",
+                subject=name,
             )
 
     def tell(self, standing: TrainingProgress | Progress) -> None:

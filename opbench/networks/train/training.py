@@ -221,7 +221,7 @@ class Trainer(TrainingState):
     def _open_network(self, checkpoint: Checkpoint | None) -> Iterator[tuple[Network, Step]]:
         """Yield the network on the device and its step, in the initial state."""
         if self.group is not None:
-            self.group.agree("step, plan and data", (self.step, plan_sha256(self), self.data.sha256))
+            self.group.agree("step, plan or data set", (self.step, plan_sha256(self), self.data.sha256))
         options = self.options
         with ExitStack() as stack:
             all_reduce = self._all_reduce()
@@ -241,7 +241,7 @@ class Trainer(TrainingState):
                 network.write_state(training_state(self, checkpoint))
             yield network, step
             if self.group is not None:
-                self.group.agree("end", self.recipe.steps)  # so that no rank ends while another is not done
+                self.group.agree("number of steps", self.recipe.steps)  # so that no rank ends while another is not done
 
     def _all_reduce(self) -> AllReduce | None:
         """Return the exchange over the ranks: by the device's library, or else through the main process."""
@@ -396,8 +396,10 @@ class Trainer(TrainingState):
 
     def _infer_all(self, context: Context) -> np.ndarray:
         (name,), (out,) = self.network.inputs, self.network.outputs
-        images, predictions = self.data.held_images, []
-        for first in range(0, len(images), self.batch):
-            rows = np.resize(np.arange(first, min(first + self.batch, len(images))), self.batch)
-            predictions.append(context.run({name: images[rows]})[out][: (len(images) - first) * self.rows])
+        test_inputs, predictions = self.data.held_images, []
+        for first_row in range(0, len(test_inputs), self.batch):
+            rows = np.resize(np.arange(first_row, min(first_row + self.batch, len(test_inputs))), self.batch)
+            predictions.append(
+                context.run({name: test_inputs[rows]})[out][: (len(test_inputs) - first_row) * self.rows]
+            )
         return np.concatenate(predictions)

@@ -130,13 +130,13 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         run_warnings=run.warnings,
         predicting=context.predicting,
         gpu=sentences.gpu_name(context.predicting) if context.predicting else "",
-        launch=_launch(context.predicting),
+        launch=_empty_launch_sentence(context.predicting),
     )
     return page
 
 
-def _launch(predicting: Peaks | None) -> str:
-    """Return a sentence on the share of the launch in predicted times; "" if unknown."""
+def _empty_launch_sentence(predicting: Peaks | None) -> str:
+    """Return a sentence with the time of an empty kernel's launch, which bounds every predicted time; "" if unknown."""
     floor = predicting.launch_floor_s if predicting else None
     return f". No kernel takes less than the launch of an empty one, {units.time(floor)}" if floor else ""
 
@@ -269,13 +269,14 @@ def _traffic(section: Section) -> list[str]:
 
 @dataclass(frozen=True)
 class CountedTable:
-    """A table of compiled resources and counted traffic, for rows without a time."""
+    """A table of cases that have no measured time: their compiled resources and counted memory traffic."""
 
     heads: list[tuple[str, str]]
     """Label and unit of each column."""
     cells: dict[str, list[traffic_columns.CountedFigure]]
-    """Cells by case."""
+    """One cell per column, by the name of the case."""
     origin: str
+    """Where the numbers come from, such as the GPU whose code was compiled."""
     same: list[str]
     """Columns that are not shown because every row has the same value, each with that value."""
 
