@@ -27,10 +27,10 @@ def propose(
     kernel: str = "",
     roots: Sequence[Path] = (),
 ) -> Proposal:
-    """Propose the header of a file for one of some operators.
+    """Propose the header of a .cu file: choose its kernel, and match the kernel with one of `operators`.
 
-    `roots` are extra folders, which commands in messages name. Raises NoOperator if no operator fits, and
-    UsageError if the file cannot be read.
+    `operator` and `kernel` limit the choice to one name; empty means the most likely. `roots` are extra folders, which
+    commands in messages name. Raises NoOperator if no operator fits, and UsageError if the file cannot be read.
     """
     path, kernels = file.path, file.kernels
     for declaration in file.own_declarations:
@@ -42,40 +42,47 @@ def propose(
             )
     if not kernels:
         raise UsageError(f"{path}: defines no __global__ function that can be read; write its header by hand")
-    chosen, others = _choose_kernel(file, kernel)
+    kernel_name, other_kernels = _choose_kernel(file, kernel)
     if operator and operator not in operators:
         raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
-    launch = next((launch for launch in file.launches if launch.kernel == chosen), None)
-    read = file.read(chosen, launch)
-    for group in read.groups:
+    launch = next((launch for launch in file.launches if launch.kernel == kernel_name), None)
+    launched_kernel = file.read_kernel(kernel_name, launch)
+    for group in launched_kernel.groups:
         if group.unreadable:
             raise NoOperator(
-                f"{path}:{read.kernel.line}: structure '{group.parameter.name}' has a member that no header gives "
+                f"{path}:{launched_kernel.kernel.line}: structure '{group.parameter.name}' has a member that no "
+                f"header gives "
                 f"({group.unreadable}): let the kernel take its fields one by one",
                 subject=group.parameter.name,
             )
-    ranked = rank_operators(read.facts, path.stem, {operator: operators[operator]} if operator else operators)
-    match = ranked[0] if operator else _most_likely_operator(path, read, ranked, roots)
-    proposal = Proposal(match.operator, chosen, evidence=["--operator says so"] if operator else match.evidence)
-    write_header(proposal, file, read, match)
-    hosts = [
+    ranked = rank_operators(
+        launched_kernel.facts, path.stem, {operator: operators[operator]} if operator else operators
+    )
+    match = ranked[0] if operator else _most_likely_operator(path, launched_kernel, ranked, roots)
+    proposal = Proposal(match.operator, kernel_name, evidence=["--operator says so"] if operator else match.evidence)
+    write_header(proposal, file, launched_kernel, match)
+    host_functions = [
         declaration for declaration in file.declarations if declaration.kind == "function" and not declaration.is_device
     ]
-    if launch is None and any(chosen in host.uses - host.calls for host in hosts):
-        text = f"host code hands '{chosen}' to a function that launches it, with a grid that cannot be read"
-        proposal.contradict("launch", chosen, text)
-    times = sum(
-        declaration.is_kernel and declaration.kind == "function" and declaration.name == chosen
+    if launch is None and any(
+        kernel_name in host_function.uses - host_function.calls for host_function in host_functions
+    ):
+        text = f"host code hands '{kernel_name}' to a function that launches it, with a grid that cannot be read"
+        proposal.contradict("launch", kernel_name, text)
+    definition_count = sum(
+        declaration.is_kernel and declaration.kind == "function" and declaration.name == kernel_name
         for declaration in file.declarations
     )
-    if times > 1:
-        text = f"the file defines '{chosen}' {times} times, and the preprocessor takes one of them"
-        proposal.contradict("launch", chosen, text)
+    if definition_count > 1:
+        text = f"the file defines '{kernel_name}' {definition_count} times, and the preprocessor takes one of them"
+        proposal.contradict("launch", kernel_name, text)
     products = tensor_core_operand_types(file.sources).keys() & PRODUCTS.keys()
     if len(products) == 1:
         proposal.lines.insert(2, f'product = "{products.pop()}"')
-    if others:
-        proposal.notes.append(f"the file has other kernels, too: {', '.join(others)}; --kernel NAME takes one of them")
+    if other_kernels:
+        proposal.notes.append(
+            f"the file has other kernels, too: {', '.join(other_kernels)}; --kernel NAME takes one of them"
+        )
     return proposal
 
 
@@ -101,32 +108,32 @@ def adopt(
         proposal = propose(file, operators, operator, kernel, catalog.extra_roots)
         if operator or not proposal.contradictions:
             return proposal
-        why = _contradicted(path, proposal)
+        mismatch = _contradiction_error(path, proposal)
     except NoOperator as error:
         if operator:
             raise
-        why = error
+        mismatch = error
     try:
-        memory = propose_memory(file)
+        memory_proposal = propose_memory(file)
     except UsageError as error:
         raise UsageError(
-            f"{why.fact}. Nor can its launches be read for a header without an operator: {error}", cause=error
+            f"{mismatch.fact}. Nor can its launches be read for a header without an operator: {error}", cause=error
         ) from None
-    memory.notes.insert(0, why.fact)
-    return memory
+    memory_proposal.notes.insert(0, mismatch.fact)
+    return memory_proposal
 
 
 def header_of(path: Path, catalog: Catalog, operator: str = "") -> Proposal:
-    """Add the proposed header of a file to a catalog; raise NoOperator if no operator fits.
+    """Propose the header of a file and add it to a catalog; return the proposal.
 
-    `operator` is the only one to try; empty means all.
+    `operator` is the only one to try; empty means all. Raises NoOperator if no operator fits.
     """
     require_no_header(path)
     names = [operator] if operator else catalog.operator_names()
     operators = {name: catalog.operator(name) for name in names}
     proposal = propose(read_file(path, catalog.include), operators, operator, roots=catalog.extra_roots)
     if proposal.contradictions:
-        raise _contradicted(path, proposal)
+        raise _contradiction_error(path, proposal)
     catalog.set_proposed_header(path, proposal.text)
     return proposal
 
@@ -137,28 +144,31 @@ def require_no_header(path: Path) -> None:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if OPENING_LINE in line:
             raise UsageError(
                 f"has an opbench header already; check it with: {next_command('check', path)}",
-                Location(path, number),
+                Location(path, line_number),
                 kind="has-header",
             )
 
 
-def _contradicted(path: Path, proposal: Proposal) -> NoOperator:
-    operator, facts = proposal.operator, "; ".join(map(str, proposal.contradictions))
-    return NoOperator(f"{path}: a header of {operator} would contradict the file: {facts}", (operator,))
+def _contradiction_error(path: Path, proposal: Proposal) -> NoOperator:
+    """Return the error that a header of the proposed operator would contradict the file, with each contradiction."""
+    operator, contradiction_texts = proposal.operator, "; ".join(map(str, proposal.contradictions))
+    return NoOperator(f"{path}: a header of {operator} would contradict the file: {contradiction_texts}", (operator,))
 
 
-PRINTED = frozenset(("input written", "output only read", "output read", "output size", "element type", "layout"))
-"""What contradicts a header that is shown all the same: its operator is the one that the kernel's name says."""
+TOLERATED_CONTRADICTIONS = frozenset(
+    ("input written", "output only read", "output read", "output size", "element type", "layout")
+)
+"""Kinds of contradictions with which a header is still shown, if the kernel's name is that of the operator."""
 
 
 class NoOperator(UsageError):
-    """No operator fits a kernel.
+    """The error that no operator fits a kernel.
 
-    `nearest_operators` are the most similar operators, `fact` is the message without its commands.
+    `nearest` has the names of the most similar operators, `fact` has the message without its commands.
     """
 
     kind = "no-operator"
@@ -168,33 +178,42 @@ class NoOperator(UsageError):
         self.fact, self.nearest = fact, tuple(nearest_operators)
 
 
-def _most_likely_operator(path: Path, read: LaunchedKernel, ranked: Sequence[Match], roots: Sequence[Path]) -> Match:
-    """Return the operator with the most evidence; raise NoOperator without enough evidence or with a contradiction."""
-    fitting = [candidate for candidate in ranked if not candidate.contradictions and candidate.score >= MIN_SCORE]
-    if fitting:
-        return fitting[0]
+def _most_likely_operator(
+    path: Path, launched_kernel: LaunchedKernel, ranked: Sequence[Match], roots: Sequence[Path]
+) -> Match:
+    """Return the match with the highest score among those without a contradiction.
+
+    Otherwise, return the match with the highest score and only tolerated contradictions. Raises NoOperator if there is
+    none.
+    """
+    fitting_matches = [
+        candidate for candidate in ranked if not candidate.contradictions and candidate.score >= MIN_SCORE
+    ]
+    if fitting_matches:
+        return fitting_matches[0]
     named = [
         candidate
         for candidate in ranked
-        if candidate.score >= MIN_SCORE and {c.kind for c in candidate.contradictions} <= PRINTED
+        if candidate.score >= MIN_SCORE and {c.kind for c in candidate.contradictions} <= TOLERATED_CONTRADICTIONS
     ]
     if named:
         return max(named, key=lambda candidate: candidate.score)
-    near = nearest_operators(ranked, read.facts)
+    nearest_names = nearest_operators(ranked, launched_kernel.facts)
     named = sorted(
         (candidate for candidate in ranked if candidate.score >= MIN_SCORE), key=lambda candidate: -candidate.score
     )
-    why = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
-    ways = (
-        f"{next_command('adopt', path, variants=roots, operator=near[0])}; "
-        f"a new one: {next_command('new operator', _snake_case(read.kernel.name))} --in mine"
+    contradiction_text = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
+    commands = (
+        f"{next_command('adopt', path, variants=roots, operator=nearest_names[0])}; "
+        f"a new one: {next_command('new operator', _snake_case(launched_kernel.kernel.name))} --in mine"
     )
     raise NoOperator(
-        f"{path}:{read.kernel.line}: no operator fits kernel '{read.kernel.name}'{why}. Nearest: {', '.join(near)}; "
-        f"take one with: {ways}",
-        near,
+        f"{path}:{launched_kernel.kernel.line}: no operator fits kernel '{launched_kernel.kernel.name}'"
+        f"{contradiction_text}. Nearest: {', '.join(nearest_names)}; "
+        f"take one with: {commands}",
+        nearest_names,
         f"; memory and races without one: {next_command('check', path, variants=roots)}",
-        subject=read.kernel.name,
+        subject=launched_kernel.kernel.name,
     )
 
 
@@ -204,10 +223,10 @@ def _snake_case(name: str) -> str:
     return "_".join(words) or "mine"
 
 
-def _choose_kernel(file: FileFacts, wanted: str) -> tuple[str, list[str]]:
+def _choose_kernel(file: FileFacts, requested_kernel: str) -> tuple[str, list[str]]:
     """Return the kernel that needs a header, and the names of the file's other kernels."""
-    if wanted and wanted not in file.kernels:
-        raise UsageError(unknown("kernel", wanted, file.kernels, where=str(file.path)))
-    launched = [launch.kernel for launch in file.launches if launch.kernel in file.kernels]
-    chosen = wanted or next(iter(launched or file.kernels))
-    return chosen, [name for name in file.kernels if name != chosen]
+    if requested_kernel and requested_kernel not in file.kernels:
+        raise UsageError(unknown("kernel", requested_kernel, file.kernels, where=str(file.path)))
+    launched_names = [launch.kernel for launch in file.launches if launch.kernel in file.kernels]
+    kernel_name = requested_kernel or next(iter(launched_names or file.kernels))
+    return kernel_name, [name for name in file.kernels if name != kernel_name]

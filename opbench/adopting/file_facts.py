@@ -19,18 +19,19 @@ from opbench.source.sources import Source, include_closure
 from opbench.source.tokens import Token, closing_angle_bracket, split
 
 PYTORCH_TYPES = frozenset(("scalar_t",))
-"""Types that PyTorch's AT_DISPATCH macros declare about a launch."""
+"""Names of types that PyTorch's AT_DISPATCH macros define in the code around a launch."""
 
 
 @dataclass(frozen=True)
 class LaunchedKernel:
-    """A kernel with the arguments of one of its launches."""
+    """A kernel with its parameters, the facts in its body, and the arguments of one of its launches."""
 
     kernel: Declaration
     launch: HostLaunch | None
     groups: list[ParameterArguments]
+    """Each parameter with its argument; a structure has one argument for each field."""
     types: Mapping[str, Sequence[Token]]
-    """The parameters of its template."""
+    """Type parameters of the kernel's template, each with the type that the launch gives it."""
     facts: KernelFacts
 
     @property
@@ -75,29 +76,31 @@ class FileFacts:
 
     @cached_property
     def structs(self) -> dict[str, list[Parameter] | str]:
-        """Return the fields of each structure, or the name of a member that a header cannot express."""
+        """Return the fields of each structure by its name; for a structure that no header can express, the reason."""
         return structs_of(self.declarations)
 
     @cached_property
     def constants(self) -> dict[str, Sequence[Token]]:
-        """Return the values that are defined outside of functions, by name."""
+        """Return macros, constants, enumerators and type aliases outside of functions, each with its value's tokens."""
         return global_definitions(self.declarations)
 
     @cached_property
     def launches(self) -> list[HostLaunch]:
-        """Return the launches in the order of the text, each with the values that its function defines before it."""
+        """Return all launches of kernels in the order of the text, each with the values defined before it."""
         return launches_of(self.declarations, self.constants)
 
     def program(self, in_order: bool = False) -> HostProgram:
         """Return the host's statements from `main` on as one program; see `program_of`."""
         return program_of(self.declarations, self.constants, in_order)
 
-    def read(self, name: str, launch: HostLaunch | None) -> LaunchedKernel:
-        """Read a kernel's parameters and body together with one of its launches."""
-        kernel = self.kernels[name]
-        types = _types(kernel, launch)
-        named = types | dict(launch.known if launch else {})
-        parameters = [_with_alias_resolved(parameter_of(tokens), named) for tokens in kernel.parameters()]
+    def read_kernel(self, kernel_name: str, launch: HostLaunch | None) -> LaunchedKernel:
+        """Read the parameters and the body of a kernel, with the arguments of `launch`; None means without
+        arguments.
+        """
+        kernel = self.kernels[kernel_name]
+        types = _template_types(kernel, launch)
+        types_and_values = types | dict(launch.values_by_name if launch else {})
+        parameters = [_with_alias_resolved(parameter_of(tokens), types_and_values) for tokens in kernel.parameters()]
         groups = arguments_by_field(parameters, launch, self.structs)
         fields = [parameter for group in groups for parameter, _ in group.fields]
         return LaunchedKernel(kernel, launch, groups, types, facts_of(kernel, fields, self.functions))
@@ -119,18 +122,18 @@ def _with_alias_resolved(parameter: Parameter, values_by_name: Mapping[str, Sequ
     return replace(parameter, type=" ".join(token.text for token in tokens))
 
 
-def _types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence[Token]]:
-    """Return the type arguments of a kernel template: from the launch, else float."""
+def _template_types(kernel: Declaration, launch: HostLaunch | None) -> dict[str, Sequence[Token]]:
+    """Return a kernel template's type parameters with their types: from the launch, else float."""
     if not kernel.is_template:
         return {}
-    declared = split(kernel.tokens[2 : closing_angle_bracket(kernel.tokens, 1)], ",")
+    template_parameters = split(kernel.tokens[2 : closing_angle_bracket(kernel.tokens, 1)], ",")
     arguments = split(tokens_of(launch.template)[1:-1], ",") if launch and launch.template else []
     types: dict[str, Sequence[Token]] = {}
-    for index, declaration_texts in enumerate(declared):
-        if len(declaration_texts) > 1 and declaration_texts[0].text in ("typename", "class"):
+    for index, parameter_tokens in enumerate(template_parameters):
+        if len(parameter_tokens) > 1 and parameter_tokens[0].text in ("typename", "class"):
             argument = arguments[index] if index < len(arguments) else ()
-            unknown = not argument or (
-                len(argument) == 1 and argument[0].text in PYTORCH_TYPES | {declaration_texts[1].text}
+            is_unknown = not argument or (
+                len(argument) == 1 and argument[0].text in PYTORCH_TYPES | {parameter_tokens[1].text}
             )
-            types[declaration_texts[1].text] = tokens_of("float") if unknown else argument
+            types[parameter_tokens[1].text] = tokens_of("float") if is_unknown else argument
     return types

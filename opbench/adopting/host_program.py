@@ -27,17 +27,17 @@ ALLOCATION_FUNCTIONS = {
     "cudaMalloc": 1, "cudaMallocManaged": 1, "cudaMallocHost": 1, "cudaHostAlloc": 1, "cudaMallocAsync": 1,
     "hipMalloc": 1,
 }  # fmt: skip
-"""Functions that give memory to the pointer in their first argument, with the argument that counts its bytes."""
+"""Functions that allocate memory for the pointer in argument 0, with the index of the argument that is its bytes."""
 HOST_VISIBLE_ALLOCATIONS = frozenset(("cudaMallocManaged", "cudaMallocHost", "cudaHostAlloc"))
-"""Those whose memory the host may fill without a copy."""
+"""Allocation functions whose memory the host can write without a copy."""
 VECTOR_CLASSES = frozenset(("vector", "device_vector", "host_vector"))
 NON_WRITING_FUNCTIONS = re.compile(
     r"(cuda|hip)[A-Z]|(if|while|for|switch|return|sizeof|printf|fprintf|assert|free)$|[A-Z_0-9]+$"
 )
-"""Names of calls that fill no memory: functions of the CUDA runtime other than copies, and error-checking macros."""
+"""Calls that write no buffer: functions of the CUDA runtime other than copies, and error-checking macros."""
 TYPENAMES = ("typename", "class")
 MAX_CALL_DEPTH = 8
-"""Calls within calls that are put where they are called."""
+"""The greatest depth of nested calls that are inlined."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,12 @@ class HostBuffer:
     element: str
     """The C type that the pointer points to; "" where its declaration cannot be read."""
     bytes: tuple[Token, ...] = ()
-    """An expression of its size in bytes; empty where there is none to be read."""
+    """The size in bytes as an expression; empty if the code has none."""
     elements: tuple[Token, ...] = ()
-    """The same in elements, of `new` and of vectors."""
+    """The size in elements as an expression, for vectors; empty for other memory."""
     filled: str = ""
-    """ "inputs" where the host copies or writes something into it, "zero" or "value" by cudaMemset, "" by nobody."""
+    """Who initialises the memory: "inputs" (the host copies or writes data), "zero" or "value" (cudaMemset), "unknown"
+    (a parameter of the host function), "" (nobody)."""
 
 
 @dataclass
@@ -60,35 +61,35 @@ class HostProgram:
     """The host's statements in order, with their launches, buffers and values."""
 
     code: tuple[Token, ...] = ()
-    known: dict[str, Sequence[Token]] = field(default_factory=dict)
+    values_by_name: dict[str, Sequence[Token]] = field(default_factory=dict)
     launches: list[HostLaunch] = field(default_factory=list)
     buffers: dict[str, HostBuffer] = field(default_factory=dict)
     parameters: tuple[Parameter, ...] = ()
-    """Of the function that it begins with, where no call in the file gives them values."""
+    """Parameters of the function at which the program begins; they have no values. Empty if that is `main`."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the command line can change, with what it changes them by."""
+    """Variables that the command line can set, each with the expression that sets it."""
     fixed: frozenset[str] = frozenset()
-    """Names that the device's code uses, too: macros and constants."""
+    """Macros and constants that device code also uses: their values cannot change."""
     notes: list[str] = field(default_factory=list)
-    """The launches that are left out, for the user."""
+    """Sentences for the user about launches that are excluded."""
 
     def value(self, tokens: Sequence[Token]) -> int:
-        """Return the number that an expression equals at the end of the program; raise Unreadable."""
-        return number_of(tokens, self.known)
+        """Return the number that an expression equals at the end of the program; raise UnsupportedExpression."""
+        return number_of(tokens, self.values_by_name)
 
     def factors(self, name: str) -> list[tuple[Token, ...]]:
-        """Return the factors of the number of elements of a buffer, from the host's product; empty if unknown."""
+        """Return the factors of a buffer's number of elements, as the host code multiplies them; empty if unknown."""
         buffer = self.buffers.get(name)
         if buffer is None or not (buffer.bytes or buffer.elements):
             return []
-        parts = self._factors(buffer.elements or buffer.bytes, 0)
+        factors = self._factors(buffer.elements or buffer.bytes, 0)
         if buffer.elements:
-            return parts
-        of_type = [p for p in parts if p[0].text == "sizeof"]
-        size = SIZES.get(buffer.element, 0)
-        if not of_type:
-            of_type = [p for p in parts if not p[1:] and p[0].text == str(size)][-1:]
-        return [p for p in parts if p not in of_type] if of_type else []
+            return factors
+        element_sizes = [p for p in factors if p[0].text == "sizeof"]
+        element_bytes = SIZES.get(buffer.element, 0)
+        if not element_sizes:
+            element_sizes = [p for p in factors if not p[1:] and p[0].text == str(element_bytes)][-1:]
+        return [p for p in factors if p not in element_sizes] if element_sizes else []
 
     def _factors(self, tokens: Sequence[Token], depth: int) -> list[tuple[Token, ...]]:
         factor_tokens: tuple[Token, ...] = tuple(_without_casts(tokens))
@@ -98,14 +99,18 @@ class HostProgram:
             and closing_bracket(factor_tokens, 0) == len(factor_tokens) - 1
         ):
             factor_tokens = factor_tokens[1:-1]
-        if len(factor_tokens) == 1 and depth < MAX_CALL_DEPTH and (value := self.known.get(factor_tokens[0].text)):
-            inner = self._factors(value, depth + 1)
-            is_product = len(inner) > 1 or (inner and inner[0][0].text == "sizeof")
-            return inner if is_product else _one(factor_tokens)
-        parts = split(factor_tokens, "*")
-        if len(parts) < 2 or any(not part for part in parts) or _has_outer(factor_tokens, "+-/%"):
-            return _one(factor_tokens)
-        return [factor for part in parts for factor in self._factors(part, depth + 1)]
+        if (
+            len(factor_tokens) == 1
+            and depth < MAX_CALL_DEPTH
+            and (value := self.values_by_name.get(factor_tokens[0].text))
+        ):
+            inner_factors = self._factors(value, depth + 1)
+            is_product = len(inner_factors) > 1 or (inner_factors and inner_factors[0][0].text == "sizeof")
+            return inner_factors if is_product else _as_list(factor_tokens)
+        operands = split(factor_tokens, "*")
+        if len(operands) < 2 or any(not operand for operand in operands) or _has_outer(factor_tokens, "+-/%"):
+            return _as_list(factor_tokens)
+        return [factor for operand in operands for factor in self._factors(operand, depth + 1)]
 
     def bytes_of(self, name: str) -> int | None:
         """Return the number of bytes that the host allocates for a buffer; None if the number is unknown."""
@@ -118,61 +123,65 @@ class HostProgram:
             return None
 
     def elements_of_4_bytes(self, name: str, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
-        """Return a buffer's size in units of 4 bytes as an expression for a header; raise Unreadable."""
+        """Return a buffer's size in units of 4 bytes as an expression for a header; raise UnsupportedExpression."""
         buffer = self.buffers[name]
-        whole = {**self.known, **values_by_name}
+        all_values = {**self.values_by_name, **values_by_name}
         if buffer.elements:
-            return convert(buffer.elements, whole)
+            return convert(buffer.elements, all_values)
         if not buffer.bytes:
             raise UnsupportedExpression(name)
-        return f"({convert(buffer.bytes, whole)}) // 4"
+        return f"({convert(buffer.bytes, all_values)}) // 4"
 
     def pointer(self, tokens: Sequence[Token]) -> str:
-        """Return the buffer that an argument points into, also through parameters of functions; "" for none."""
-        return self.place(tokens)[0]
+        """Return the name of the buffer that an argument points into; "" if it points into none."""
+        return self.buffer_and_offsets(tokens)[0]
 
-    def place(self, tokens: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
-        """Return the buffer that an argument points into, and the offset in elements."""
+    def buffer_and_offsets(self, tokens: Sequence[Token]) -> tuple[str, tuple[tuple[Token, ...], ...]]:
+        """Return the name of the buffer that an argument points into, and the offsets in elements that are
+        added to it.
+        """
         offsets: list[tuple[Token, ...]] = []
         for _ in range(MAX_CALL_DEPTH + 2):
-            if (path := _path(tokens)) in self.buffers:
-                return path, tuple(offsets)
-            left = _without_casts(tokens)
-            names = [i for i, token in enumerate(left) if token.kind == "name"]
-            first = next((i for i in names if left[i].text in self.buffers), -1)
-            first = first if first >= 0 else next((i for i in names if left[i].text in self.known), -1)
-            if first < 0:
+            if (member_path := _member_path(tokens)) in self.buffers:
+                return member_path, tuple(offsets)
+            uncast = _without_casts(tokens)
+            names = [i for i, token in enumerate(uncast) if token.kind == "name"]
+            base = next((i for i in names if uncast[i].text in self.buffers), -1)
+            base = base if base >= 0 else next((i for i in names if uncast[i].text in self.values_by_name), -1)
+            if base < 0:
                 return "", ()
-            added = _added(left, first)
+            added_offsets = _offsets_from(uncast, base)
             in_bytes = [token for token in tokens if token.text in ("char", "void", "uint8_t")]
-            offsets += [tuple(in_bytes)] if added and in_bytes else added
-            if left[first].text in self.buffers:
-                return left[first].text, tuple(offsets)
-            tokens = self.known[left[first].text]
+            offsets += [tuple(in_bytes)] if added_offsets and in_bytes else added_offsets
+            if uncast[base].text in self.buffers:
+                return uncast[base].text, tuple(offsets)
+            tokens = self.values_by_name[uncast[base].text]
         return "", ()
 
 
-def _added(tokens: Sequence[Token], at: int) -> list[tuple[Token, ...]]:
-    """Return the offset of an address from the pointer at a token: `i` for `&d[i]`, `n` for `d + n`.
+def _offsets_from(tokens: Sequence[Token], pointer_index: int) -> list[tuple[Token, ...]]:
+    """Return the offsets of an address from the pointer at an index: `i` for `&d[i]`, `n` for `d + n`.
 
-    `d[i]` itself is an element of an array of pointers.
+    `d[i]` without `&` is an element of an array of pointers, so `i` is no offset.
     """
     result: list[tuple[Token, ...]] = []
-    index = at + 1
+    index = pointer_index + 1
     if index < len(tokens) and tokens[index].text == "[":
-        ends = closing_bracket(tokens, index)
-        result += [tuple(tokens[index + 1 : ends])] if any(token.text == "&" for token in tokens[:at]) else []
-        index = ends + 1
+        closing = closing_bracket(tokens, index)
+        result += (
+            [tuple(tokens[index + 1 : closing])] if any(token.text == "&" for token in tokens[:pointer_index]) else []
+        )
+        index = closing + 1
     start = index
     while index < len(tokens) and tokens[index].text not in (")", "]", "?", ":"):
         index = closing_bracket(tokens, index) + 1 if tokens[index].text in ("(", "[") else index + 1
     if start < index and tokens[start].text in "+-":
         result.append(tuple(tokens[start + (tokens[start].text == "+") : index]))
-    return [one for one in result if [token.text for token in one] != ["0"]]
+    return [offset for offset in result if [token.text for token in offset] != ["0"]]
 
 
 def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token, ...]:
-    """Join factors to a product, or terms to a sum if `sign` is "+"; return an empty text for none."""
+    """Return the tokens of a product of factors, or of a sum if `sign` is "+"; empty without factors."""
     tokens: list[Token] = []
     for factor in factors:
         tokens += [Token("mark", sign, -1)] if tokens else []
@@ -180,7 +189,7 @@ def product(factors: Sequence[Sequence[Token]], sign: str = "*") -> tuple[Token,
     return tuple(tokens)
 
 
-def _one(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
+def _as_list(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
     return [tokens] if tokens else []
 
 
@@ -197,157 +206,189 @@ def _has_outer(tokens: Sequence[Token], signs: str) -> bool:
 
 
 DEVICE_QUERY = re.compile(r"^cuda(Occupancy|Device|Get|Set)\w*$")
-"""Functions of the runtime that put what they answer into a variable whose address they get."""
+"""Functions of the CUDA runtime that store a property of the device in a variable whose address they get."""
 ASSUMED_DEVICE_PROPERTIES = {
     "multiProcessorCount": "8",
     "warpSize": "32",
     "maxThreadsPerBlock": "1024",
     "maxThreadsPerMultiProcessor": "2048",
 }
-"""Properties of a device as these runs have them."""
+"""Values of device properties that the CPU backend assumes."""
 
 
 def device_values(code: Sequence[Token]) -> dict[str, str]:
-    """Return values for the device properties that a program queries, such as the number of multiprocessors."""
-    found = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
+    """Return assumed values for the device properties that host code queries, such as the number of multiprocessors."""
+    values = {"true": "1", "false": "0", "NULL": "0", "nullptr": "0"}
     for index, token in enumerate(code[:-2]):
         if token.text in ASSUMED_DEVICE_PROPERTIES and index > 1 and code[index - 1].text == ".":
-            found[f"{code[index - 2].text}.{token.text}"] = ASSUMED_DEVICE_PROPERTIES[token.text]
+            values[f"{code[index - 2].text}.{token.text}"] = ASSUMED_DEVICE_PROPERTIES[token.text]
         if DEVICE_QUERY.match(token.text) and code[index + 1].text == "(":
-            for part in split(code[index + 2 : closing_bracket(code, index + 1)], ","):
-                if [t.text for t in part[:1]] == ["&"] and len(part) == 2:
-                    found[part[1].text] = "256" if "lockSize" in token.text else "2"
-    return found
+            for argument in split(code[index + 2 : closing_bracket(code, index + 1)], ","):
+                if [t.text for t in argument[:1]] == ["&"] and len(argument) == 2:
+                    values[argument[1].text] = "256" if "lockSize" in token.text else "2"
+    return values
 
 
 def program_of(
-    everything: Sequence[Declaration], constants: Mapping[str, Sequence[Token]], in_order: bool = False
+    all_declarations: Sequence[Declaration], constants: Mapping[str, Sequence[Token]], in_order: bool = False
 ) -> HostProgram:
-    """Return the host code from `main`, or from the first function that launches; empty without a launch.
+    """Return the host code from `main`, or from the first function that launches a kernel, with its calls inlined.
 
-    `constants` are values that are defined outside of functions. `in_order` unrolls counted loops that launch,
-    takes one case of each `switch`, and follows pointers that are assigned or swapped between launches.
+    `constants` are values that are defined outside of functions. `in_order` unrolls counted loops that launch, takes
+    one case of each `switch`, and follows pointers that are assigned or swapped between launches. Without a launch, the
+    program has none.
     """
     functions = {
         declaration.name: declaration
-        for declaration in everything
+        for declaration in all_declarations
         if declaration.kind == "function" and not declaration.is_device
     }
-    launching = [name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)]
-    called = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
-    own = [name for name in launching if name not in called] or launching
-    roots = [*(name for name in functions if name == "main"), *own]  # main may launch by a pointer to a function
-    device = {name for declaration in everything if declaration.is_device for name in declaration.uses}
-    host_program: HostProgram | None = None
-    for root in roots:
-        root_function = functions[root]
+    launching_functions = [
+        name for name, function in functions.items() if any(token.text == "<<<" for token in function.tokens)
+    ]
+    called_names = {token.text for function in functions.values() for token in function.tokens[max(0, function.body) :]}
+    uncalled = [name for name in launching_functions if name not in called_names] or launching_functions
+    entry_points = [
+        *(name for name in functions if name == "main"),
+        *uncalled,
+    ]  # main may launch by a pointer to a function
+    device_names = {name for declaration in all_declarations if declaration.is_device for name in declaration.uses}
+    first_program: HostProgram | None = None
+    for entry_point in entry_points:
+        entry_function = functions[entry_point]
         code = tuple(
-            _flatten_calls(root_function.tokens[root_function.body + 1 :], functions, itertools.count(1), (root,))
+            _flatten_calls(
+                entry_function.tokens[entry_function.body + 1 :], functions, itertools.count(1), (entry_point,)
+            )
         )
         notes: list[str] = []
         if in_order:
             code = unroll_loops(first_switch_cases(code, notes), constants, notes)
-        known = {**constants, **definitions(code)}
+        values_by_name = {**constants, **definitions(code)}
         program = HostProgram(
             code,
-            known,
-            launches_in(code, known),
+            values_by_name,
+            launches_in(code, values_by_name),
             {},
-            () if root == "main" else tuple(map(parameter_of, root_function.parameters())),
+            () if entry_point == "main" else tuple(map(parameter_of, entry_function.parameters())),
             options_in(code),
-            frozenset(device & constants.keys()),
+            frozenset(device_names & constants.keys()),
             notes,
         )
-        program.buffers = _buffers(program, everything)
+        program.buffers = _buffers(program, all_declarations)
         if in_order:
-            program.launches = launches_in(follow_pointers(code, program.buffers), known)
+            program.launches = launches_in(follow_pointers(code, program.buffers), values_by_name)
         if program.launches:
             return program
-        host_program = host_program or program
-    return host_program or HostProgram()
+        first_program = first_program or program
+    return first_program or HostProgram()
 
 
 def _flatten_calls(
-    code: Sequence[Token], functions: Mapping[str, Declaration], numbers: Iterator[int], path: tuple[str, ...]
+    code: Sequence[Token],
+    functions: Mapping[str, Declaration],
+    call_numbers: Iterator[int],
+    call_stack: tuple[str, ...],
 ) -> Iterator[Token]:
-    """Return the statements of a function, with calls of the file's functions replaced by their statements."""
+    """Yield a function's statements, with calls of the file's own functions replaced by their statements.
+
+    `call_stack` has the names of the functions around the code; a recursive call is not replaced.
+    """
     start = 0
     for index, token in enumerate(code):
-        if token.text in functions and token.text not in path and len(path) < MAX_CALL_DEPTH and index + 1 < len(code):
-            opened = closing_angle_bracket(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
-            if opened < len(code) and code[opened].text == "(" and _is_of_interest(functions[token.text], functions):
+        if (
+            token.text in functions
+            and token.text not in call_stack
+            and len(call_stack) < MAX_CALL_DEPTH
+            and index + 1 < len(code)
+        ):
+            opening = closing_angle_bracket(code, index + 1) + 1 if code[index + 1].text == "<" else index + 1
+            if opening < len(code) and code[opening].text == "(" and _uses_gpu_memory(functions[token.text], functions):
                 yield from code[start:index]
-                ends = min(closing_bracket(code, opened), len(code) - 1)
+                closing = min(closing_bracket(code, opening), len(code) - 1)
                 yield Token("mark", ";", token.start)
-                template = code[index + 2 : opened - 1] if opened > index + 1 else ()
+                template_argument_tokens = code[index + 2 : opening - 1] if opening > index + 1 else ()
                 yield from _inline_call(
-                    functions[token.text], code[opened + 1 : ends], template, functions, numbers, path
+                    functions[token.text],
+                    code[opening + 1 : closing],
+                    template_argument_tokens,
+                    functions,
+                    call_numbers,
+                    call_stack,
                 )
                 yield Token("mark", ";", token.start)
-                start = ends + 1
+                start = closing + 1
     yield from code[start:]
 
 
-def _is_of_interest(declaration: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
-    """Return whether a function launches, allocates or copies, directly or through functions that it calls."""
+def _uses_gpu_memory(declaration: Declaration, functions: Mapping[str, Declaration], depth: int = 0) -> bool:
+    """Return whether a function launches a kernel, allocates or copies, directly or through functions that it calls."""
     token_texts = {token.text for token in declaration.tokens[max(0, declaration.body) :]}
     if "<<<" in token_texts or ALLOCATION_FUNCTIONS.keys() & token_texts or "cudaMemcpy" in token_texts:
         return True
-    inner = [functions[word] for word in token_texts & functions.keys() if functions[word] is not declaration]
-    return depth < MAX_CALL_DEPTH and any(_is_of_interest(other, functions, depth + 1) for other in inner)
+    called_functions = [
+        functions[word] for word in token_texts & functions.keys() if functions[word] is not declaration
+    ]
+    return depth < MAX_CALL_DEPTH and any(
+        _uses_gpu_memory(called_function, functions, depth + 1) for called_function in called_functions
+    )
 
 
 def _inline_call(
     declaration: Declaration,
     argument_tokens: Sequence[Token],
-    template: Sequence[Token],
+    template_argument_tokens: Sequence[Token],
     functions: Mapping[str, Declaration],
-    numbers: Iterator[int],
-    path: tuple[str, ...],
+    call_numbers: Iterator[int],
+    call_stack: tuple[str, ...],
 ) -> Iterator[Token]:
     """Return a function's statements with renamed local variables, after assignments of its parameters."""
-    suffix = f"${next(numbers)}"
+    suffix = f"${next(call_numbers)}"
     parameters = [parameter_of(tokens) for tokens in declaration.parameters()]
-    own = (
+    local_variables = (
         {p.name for p in parameters}
         | local_names(declaration.tokens)
-        | _further_names(declaration.tokens[declaration.body :])
+        | _later_declarators(declaration.tokens[declaration.body :])
     )
-    at = declaration.tokens[0].start
-    declared = (
+    text_offset = declaration.tokens[0].start
+    template_parameters = (
         split(declaration.tokens[2 : closing_angle_bracket(declaration.tokens, 1)], ",")
         if declaration.is_template
         else []
     )
-    values = [*zip(declared, split(template, ","), strict=False)]
-    named = [(parameter_of(words), value) for words, value in values if words and words[0].text not in TYPENAMES]
-    for parameter, argument in (*named, *zip(parameters, split(argument_tokens, ","), strict=False)):
+    template_arguments = [*zip(template_parameters, split(template_argument_tokens, ","), strict=False)]
+    value_parameters = [
+        (parameter_of(parameter_tokens), value)
+        for parameter_tokens, value in template_arguments
+        if parameter_tokens and parameter_tokens[0].text not in TYPENAMES
+    ]
+    for parameter, argument in (*value_parameters, *zip(parameters, split(argument_tokens, ","), strict=False)):
         yield from (
             *(token for token in tokens_of(parameter.type or "auto") if token.text != "const"),
-            Token("name", parameter.name + suffix, at),
-            Token("mark", "=", at),
+            Token("name", parameter.name + suffix, text_offset),
+            Token("mark", "=", text_offset),
             *argument,
-            Token("mark", ";", at),
+            Token("mark", ";", text_offset),
         )
     body = [
-        replace(token, text=token.text + suffix) if token.kind == "name" and token.text in own else token
+        replace(token, text=token.text + suffix) if token.kind == "name" and token.text in local_variables else token
         for token in declaration.tokens[declaration.body + 1 : closing_bracket(declaration.tokens, declaration.body)]
     ]
-    yield from _flatten_calls(body, functions, numbers, (*path, declaration.name))
+    yield from _flatten_calls(body, functions, call_numbers, (*call_stack, declaration.name))
 
 
-def _further_names(code: Sequence[Token]) -> set[str]:
+def _later_declarators(code: Sequence[Token]) -> set[str]:
     """Return the second and later variables of declarations such as `float *a, *b = 0, **c;`."""
     result: set[str] = set()
     for index, token in enumerate(code[:-2]):
-        opens = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
-        after = next((token for token in code[index + 1 :] if token.text != "*"), token)
-        if opens and token.kind == "name" and token.text not in NOT_A_TYPE and after.kind == "name":
+        starts_statement = index == 0 or code[index - 1].text in (";", "{", "}", "const", "unsigned")
+        next_name = next((token for token in code[index + 1 :] if token.text != "*"), token)
+        if starts_statement and token.kind == "name" and token.text not in NOT_A_TYPE and next_name.kind == "name":
             statement = code[index + 1 : next((i for i in range(index, len(code)) if code[i].text == ";"), index)]
-            for part in split(statement, ",")[1:]:
+            for declarator in split(statement, ",")[1:]:
                 result |= {
                     token.text
-                    for token in [token for token in part if token.text not in ("*", "&")][:1]
+                    for token in [token for token in declarator if token.text not in ("*", "&")][:1]
                     if token.kind == "name"
                 }
     return result
@@ -357,127 +398,136 @@ def _further_names(code: Sequence[Token]) -> set[str]:
 
 
 def _without_casts(tokens: Sequence[Token]) -> list[Token]:
-    """Return an argument without casts, `&` and `thrust::raw_pointer_cast`."""
-    left: list[Token] = []
+    """Return the tokens of an argument without casts, such as `(float*)` and `reinterpret_cast<float*>`."""
+    result: list[Token] = []
     index = 0
     while index < len(tokens):
         token = tokens[index]
-        if token.text == "(" and (ends := closing_bracket(tokens, index)) < len(tokens) - 1:
-            inner = tokens[index + 1 : ends]
-            if inner and inner[-1].text == "*":
-                index = ends + 1
+        if token.text == "(" and (closing := closing_bracket(tokens, index)) < len(tokens) - 1:
+            bracketed = tokens[index + 1 : closing]
+            if bracketed and bracketed[-1].text == "*":
+                index = closing + 1
                 continue
         if token.text.endswith("_cast") and index + 1 < len(tokens) and tokens[index + 1].text == "<":
             index = closing_angle_bracket(tokens, index + 1) + 1
             continue
-        left.append(token)
+        result.append(token)
         index += 1
-    return left
+    return result
 
 
-def _path(tokens: Sequence[Token]) -> str:
+def _member_path(tokens: Sequence[Token]) -> str:
     """Return a member access such as `list.items` or `list->items`; "" for other tokens."""
     texts = [token.text for token in _without_casts(tokens) if token.text != "&"]
     is_path = len(texts) > 2 and all(text in (".", "->") for text in texts[1::2]) and len(texts) % 2 == 1
     return ".".join(texts[::2]) if is_path else ""
 
 
-def _variable(tokens: Sequence[Token]) -> str:
-    if path := _path(tokens):
+def _variable_name(tokens: Sequence[Token]) -> str:
+    """Return the member access or the first name in an expression; "" if there is none."""
+    if path := _member_path(tokens):
         return path
     return next((token.text for token in _without_casts(tokens) if token.kind == "name"), "")
 
 
-def _buffers(program: HostProgram, everything: Sequence[Declaration]) -> dict[str, HostBuffer]:
-    """Return every pointer that is allocated, with the content that the host gives its memory."""
+def _buffers(program: HostProgram, all_declarations: Sequence[Declaration]) -> dict[str, HostBuffer]:
+    """Return the program's buffers by name: pointers that are allocated or passed in, with who initialises their
+    memory.
+    """
     code, buffers = program.code, program.buffers
-    elements = _pointer_types(code)
-    for declaration in everything:
+    element_types = _pointer_types(code)
+    for declaration in all_declarations:
         if declaration.kind == "other" and not declaration.is_device:
-            elements |= _pointer_types((Token("mark", ";", 0), *declaration.tokens))
+            element_types |= _pointer_types((Token("mark", ";", 0), *declaration.tokens))
     for parameter in program.parameters:
         if parameter.is_pointer:
             buffers[parameter.name] = HostBuffer(parameter.name, plain_type(parameter.type), filled="unknown")
     for index, token in enumerate(code[:-1]):
-        after = code[index + 1].text
-        if token.text in ALLOCATION_FUNCTIONS and after in ("(", "<"):
-            opened = closing_angle_bracket(code, index + 1) + 1 if after == "<" else index + 1
-            arguments = split(code[opened + 1 : closing_bracket(code, opened)], ",")
+        next_text = code[index + 1].text
+        if token.text in ALLOCATION_FUNCTIONS and next_text in ("(", "<"):
+            opening = closing_angle_bracket(code, index + 1) + 1 if next_text == "<" else index + 1
+            arguments = split(code[opening + 1 : closing_bracket(code, opening)], ",")
             if len(arguments) > ALLOCATION_FUNCTIONS[token.text]:
-                name = _target_of(program, arguments[0])
+                name = _allocated_pointer(program, arguments[0])
                 if name:
                     filled = "host" if token.text in HOST_VISIBLE_ALLOCATIONS else ""
-                    buffers[name] = HostBuffer(name, elements.get(name, ""), arguments[1], filled=filled)
-        elif token.text in VECTOR_CLASSES and after == "<":
+                    buffers[name] = HostBuffer(name, element_types.get(name, ""), arguments[1], filled=filled)
+        elif token.text in VECTOR_CLASSES and next_text == "<":
             _add_vector(program, index)
-    _filled_by_calls(program, {declaration.name for declaration in everything if declaration.kind == "function"})
-    _filled_by_the_host(program)
+    _mark_memory_filled_by_calls(
+        program, {declaration.name for declaration in all_declarations if declaration.kind == "function"}
+    )
+    _mark_managed_memory(program)
     return buffers
 
 
-def _filled_by_calls(program: HostProgram, known: Collection[str]) -> None:
-    """Mark memory that copies fill, and memory that functions of other files may fill."""
+def _mark_memory_filled_by_calls(program: HostProgram, own_functions: Collection[str]) -> None:
+    """Mark buffers that copies initialise, and buffers that functions of other files may initialise."""
     code, buffers = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         if token.kind != "name" or code[index + 1].text != "(" or (index and code[index - 1].text in (">>>", "::")):
             continue
         arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
         if token.text in ("cudaMemcpy", "cudaMemcpyAsync", "cudaMemset"):
-            _copied(program, token.text, arguments)
-        elif token.text not in known and not NON_WRITING_FUNCTIONS.match(token.text):
-            for part in arguments:  # a library's function, or one of another file, may fill it
-                name = next((token.text for token in part if token.kind == "name"), "")
-                if name in buffers and not buffers[name].filled and len(part) <= 2:
+            _mark_destination(program, token.text, arguments)
+        elif token.text not in own_functions and not NON_WRITING_FUNCTIONS.match(token.text):
+            for argument in arguments:  # a library's function, or one of another file, may fill it
+                name = next((token.text for token in argument if token.kind == "name"), "")
+                if name in buffers and not buffers[name].filled and len(argument) <= 2:
                     buffers[name] = replace(buffers[name], filled="inputs")
 
 
-def _target_of(program: HostProgram, tokens: Sequence[Token]) -> str:
-    """Return the pointer that an allocation fills: `&d_a`, `(void**)&d_a`, or a parameter that stands for `&d_a`."""
-    name = _variable(tokens)
+def _allocated_pointer(program: HostProgram, tokens: Sequence[Token]) -> str:
+    """Return the pointer that an allocation sets: `&d_a`, `(void**)&d_a`, or a parameter that stands for `&d_a`."""
+    name = _variable_name(tokens)
     by_address = any(token.text == "&" for token in tokens)
     for _ in range(MAX_CALL_DEPTH):
-        value = program.known.get(name, ())
+        value = program.values_by_name.get(name, ())
         if by_address or not value or not any(token.text == "&" for token in value[:1]):
             break
-        name, by_address = _variable(value), False
+        name, by_address = _variable_name(value), False
     return name
 
 
 def _add_vector(program: HostProgram, index: int) -> None:
-    """Add the buffer of `thrust::device_vector<T> name(count)` or `(count, value)`; for a host vector only its size."""
+    """Add the buffer of a vector that is declared at `index`, as in `thrust::device_vector<T> name(count, value)`.
+
+    For a vector in host memory, only the size becomes known.
+    """
     code, buffers = program.code, program.buffers
-    ends = closing_angle_bracket(code, index + 1)
-    if ends + 2 >= len(code) or code[ends + 2].text not in ("(", "{"):
+    closing = closing_angle_bracket(code, index + 1)
+    if closing + 2 >= len(code) or code[closing + 2].text not in ("(", "{"):
         return
-    name = code[ends + 1].text
-    arguments = split(code[ends + 3 : closing_bracket(code, ends + 2)], ",")
+    name = code[closing + 1].text
+    arguments = split(code[closing + 3 : closing_bracket(code, closing + 2)], ",")
     if arguments:
-        program.known[f"{name}.size"] = arguments[0]
+        program.values_by_name[f"{name}.size"] = arguments[0]
     if arguments and code[index].text == "device_vector":
-        element = " ".join(token.text for token in code[index + 2 : ends])
-        buffers[name] = HostBuffer(name, element, elements=arguments[0], filled="inputs")
+        element_type = " ".join(token.text for token in code[index + 2 : closing])
+        buffers[name] = HostBuffer(name, element_type, elements=arguments[0], filled="inputs")
 
 
-def _copied(program: HostProgram, call: str, arguments: Sequence[Sequence[Token]]) -> None:
+def _mark_destination(program: HostProgram, function_name: str, arguments: Sequence[Sequence[Token]]) -> None:
+    """Mark the buffer that a call of cudaMemcpy or cudaMemset initialises."""
     buffers = program.buffers
-    if call == "cudaMemset" and arguments and (name := program.pointer(arguments[0])):
-        zero = "".join(token.text for token in arguments[1]) == "0" if len(arguments) > 1 else False
-        buffers[name] = replace(buffers[name], filled=buffers[name].filled or ("zero" if zero else "value"))
+    if function_name == "cudaMemset" and arguments and (name := program.pointer(arguments[0])):
+        is_zero = "".join(token.text for token in arguments[1]) == "0" if len(arguments) > 1 else False
+        buffers[name] = replace(buffers[name], filled=buffers[name].filled or ("zero" if is_zero else "value"))
     elif len(arguments) > 1:
-        to = program.pointer(arguments[0])
-        kind = arguments[3][-1].text if len(arguments) > 3 and arguments[3] else ""
-        if to and kind != "cudaMemcpyDeviceToHost":
-            buffers[to] = replace(buffers[to], filled="inputs")
+        destination = program.pointer(arguments[0])
+        copy_kind = arguments[3][-1].text if len(arguments) > 3 and arguments[3] else ""
+        if destination and copy_kind != "cudaMemcpyDeviceToHost":
+            buffers[destination] = replace(buffers[destination], filled="inputs")
 
 
-def _filled_by_the_host(program: HostProgram) -> None:
-    """Mark managed memory as filled if host code stores to it or passes it to one of the file's functions."""
+def _mark_managed_memory(program: HostProgram) -> None:
+    """Mark all managed and pinned memory as initialised by the host, which can write it without a copy."""
     code, buffers = program.code, program.buffers
     for index, token in enumerate(code[:-1]):
         name = token.text
         if name in buffers and buffers[name].filled == "host":
             continue
-        alias = program.pointer((token,)) if token.kind == "name" and token.text in program.known else name
+        alias = program.pointer((token,)) if token.kind == "name" and token.text in program.values_by_name else name
         if alias in buffers and buffers[alias].filled == "host" and code[index + 1].text == "[":
             buffers[alias] = replace(buffers[alias], filled="inputs")
     for name, buffer in buffers.items():
@@ -491,19 +541,19 @@ def _pointer_types(code: Sequence[Token]) -> dict[str, str]:
     for index, token in enumerate(code[:-1]):
         if token.text != "*" or code[index + 1].kind != "name":
             continue
-        before = index - 1
-        while before >= 0 and code[before].text == "*":
-            before -= 1
-        words: list[str] = []
-        while before >= 0 and (code[before].kind == "name" or code[before].text == "::"):
-            words.insert(0, code[before].text)
-            before -= 1
-        opens = before < 0 or code[before].text in (";", "{", "}", "(", ",", ">")
-        follows = code[index + 2].text if index + 2 < len(code) else ";"
-        if words and opens and follows in (";", ",", "=", ")", "["):
-            result.setdefault(code[index + 1].text, plain_type(" ".join(words)))
-        elif not words and before >= 0 and code[before].text == "," and follows in (";", ",", "="):
-            previous = next((n for n in (t.text for t in reversed(code[:before])) if n in result), "")
-            if previous:
-                result.setdefault(code[index + 1].text, result[previous])
+        index_before = index - 1
+        while index_before >= 0 and code[index_before].text == "*":
+            index_before -= 1
+        type_words: list[str] = []
+        while index_before >= 0 and (code[index_before].kind == "name" or code[index_before].text == "::"):
+            type_words.insert(0, code[index_before].text)
+            index_before -= 1
+        starts_declaration = index_before < 0 or code[index_before].text in (";", "{", "}", "(", ",", ">")
+        next_text = code[index + 2].text if index + 2 < len(code) else ";"
+        if type_words and starts_declaration and next_text in (";", ",", "=", ")", "["):
+            result.setdefault(code[index + 1].text, plain_type(" ".join(type_words)))
+        elif not type_words and index_before >= 0 and code[index_before].text == "," and next_text in (";", ",", "="):
+            previous_pointer = next((n for n in (t.text for t in reversed(code[:index_before])) if n in result), "")
+            if previous_pointer:
+                result.setdefault(code[index + 1].text, result[previous_pointer])
     return result

@@ -16,57 +16,62 @@ STRUCT_KEYWORDS = ("struct", "class", "typedef", "alignas", "__align__")
 
 @dataclass(frozen=True)
 class ParameterArguments:
-    """A kernel's parameter as one value, or as the fields of its structure."""
+    """A parameter of a kernel with its argument, or with one argument for each field of its structure."""
 
     parameter: Parameter
     fields: tuple[tuple[Parameter, tuple[Token, ...]], ...]
-    """With what the launch gives for each."""
+    """The parameter, or the fields of its structure, each with the tokens of its argument."""
     is_struct: bool = False
     unreadable: str = ""
-    """A structure's member that a header has no words for."""
+    """The declaration of a structure's member that a header cannot express; empty if there is none."""
 
 
-def structs_of(everything: Sequence[Declaration]) -> dict[str, list[Parameter] | str]:
-    """Return the fields of each structure in order; or the member that a header cannot express."""
+def structs_of(all_declarations: Sequence[Declaration]) -> dict[str, list[Parameter] | str]:
+    """Return the fields of each structure, by name; for a structure that a header cannot express, a text with the
+    reason.
+    """
     result: dict[str, list[Parameter] | str] = {}
-    for declaration in everything:
+    for declaration in all_declarations:
         texts = [token.text for token in declaration.tokens]
         if declaration.kind != "type" or "{" not in texts or not {"struct", "class"} & set(texts[:2]):
             continue
-        opened = texts.index("{")
-        ends = closing_bracket(declaration.tokens, opened)
-        names = [t.text for t in (*declaration.tokens[:opened], *declaration.tokens[ends + 1 :]) if t.kind == "name"]
-        fields = _fields(declaration.tokens[opened + 1 : ends])
+        opening = texts.index("{")
+        closing = closing_bracket(declaration.tokens, opening)
+        names = [
+            t.text for t in (*declaration.tokens[:opening], *declaration.tokens[closing + 1 :]) if t.kind == "name"
+        ]
+        fields = _fields(declaration.tokens[opening + 1 : closing])
         result |= dict.fromkeys((name for name in names if name not in STRUCT_KEYWORDS), fields)
     return result
 
 
 def _fields(body: Sequence[Token]) -> list[Parameter] | str:
+    """Return the fields that a structure's body declares, or the first declaration that a header cannot express."""
     parameters: list[Parameter] = []
-    for declared in filter(None, split(body, ";")):
-        first, *more = split(declared, ",")
-        texts = [token.text for token in declared]
+    for declaration in filter(None, split(body, ";")):
+        first, *further_tokens = split(declaration, ",")
+        texts = [token.text for token in declaration]
         field = parameter_of(first)
         if {"(", "[", "{", ":"} & set(texts) or not (field.is_pointer or plain_type(field.type) in C_TYPES):
             return " ".join(texts)
         parameters.append(field)
-        for other in map(parameter_of, more):
+        for other in map(parameter_of, further_tokens):
             parameters.append(replace(field, name=other.name, is_pointer=other.is_pointer))
     return parameters or "it is empty"
 
 
 def sizes_of(structs: Mapping[str, list[Parameter] | str]) -> dict[str, int]:
-    """Return the size in bytes that C gives each structure with known fields."""
+    """Return the size in bytes of each structure with known fields, including padding as in C."""
     result: dict[str, int] = {}
     for name, fields in structs.items():
         if isinstance(fields, str):
             continue
-        end, widest = 0, 1
+        end_bytes, alignment_bytes = 0, 1
         for field in fields:
-            size = 8 if field.is_pointer else ELEMENT_BYTES[C_TYPES[plain_type(field.type)]]
-            end += -end % size + size
-            widest = max(widest, size)
-        result[name] = end + -end % widest
+            field_bytes = 8 if field.is_pointer else ELEMENT_BYTES[C_TYPES[plain_type(field.type)]]
+            end_bytes += -end_bytes % field_bytes + field_bytes
+            alignment_bytes = max(alignment_bytes, field_bytes)
+        result[name] = end_bytes + -end_bytes % alignment_bytes
     return result
 
 
@@ -85,12 +90,14 @@ def arguments_by_field(
             result.append(ParameterArguments(parameter, (), True, fields))
         else:
             result.append(
-                ParameterArguments(parameter, tuple(zip(fields, _values(argument, fields, launch), strict=True)), True)
+                ParameterArguments(
+                    parameter, tuple(zip(fields, _field_values(argument, fields, launch), strict=True)), True
+                )
             )
     return result
 
 
-def _values(
+def _field_values(
     argument: Sequence[Token], fields: Sequence[Parameter], launch: HostLaunch | None
 ) -> list[tuple[Token, ...]]:
     """Return the value of each field of a struct argument; `variable.field = …` has precedence over `= {…}`."""
@@ -98,17 +105,20 @@ def _values(
     if launch is None or len(argument) != 1:
         return values
     name = argument[0].text
-    listed = launch.known.get(name, ())
-    if listed and listed[0].text == "{":
-        for index, value in enumerate(split(listed[1:-1], ",")[: len(values)]):
+    initializer = launch.values_by_name.get(name, ())
+    if initializer and initializer[0].text == "{":
+        for index, value in enumerate(split(initializer[1:-1], ",")[: len(values)]):
             values[index] = value
-    members = launch.members.get(name, {})
-    return [tuple(members.get(field.name, value)) for field, value in zip(fields, values, strict=True)]
+    assigned_members = launch.members.get(name, {})
+    return [tuple(assigned_members.get(field.name, value)) for field, value in zip(fields, values, strict=True)]
 
 
-def typed_value(text: str, written: str) -> str:
-    """Return a field's value with the type that C gives it; a number without a type is an `int` or a `float`."""
-    kind = C_TYPES.get(plain_type(written), "i32")
-    if kind in ("i32", "f32") or text.startswith("{") or text in ("true", "false"):
-        return text
-    return f"{{ {kind} = {text} }}"
+def typed_value(value: str, c_type: str) -> str:
+    """Return a field's value as header text, with its dtype unless the dtype is i32 or f32.
+
+    `value` is the value as header text, `c_type` is the field's type.
+    """
+    dtype = C_TYPES.get(plain_type(c_type), "i32")
+    if dtype in ("i32", "f32") or value.startswith("{") or value in ("true", "false"):
+        return value
+    return f"{{ {dtype} = {value} }}"

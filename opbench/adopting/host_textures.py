@@ -21,43 +21,43 @@ ARRAY_ALLOCATIONS = ("cudaMallocArray", "cudaMalloc3DArray", "cudaMallocMipmappe
 
 @dataclass(frozen=True)
 class HostTexture:
-    """The description that `cudaCreateTextureObject` or `cudaCreateSurfaceObject` received."""
+    """A texture or surface object as host code describes it to the CUDA runtime."""
 
-    words: Mapping[str, str]
-    """Of a header's entry, beside its tensor and size, as TOML."""
+    header_keys: Mapping[str, str]
+    """Keys of the header's entry with values as TOML, such as filter and address; without tensor and size."""
     size: tuple[tuple[Token, ...], ...] = ()
-    """Width and height as the host has them; empty where they cannot be read."""
+    """Width and height in texels, as expressions of the host code; empty if the code has none."""
 
 
-def textures_of(everything: Sequence[Declaration]) -> dict[str, HostTexture]:
-    """Return every texture and surface object that host functions create, by its variable."""
+def textures_of(all_declarations: Sequence[Declaration]) -> dict[str, HostTexture]:
+    """Return every texture and surface object that host functions create, by the name of its variable."""
     result: dict[str, HostTexture] = {}
-    fields: Fields = {}
-    arrays: dict[str, list[tuple[Token, ...]]] = {}
+    member_values: Fields = {}
+    array_allocations: dict[str, list[tuple[Token, ...]]] = {}
     values: dict[str, Sequence[Token]] = {}
-    created: list[list[tuple[Token, ...]]] = []
-    for declaration in everything:
+    create_calls: list[list[tuple[Token, ...]]] = []
+    for declaration in all_declarations:
         if declaration.kind != "function" or declaration.is_device or declaration.body < 0:
             continue
         code = declaration.tokens[declaration.body :]
         values |= definitions(code)
-        fields |= members(code)
+        member_values |= members(code)
         for index, token in enumerate(code[:-1]):
             if token.text in (*CREATE_FUNCTIONS, *ARRAY_ALLOCATIONS) and code[index + 1].text == "(":
                 arguments = split(code[index + 2 : closing_bracket(code, index + 1)], ",")
                 if token.text in CREATE_FUNCTIONS:
-                    created.append(arguments)
+                    create_calls.append(arguments)
                 elif arguments:
-                    arrays[_variable(arguments[0])] = arguments
-    for arguments in created:
+                    array_allocations[_variable_name(arguments[0])] = arguments
+    for arguments in create_calls:
         if len(arguments) > 1:
-            resource = fields.get(_variable(arguments[1]), {})
-            description = fields.get(_variable(arguments[2]), {}) if len(arguments) > 2 else {}
-            result[_variable(arguments[0])] = _texture(resource, description, arrays, values)
+            resource = member_values.get(_variable_name(arguments[1]), {})
+            description = member_values.get(_variable_name(arguments[2]), {}) if len(arguments) > 2 else {}
+            result[_variable_name(arguments[0])] = _texture(resource, description, array_allocations, values)
     return result
 
 
-def _variable(tokens: Sequence[Token]) -> str:
+def _variable_name(tokens: Sequence[Token]) -> str:
     """Return the name in `&name` or `name`."""
     return next((token.text for token in tokens if token.kind == "name"), "")
 
@@ -65,42 +65,47 @@ def _variable(tokens: Sequence[Token]) -> str:
 def _texture(
     resource: Mapping[str, Sequence[Token]],
     description: Mapping[str, Sequence[Token]],
-    arrays: Mapping[str, Sequence[tuple[Token, ...]]],
+    array_allocations: Mapping[str, Sequence[tuple[Token, ...]]],
     values: Mapping[str, Sequence[Token]],
 ) -> HostTexture:
-    words: dict[str, str] = {}
-    for key, member, known in (
+    """Return the texture that a resource description and a texture description define.
+
+    `resource` and `description` have the values of their members; `array_allocations` has the arguments of each
+    allocation.
+    """
+    header_keys: dict[str, str] = {}
+    for key, member, modes in (
         ("filter", "filterMode", FILTER_MODES),
         ("address", "addressMode", ADDRESS_MODES),
         ("read", "readMode", READ_MODES),
     ):
-        name = _variable(description.get(member, ()))
-        if known.get(name, next(iter(known.values()))) != next(iter(known.values())):
-            words[key] = f'"{known[name]}"'
+        name = _variable_name(description.get(member, ()))
+        if modes.get(name, next(iter(modes.values()))) != next(iter(modes.values())):
+            header_keys[key] = f'"{modes[name]}"'
     if "".join(token.text for token in description.get("normalizedCoords", ())) in ("1", "true"):
-        words["normalized"] = "true"
+        header_keys["normalized"] = "true"
     size: tuple[tuple[Token, ...], ...] = ()
-    channel: Sequence[Token] = ()
+    channel_description: Sequence[Token] = ()
     if "res.linear.devPtr" in resource:
-        words["memory"] = '"linear"'
-        channel = resource.get("res.linear.desc", ())
+        header_keys["memory"] = '"linear"'
+        channel_description = resource.get("res.linear.desc", ())
     elif "res.pitch2D.devPtr" in resource:
         size = tuple(tuple(resource.get(f"res.pitch2D.{side}", ())) for side in ("width", "height"))
-        channel = resource.get("res.pitch2D.desc", ())
-    elif given := arrays.get(_variable(resource.get("res.array.array", ()))):
-        size, channel = tuple(given[2:4]), given[1] if len(given) > 1 else ()
+        channel_description = resource.get("res.pitch2D.desc", ())
+    elif allocation := array_allocations.get(_variable_name(resource.get("res.array.array", ()))):
+        size, channel_description = tuple(allocation[2:4]), allocation[1] if len(allocation) > 1 else ()
         if len(size) == 2 and "".join(token.text for token in size[1]) == "0":
             size = size[:1]
-    if (channels := _channels(values.get(_variable(channel), channel))) > 1:
-        words["channels"] = str(channels)
-    return HostTexture(words, size if all(size) else ())
+    if (channels := _channels(values.get(_variable_name(channel_description), channel_description))) > 1:
+        header_keys["channels"] = str(channels)
+    return HostTexture(header_keys, size if all(size) else ())
 
 
 def _channels(description: Sequence[Token]) -> int:
     """Return the channels in `cudaCreateChannelDesc<float4>()` or `cudaCreateChannelDesc(8, 8, 8, 8, kind)`."""
     texts = [token.text for token in description]
     if "<" in texts and ">" in texts:
-        last = texts[texts.index(">") - 1][-1:]
-        return int(last) if last in ("2", "4") else 1
+        type_suffix = texts[texts.index(">") - 1][-1:]
+        return int(type_suffix) if type_suffix in ("2", "4") else 1
     bits = [text for text in texts[1:] if text.isdigit()][:4]
     return max(1, sum(text != "0" for text in bits))

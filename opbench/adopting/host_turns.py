@@ -10,89 +10,100 @@ from opbench.source.c_expression import UnsupportedExpression, tokens_of
 from opbench.source.tokens import Token, closing_bracket, split
 
 MAX_UNROLLED_ITERATIONS = 4
-"""Turns of a loop that are written out: a size of 32, the least of a check, can be halved so often."""
+"""The most iterations of a loop that are unrolled: enough to halve a size of 32, the least of a check."""
 
 
 def first_switch_cases(code: Sequence[Token], notes: list[str]) -> tuple[Token, ...]:
-    """Keep the first case that launches a kernel in each `switch`; add a note for each omitted case."""
+    """Return code in which each `switch` has only its first case that launches a kernel; add a note for each
+    `switch`.
+    """
     for index, token in enumerate(code[:-1]):
         if token.text != "switch" or code[index + 1].text != "(":
             continue
-        opened = closing_bracket(code, index + 1) + 1
-        if opened >= len(code) or code[opened].text != "{":
+        opening = closing_bracket(code, index + 1) + 1
+        if opening >= len(code) or code[opening].text != "{":
             continue
-        ends = closing_bracket(code, opened)
-        labels = [i for i in range(opened, ends) if code[i].text in ("case", "default")]
-        sections = [code[a:b] for a, b in zip(labels, [*labels[1:], ends], strict=True)]
+        closing = closing_bracket(code, opening)
+        label_indices = [i for i in range(opening, closing) if code[i].text in ("case", "default")]
+        sections = [code[start:end] for start, end in zip(label_indices, [*label_indices[1:], closing], strict=True)]
         launching = [section for section in sections if any(token.text == "<<<" for token in section)]
         if len(launching) > 1:
-            left = [section for section in sections if section not in launching[1:]]
+            kept_sections = [section for section in sections if section not in launching[1:]]
             notes.append(f"of a switch with {len(launching)} cases that launch, the first is taken")
-            kept = [statement for section in left for statement in section]
-            return first_switch_cases((*code[: opened + 1], *kept, *code[ends:]), notes)
+            kept_tokens = [statement for section in kept_sections for statement in section]
+            return first_switch_cases((*code[: opening + 1], *kept_tokens, *code[closing:]), notes)
     return tuple(code)
 
 
 def unroll_loops(
     code: Sequence[Token], constants: Mapping[str, Sequence[Token]], notes: list[str]
 ) -> tuple[Token, ...]:
-    """Unroll the first iterations of each counted loop whose launches differ between iterations."""
+    """Return code with the first iterations of each counted loop unrolled, if its launches differ between iterations.
+
+    Each shortened loop adds a note to `notes`.
+    """
     for index, token in enumerate(code[:-1]):
         if token.text != "for" or code[index + 1].text != "(":
             continue
-        head = closing_bracket(code, index + 1)
-        if head + 1 >= len(code):
+        head_end = closing_bracket(code, index + 1)
+        if head_end + 1 >= len(code):
             continue
-        ends = statement_end(code, head + 1)
-        body = code[head + 2 : ends] if code[head + 1].text == "{" else code[head + 1 : ends + 1]
-        parts = split(code[index + 2 : head], ";")
-        if not any(token.text == "<<<" for token in body) or len(parts) != 3 or not _differs(code[index : ends + 1]):
+        loop_end = statement_end(code, head_end + 1)
+        body = code[head_end + 2 : loop_end] if code[head_end + 1].text == "{" else code[head_end + 1 : loop_end + 1]
+        loop_clauses = split(code[index + 2 : head_end], ";")
+        if (
+            not any(token.text == "<<<" for token in body)
+            or len(loop_clauses) != 3
+            or not _launches_differ(code[index : loop_end + 1])
+        ):
             continue
-        turns = _turns(parts, {**constants, **definitions(code[:index])})
-        if not turns:
+        iterations = _loop_assignments(loop_clauses, {**constants, **definitions(code[:index])})
+        if not iterations:
             continue
-        name = turns[0][0].text
-        if len(turns) > MAX_UNROLLED_ITERATIONS:
+        name = iterations[0][0].text
+        if len(iterations) > MAX_UNROLLED_ITERATIONS:
             notes.append(f"of the loop over '{name}' the first {MAX_UNROLLED_ITERATIONS} turns are launched")
         semicolon = Token("mark", ";", token.start)
         tokens: list[Token] = []
-        for turn in turns[:MAX_UNROLLED_ITERATIONS]:
-            tokens += [semicolon, *turn, semicolon, *body, semicolon]
-        return unroll_loops((*code[:index], *tokens, *code[ends + 1 :]), constants, notes)
+        for assignment in iterations[:MAX_UNROLLED_ITERATIONS]:
+            tokens += [semicolon, *assignment, semicolon, *body, semicolon]
+        return unroll_loops((*code[:index], *tokens, *code[loop_end + 1 :]), constants, notes)
     return tuple(code)
 
 
-def _differs(loop: Sequence[Token]) -> bool:
+def _launches_differ(loop: Sequence[Token]) -> bool:
     """Return whether a launch in a loop uses a variable that the loop changes."""
     for launch in launches_in(loop, {}):
-        used = {token.text for part in (*launch.configuration[:3], *launch.arguments) for token in part}
-        waiting = list(used)
-        while waiting:
-            inner = {token.text for token in launch.known.get(waiting.pop(), ())} - used
-            used |= inner
-            waiting += inner
-        if used & launch.changing:
+        used_names = {token.text for part in (*launch.configuration[:3], *launch.arguments) for token in part}
+        unvisited = list(used_names)
+        while unvisited:
+            further_names = {token.text for token in launch.values_by_name.get(unvisited.pop(), ())} - used_names
+            used_names |= further_names
+            unvisited += further_names
+        if used_names & launch.changing:
             return True
     return False
 
 
-def _turns(parts: Sequence[Sequence[Token]], values_by_name: Mapping[str, Sequence[Token]]) -> list[tuple[Token, ...]]:
-    """Return a statement for each iteration that assigns the loop's variable, and one for the iteration after.
+def _loop_assignments(
+    loop_clauses: Sequence[Sequence[Token]], values_by_name: Mapping[str, Sequence[Token]]
+) -> list[tuple[Token, ...]]:
+    """Return an assignment of the loop's variable for each iteration, up to one more than are unrolled.
 
     The values are expressions of the loop's initial value. The result is empty if the loop cannot be counted.
     """
-    first, test, step = parts
-    at = next((i for i, token in enumerate(first) if token.text == "="), 0)
-    if not at or first[at - 1].kind != "name":
+    initialisation, test, increment = loop_clauses
+    equals = next((i for i, token in enumerate(initialisation) if token.text == "="), 0)
+    if not equals or initialisation[equals - 1].kind != "name":
         return []
-    name, value = first[at - 1], tuple(first[at + 1 :])
+    name, value = initialisation[equals - 1], tuple(initialisation[equals + 1 :])
     result: list[tuple[Token, ...]] = []
     try:
         while len(result) <= MAX_UNROLLED_ITERATIONS:
             if not number_of(test, {**values_by_name, name.text: value}):
                 break
             result.append((name, Token("mark", "=", name.start), *value))
-            value = _value_after_step(step, name.text, value)
+            value = _value_after_increment(increment, name.text, value)
             if all(token.kind != "name" for token in value):
                 value = tuple(tokens_of(str(number_of(value, {}))))
     except UnsupportedExpression:
@@ -100,44 +111,54 @@ def _turns(parts: Sequence[Sequence[Token]], values_by_name: Mapping[str, Sequen
     return result
 
 
-def _value_after_step(step: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
-    """Return a variable's value after a loop's step such as `i++`, `i += 2` or `i >>= 1`; raise Unreadable."""
-    texts = [token.text for token in step]
-    own = (Token("mark", "(", -9), *value, Token("mark", ")", -9))
+def _value_after_increment(increment: Sequence[Token], name: str, value: Sequence[Token]) -> tuple[Token, ...]:
+    """Return a variable's value after a loop's increment, such as `i++`, `i += 2` or `i >>= 1`.
+
+    Raises UnsupportedExpression for another increment.
+    """
+    texts = [token.text for token in increment]
+    bracketed_value = (Token("mark", "(", -9), *value, Token("mark", ")", -9))
     if name not in texts:
         raise UnsupportedExpression(" ".join(texts))
     signs = "".join(text for text in texts if text in "+-*/<>=")
-    if len(step) == 3 and signs in ("++", "--"):
-        return (*own, Token("mark", signs[0], -1), *tokens_of("1"))
+    if len(increment) == 3 and signs in ("++", "--"):
+        return (*bracketed_value, Token("mark", signs[0], -1), *tokens_of("1"))
     equals = texts.index("=") if "=" in texts else 0
     if not equals or texts[0] != name:
         raise UnsupportedExpression(" ".join(texts))
     if equals == 1:
-        return tuple(one for token in step[2:] for one in (own if token.text == name else (token,)))
+        return tuple(
+            replacement
+            for token in increment[2:]
+            for replacement in (bracketed_value if token.text == name else (token,))
+        )
     sign = Token("mark", "".join(texts[1:equals]), -1)
-    return (*own, sign, Token("mark", "(", -9), *step[equals + 1 :], Token("mark", ")", -9))
+    return (*bracketed_value, sign, Token("mark", "(", -9), *increment[equals + 1 :], Token("mark", ")", -9))
 
 
 def follow_pointers(code: Sequence[Token], buffers: Collection[str]) -> tuple[Token, ...]:
-    """Replace each pointer that was assigned or swapped by the buffer that it points to at that statement."""
-    now: dict[str, str] = {}
+    """Return code in which each use of an assigned or swapped pointer is replaced by the buffer that it points to."""
+    buffer_by_pointer: dict[str, str] = {}
     tokens: list[Token] = []
 
-    def buffer(name: str) -> str:
-        return now.get(name, name if name in buffers else "")
+    def buffer_of(name: str) -> str:
+        return buffer_by_pointer.get(name, name if name in buffers else "")
 
     for index, token in enumerate(code):
-        after = [token.text for token in code[index + 1 : index + 4]]
-        if token.text == "swap" and after[:1] == ["("]:
+        following = [token.text for token in code[index + 1 : index + 4]]
+        if token.text == "swap" and following[:1] == ["("]:
             argument_names = [
                 part[-1].text for part in split(code[index + 2 : closing_bracket(code, index + 1)], ",") if part
             ]
-            if len(argument_names) == 2 and buffer(argument_names[0]) and buffer(argument_names[1]):
-                now[argument_names[0]], now[argument_names[1]] = buffer(argument_names[1]), buffer(argument_names[0])
+            if len(argument_names) == 2 and buffer_of(argument_names[0]) and buffer_of(argument_names[1]):
+                buffer_by_pointer[argument_names[0]], buffer_by_pointer[argument_names[1]] = (
+                    buffer_of(argument_names[1]),
+                    buffer_of(argument_names[0]),
+                )
         member = bool(tokens) and tokens[-1].text in (".", "->")
-        assigned = token.kind == "name" and after[:1] == ["="]
-        if assigned and not member and after[2:] in ([";"], [","]) and buffer(after[1]):
-            now[token.text] = buffer(after[1])
-        is_use = token.kind == "name" and not assigned and not member and token.text in now
-        tokens.append(replace(token, text=now[token.text]) if is_use else token)
+        assigned = token.kind == "name" and following[:1] == ["="]
+        if assigned and not member and following[2:] in ([";"], [","]) and buffer_of(following[1]):
+            buffer_by_pointer[token.text] = buffer_of(following[1])
+        is_use = token.kind == "name" and not assigned and not member and token.text in buffer_by_pointer
+        tokens.append(replace(token, text=buffer_by_pointer[token.text]) if is_use else token)
     return tuple(tokens)

@@ -26,7 +26,7 @@ FORMULAS = {
     "relu": (rf"f?maxf?\({ZERO},@\w+\)", rf"f?maxf?\(@\w+,{ZERO}\)", rf"\(?@(\w+)>=?{ZERO}\)?\?@\1:{ZERO}"),
     "same": (r"@\w+",),
 }  # fmt: skip
-"""What is stored where each element read is written `@pointer`, by what it computes."""
+"""Regular expressions of a stored value by formula; `@x` stands for an element that the kernel read from `x`."""
 
 
 @dataclass(frozen=True)
@@ -35,33 +35,33 @@ class KernelFacts:
 
     name: str
     parameters: tuple[Parameter, ...]
-    """Those of structures among them, field by field."""
+    """The kernel's parameters; a structure counts as one parameter for each field."""
     stored: Mapping[str, str]
-    """The pointers that it stores to, with how."""
+    """Pointers that the kernel stores to, with "stored", or "added" if it only adds to the old content."""
     read: frozenset[str]
-    """The pointers that it reads from."""
+    """Pointers that the kernel reads from."""
     names: frozenset[str]
-    """Every name in its body, with the keywords."""
+    """Every identifier and keyword in the kernel's body."""
     called_names: frozenset[str] = frozenset()
-    """The same with the names in the functions that it calls."""
+    """Identifiers and keywords in the kernel's body and in the device functions that it calls."""
     read_first: frozenset[str] = frozenset()
-    """The pointers that it reads before it stores to them."""
+    """Pointers that the kernel reads before it stores to them."""
     formula: str = ""
-    """ "add", "relu" or "same" where one store says all; "" where it takes more to see."""
+    """The formula of all stored values: "add", "relu" or "same" (a copy); "" for any other or several."""
     moved: bool = False
-    """Of "same": whether the element read has another index than the one written."""
+    """For the formula "same": whether an element is stored at another index than it was read at."""
     indices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For each pointer the indices at which it is stored to, as written; of a variable its value."""
+    """The index expressions of stores, by pointer; a variable that stands for a product is replaced by the product."""
     loaded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same of those at which it is only read."""
+    """The index expressions of reads, by pointer."""
     elements: Mapping[str, str] = field(default_factory=dict)
-    """The C type of each pointer's elements, template parameters replaced."""
+    """The C type of each pointer's elements, with template parameters replaced."""
     loaded_at: tuple[str, ...] = ()
-    """Of "same": the indices of the elements read, as written."""
+    """For the formula "same": the index expressions of the elements that are read."""
     multiplied: frozenset[str] = frozenset()
-    """The names in its body next to a `*`."""
+    """Names in the kernel's body that stand next to a `*`."""
     numbers: frozenset[str] = frozenset()
-    """The whole numbers in its body, as written."""
+    """Number literals in the kernel's body."""
 
     @property
     def pointers(self) -> list[Parameter]:
@@ -75,7 +75,7 @@ class KernelFacts:
 
 
 def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Mapping[str, Declaration]) -> KernelFacts:
-    """Read a kernel's body and the device functions that it calls."""
+    """Return the facts about a kernel from its body and from the device functions that it calls."""
     pointers = [parameter.name for parameter in parameters if parameter.is_pointer]
     body = kernel.tokens[kernel.body + 1 :]
     names = frozenset(token.text for token in body if token.kind == "name")
@@ -93,7 +93,7 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
         frozenset(read_before_stored(kernel, pointers, functions)),
         formula,
         moved,
-        *_indices(body, pointers, index_values),
+        *_store_and_read_indices(body, pointers, index_values),
         {parameter.name: plain_type(parameter.type) for parameter in parameters if parameter.is_pointer},
         loaded_at,
         names & frozenset(factors),
@@ -102,118 +102,135 @@ def facts_of(kernel: Declaration, parameters: Sequence[Parameter], functions: Ma
 
 
 def _index_values(body: Sequence[Token]) -> dict[str, str]:
-    """Return products that constant variables stand for, as in `int at = row * n + col;`."""
-    changed = _changed(body)
+    """Return the variables that stand for a product and never change, with the product: `int i = row * n + col;`."""
+    reassigned = _reassigned_variables(body)
     values = {name: "".join(token.text for token in value) for name, value in definitions(body).items()}
-    return {name: value for name, value in values.items() if "*" in value and name not in changed}
+    return {name: value for name, value in values.items() if "*" in value and name not in reassigned}
 
 
 def _formula(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[str, bool, tuple[str, ...]]:
-    """Return the formula that all stores share, whether it only copies an element, and the indices of its reads."""
+    """Return the formula that all stores of a kernel share, whether it moves elements, and the indices of its reads.
+
+    The formula is a key of `FORMULAS`, or "" if the stores have another formula or several.
+    """
     loaded: dict[str, tuple[str, str]] = {}
-    changed = _changed(body)
-    seen: set[tuple[str, bool]] = set()
+    reassigned = _reassigned_variables(body)
+    formulas_and_moves: set[tuple[str, bool]] = set()
     loaded_at: list[str] = []
     for statement in statements(body):
-        at = stored_index(statement, pointers)
-        if at is not None:
-            _, index, value = at
+        store = stored_index(statement, pointers)
+        if store is not None:
+            _, index, value = store
             index = index_values.get(index, index)
-            text, read = _reduced(value, pointers, {k: v for k, v in loaded.items() if k not in changed})
-            kind = next((k for k, patterns in FORMULAS.items() if any(re.fullmatch(p, text) for p in patterns)), "")
-            read = [index_values.get(one, one) for one in read]
-            seen.add((kind, kind == "same" and read != [index]))
-            loaded_at += read
+            text, read_indices = _with_reads_marked(
+                value, pointers, {k: v for k, v in loaded.items() if k not in reassigned}
+            )
+            formula = next((k for k, patterns in FORMULAS.items() if any(re.fullmatch(p, text) for p in patterns)), "")
+            read_indices = [index_values.get(read_index, read_index) for read_index in read_indices]
+            formulas_and_moves.add((formula, formula == "same" and read_indices != [index]))
+            loaded_at += read_indices
         elif [token.text for token in statement[:1] if token.text in pointers]:
-            seen.add(("", False))  # an update such as +=
+            formulas_and_moves.add(("", False))  # an update such as +=
         else:
             _note_load(statement, pointers, loaded)
-    kinds = {kind for kind, _ in seen}
-    return (kinds.pop(), any(moved for _, moved in seen), tuple(loaded_at)) if len(kinds) == 1 else ("", False, ())
+    formula_names = {formula for formula, _ in formulas_and_moves}
+    return (
+        (formula_names.pop(), any(moved for _, moved in formulas_and_moves), tuple(loaded_at))
+        if len(formula_names) == 1
+        else ("", False, ())
+    )
 
 
-def _changed(body: Sequence[Token]) -> set[str]:
+def _reassigned_variables(body: Sequence[Token]) -> set[str]:
     """Return the variables that are assigned more than once, or incremented."""
     result: set[str] = set()
-    seen: set[str] = set()
-    for before, token, after, last in zip(body, body[1:], body[2:], body[3:], strict=False):
+    assigned: set[str] = set()
+    for previous, token, following, second_following in zip(body, body[1:], body[2:], body[3:], strict=False):
         if token.kind != "name":
             continue
-        counts = (after.text == last.text and after.text in "+-") or (before.text in "+-" and after.text == ";")
-        if counts or (after.text in "+-*/" and last.text == "="):
+        is_increment = (following.text == second_following.text and following.text in "+-") or (
+            previous.text in "+-" and following.text == ";"
+        )
+        if is_increment or (following.text in "+-*/" and second_following.text == "="):
             result.add(token.text)
-        elif after.text == "=" and last.text != "=":
-            result |= {token.text} & seen
-            seen.add(token.text)
+        elif following.text == "=" and second_following.text != "=":
+            result |= {token.text} & assigned
+            assigned.add(token.text)
     return result
 
 
 def _note_load(statement: Sequence[Token], pointers: Sequence[str], loaded: dict[str, tuple[str, str]]) -> None:
-    """Record a load such as `float v = x[i]`."""
+    """Add a load such as `float v = x[i]` to `loaded`: the variable, with the pointer and the index."""
     texts = [token.text for token in statement]
     if "=" not in texts:
         return
     equals = texts.index("=")
     value = statement[equals + 1 :]
-    simple = len(value) > 3 and value[0].text in pointers and value[1].text == "["
-    if equals and simple and closing_bracket(value, 1) == len(value) - 1:
+    is_indexed_read = len(value) > 3 and value[0].text in pointers and value[1].text == "["
+    if equals and is_indexed_read and closing_bracket(value, 1) == len(value) - 1:
         loaded[texts[equals - 1]] = (value[0].text, "".join(token.text for token in value[2:-1]))
 
 
-def _reduced(
+def _with_reads_marked(
     value: Sequence[Token], pointers: Sequence[str], loaded: Mapping[str, tuple[str, str]]
 ) -> tuple[str, list[str]]:
     """Return a stored value with `@x` in place of each element read from `x`, and the indices of the reads."""
-    parts: list[str] = []
+    texts: list[str] = []
     indices: list[str] = []
     index = 0
     while index < len(value):
         token = value[index]
         if token.text in pointers and index + 1 < len(value) and value[index + 1].text == "[":
-            ends = closing_bracket(value, index + 1)
-            indices.append("".join(t.text for t in value[index + 2 : ends]))
-            parts.append(f"@{token.text}")
-            index = ends + 1
+            closing = closing_bracket(value, index + 1)
+            indices.append("".join(t.text for t in value[index + 2 : closing]))
+            texts.append(f"@{token.text}")
+            index = closing + 1
             continue
         if token.text in loaded:
-            parts.append(f"@{loaded[token.text][0]}")
+            texts.append(f"@{loaded[token.text][0]}")
             indices.append(loaded[token.text][1])
         else:
-            parts.append(token.text)
+            texts.append(token.text)
         index += 1
-    return "".join(parts), indices
+    return "".join(texts), indices
 
 
 def _called_names(names: frozenset[str], functions: Mapping[str, Declaration]) -> frozenset[str]:
     """Return names, and the names in the functions that some of them call."""
-    called, waiting = set(names), list(names & functions.keys())
-    while waiting:
-        inner = {token.text for token in functions[waiting.pop()].tokens if token.kind == "name"}
-        waiting += list((inner & functions.keys()) - called)
-        called |= inner
-    return frozenset(called)
+    all_names, unvisited = set(names), list(names & functions.keys())
+    while unvisited:
+        names_in_function = {token.text for token in functions[unvisited.pop()].tokens if token.kind == "name"}
+        unvisited += list((names_in_function & functions.keys()) - all_names)
+        all_names |= names_in_function
+    return frozenset(all_names)
 
 
-def _indices(
+def _store_and_read_indices(
     body: Sequence[Token], pointers: Sequence[str], index_values: Mapping[str, str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """Return the indices of stores, of updates such as `+=`, of atomic operations, and of all other accesses."""
-    result: tuple[dict[str, tuple[str, ...]], ...] = {}, {}
+    """Return the index expressions of stores and of reads, each by pointer.
+
+    Updates such as `+=` and atomic operations count as stores.
+    """
+    stores_and_reads: tuple[dict[str, tuple[str, ...]], ...] = {}, {}
     for index, token in enumerate(body[:-1]):
         if token.text not in pointers or body[index + 1].text != "[":
             continue
-        ends = closing_bracket(body, index + 1)
-        sign = "".join(other.text for other in body[ends + 1 : ends + 3])
-        stored = (
-            (sign[:1] == "=" and sign != "==")
-            or (sign[:1] in COMPOUND_OPERATORS and sign[1:] == "=")
-            or sign in ("++", "--")
+        closing = closing_bracket(body, index + 1)
+        following_text = "".join(other.text for other in body[closing + 1 : closing + 3])
+        is_stored = (
+            (following_text[:1] == "=" and following_text != "==")
+            or (following_text[:1] in COMPOUND_OPERATORS and following_text[1:] == "=")
+            or following_text in ("++", "--")
         )
-        before = [other.text for other in body[max(0, index - 3) : index]]
-        atomic = before[1:] == ["(", "&"] and ATOMIC_CALL.match(before[0]) is not None
-        written = "".join(other.text for other in body[index + 2 : ends])
-        kind = result[0 if stored or atomic else 1]
-        kind[token.text] = (*kind.get(token.text, ()), index_values.get(written, written))
-    return result[0], result[1]
+        preceding_texts = [other.text for other in body[max(0, index - 3) : index]]
+        is_atomic = preceding_texts[1:] == ["(", "&"] and ATOMIC_CALL.match(preceding_texts[0]) is not None
+        index_text = "".join(other.text for other in body[index + 2 : closing])
+        indices_by_pointer = stores_and_reads[0 if is_stored or is_atomic else 1]
+        indices_by_pointer[token.text] = (
+            *indices_by_pointer.get(token.text, ()),
+            index_values.get(index_text, index_text),
+        )
+    return stores_and_reads[0], stores_and_reads[1]

@@ -34,7 +34,7 @@ AXIS_NAMES: Mapping[str, tuple[str, ...]] = {
     "hb": ("k",), "numbcolumns": ("n",), "numbcols": ("n",), "bcols": ("n",), "colsb": ("n",), "widthb": ("n",),
     "wb": ("n",), "numccolumns": ("n",), "ccols": ("n",), "colsc": ("n",),
 }  # fmt: skip
-"""What parameters are called of which axis, without underscores, where the problem has it."""
+"""Axes that a size parameter may stand for, by its lower-case name without underscores."""
 OUTPUT_NAMES = frozenset(["out", "output", "dst", "dest", "result", "res", "y", "c", "ret"])
 OPERATOR_ALIASES = {
     "gemm": "matmul", "sgemm": "matmul", "hgemm": "matmul", "mm": "matmul", "matrixmul": "matmul", "mmul": "matmul",
@@ -45,7 +45,7 @@ OPERATOR_ALIASES = {
     "convolution": "conv2d", "memcpy": "copy", "upsample": "upsample2d", "transposed": "transpose",
     "matrixtranspose": "transpose", "transposematrix": "transpose",
 }  # fmt: skip
-"""What kernels are called of which operator."""
+"""Operators by other names that kernels have for them."""
 FOREIGN_WORDS = words(
     """
     leaky log loss prod product mean avg average min max argmax argmin lower upper triangular sparse csr coo ell
@@ -54,36 +54,44 @@ FOREIGN_WORDS = words(
     mul multiply sub subtract div divide norm histogram segmented batched strided warmup oned threed
     """
 )
-"""Words of a name that say something else than the operator that another word of it names."""
+"""Words in a kernel's name that mean another computation than the operator in the same name, as in log_softmax."""
 FOREIGN_WORDS_OF_OPERATOR: Mapping[str, frozenset[str]] = {
     "matmul": words("vector vec mv matvec"),
     "transpose": words("conv convolution"),
 }
-"""The same for one operator."""
+"""Such words that count for one operator only."""
 FUSED_WORDS = frozenset(("add", "relu", "softmax"))
-"""Operators that a kernel does together with another one if its name has both."""
-SIMPLE = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
-"""Operators that one store which is another operator's whole formula rules out."""
-PLAIN = SIMPLE - {"softmax"}
-"""Operators that need no function of mathematics, and no number of the host's but a factor of 1."""
+"""Operators that a kernel fuses with another one if its name has both."""
+FORMULA_OPERATORS = frozenset(("add", "relu", "copy", "transpose", "sum", "matmul", "softmax"))
+"""Operators that are excluded if the kernel's stores have the formula of another operator."""
+ARITHMETIC_OPERATORS = FORMULA_OPERATORS - {"softmax"}
+"""Operators that call no mathematical function, and take no number from the host other than a factor of 1."""
 MATHEMATICS = re.compile(
     r"(__)?(sin|cos|tan|sinh|cosh|tanh|asin|acos|atan|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|sqrt|rsqrt|cbrt"
     r"|erf|erfc|hypot|fmod|sincos|sinpi|cospi)f?"
 )
-"""Functions of mathematics, as CUDA calls them."""
-NAMED, IN_NAME, OF_FILE, BY_FORMULA, BY_TENSOR, BY_SIZES = 5.0, 4.0, 2.0, 4.0, 0.5, 1.0
-"""What each piece of evidence weighs."""
+"""Mathematical functions of CUDA."""
+KERNEL_NAME_SCORE, WORD_IN_NAME_SCORE, FILE_NAME_SCORE, FORMULA_SCORE, TENSOR_NAME_SCORE, SIZES_SCORE = (
+    5.0,
+    4.0,
+    2.0,
+    4.0,
+    0.5,
+    1.0,
+)
+"""What each kind of evidence adds to the score of a match."""
 MIN_SCORE = 2.5
-"""From here on an operator is taken without being asked for."""
+"""The lowest score at which an operator is chosen that the user did not request."""
 MAX_SUGGESTIONS = 3
-"""Operators that a refusal names."""
+"""The number of nearest operators in an error message."""
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A guess about a kernel, with its evidence."""
+    """An assumption about a value in a proposed header, with its reasons."""
 
     what: str
+    """What the assumption is about, such as an axis."""
     value: str
     evidence: tuple[str, ...]
 
@@ -93,13 +101,13 @@ class Guess:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A fact in the file that contradicts a header for this operator."""
+    """A fact in the file that a header for this operator would contradict."""
 
     kind: str
     """ "tensors", "input written", "output only read", "output read", "output size", "element type", "axis", "sizes",
     "name", "formula", "layout", "grid" or "launch"."""
     name: str
-    """The parameter, tensor, axis or word that it is about."""
+    """The parameter, tensor, axis or word that the contradiction is about."""
     text: str
 
     def __str__(self) -> str:
@@ -112,14 +120,14 @@ class Match:
 
     problem: Operator
     names: dict[str, str] = field(default_factory=dict)
-    """Tensors and workspaces by pointer."""
+    """Tensors and workspaces, by the name of the kernel's pointer parameter."""
     in_place: tuple[str, str] | None = None
     axes: dict[str, str] = field(default_factory=dict)
-    """Axes by whole number."""
+    """Axes, by the name of the kernel's size parameter."""
     equal: list[str] = field(default_factory=list)
-    """Requirements that follow from one number standing for several axes."""
+    """Requirements such as "n == m", because one size parameter stands for several axes."""
     extra: list[str] = field(default_factory=list)
-    """Pointers that are no tensor's and that the kernel writes: workspaces, if their sizes are known."""
+    """Pointers without a tensor to which the kernel writes: workspaces, if their sizes are known."""
     contradictions: list[Contradiction] = field(default_factory=list)
     guesses: list[Guess] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
@@ -137,35 +145,40 @@ class Match:
 
     @property
     def missing(self) -> list[str]:
-        """Return the axes of tensors whose sizes no parameter gives."""
+        """Return the axes of tensors that no size parameter stands for."""
         known_axes = set(self.axes.values()) | {rule.split(" == ")[0] for rule in self.equal}
         return [axis for axis in tensor_axes(self.problem) if axis not in known_axes]
 
 
 def tensor_axes(problem: Operator) -> list[str]:
     """Return the axes in the shapes of tensors, in declared order."""
-    named = {axis for shape in (*problem.inputs.values(), *problem.outputs.values()) for axis in shape.split()}
-    return [name for name, value in problem.axes.items() if isinstance(value, int) and name in named]
+    used_axes = {axis for shape in (*problem.inputs.values(), *problem.outputs.values()) for axis in shape.split()}
+    return [name for name, value in problem.axes.items() if isinstance(value, int) and name in used_axes]
 
 
-def rank_operators(facts: KernelFacts, stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
-    """Return the operators that a kernel may compute, most likely first; those with a contradiction last."""
+def rank_operators(facts: KernelFacts, file_stem: str, operators: Mapping[str, type[Operator]]) -> list[Match]:
+    """Return one match for each operator, most likely first, and those with a contradiction last.
+
+    `file_stem` is the file's name without its suffix.
+    """
     result = []
     for operator in operators.values():
         matches = [match(facts, problem) for problem in _tensor_signatures(operator)]
         best = min(matches, key=lambda m: (len(m.contradictions), len(m.modes)))
-        _add_evidence(best, facts, stem, operators.keys())
+        _add_evidence(best, facts, file_stem, operators.keys())
         result.append(best)
     return sorted(result, key=lambda m: (bool(m.contradictions), -m.score, len(m.missing)))
 
 
 def nearest_operators(ranked: Sequence[Match], facts: KernelFacts) -> list[str]:
-    """Return the operators with the most similar tensors and names, for a message."""
+    """Return the names of the operators whose tensors and names are most similar to the kernel's, for a message."""
 
     def distance(candidate: Match) -> tuple[float, float]:
-        read, written = len(facts.pointers) - len(facts.stored), len(facts.stored)
-        tensors = abs(len(candidate.problem.inputs) - read) + abs(len(candidate.problem.outputs) - written)
-        return tensors - candidate.score, tensors
+        read_count, written_count = len(facts.pointers) - len(facts.stored), len(facts.stored)
+        tensor_difference = abs(len(candidate.problem.inputs) - read_count) + abs(
+            len(candidate.problem.outputs) - written_count
+        )
+        return tensor_difference - candidate.score, tensor_difference
 
     return [candidate.operator for candidate in sorted(ranked, key=distance)[:MAX_SUGGESTIONS]]
 
@@ -186,19 +199,19 @@ def _tensor_signatures(operator: type[Operator]) -> list[Operator]:
 
 
 def match(facts: KernelFacts, problem: Operator) -> Match:
-    """Match a kernel's pointers with a problem's tensors, and its numbers with axes; collect contradictions."""
+    """Match a kernel's pointers with a problem's tensors, and its size parameters with axes; collect contradictions."""
     candidate = Match(problem)
-    viewed = _match_textures(facts.parameters, problem)
-    inputs = [name for name in problem.inputs if name not in viewed.values()]
-    outputs = [name for name in problem.outputs if name not in viewed.values()]
-    _match_pointers(candidate, facts, inputs, outputs, bool(viewed))
-    candidate.names |= viewed
-    _match_numbers(candidate, facts)
+    tensors_by_texture = _match_textures(facts.parameters, problem)
+    inputs = [name for name in problem.inputs if name not in tensors_by_texture.values()]
+    outputs = [name for name in problem.outputs if name not in tensors_by_texture.values()]
+    _match_pointers(candidate, facts, inputs, outputs, bool(tensors_by_texture))
+    candidate.names |= tensors_by_texture
+    _match_sizes(candidate, facts)
     if problem.name == "matmul":
         _order_matmul(candidate, facts)
     if problem.name == "transpose":
         _order_transpose(candidate, facts)
-    _contradict(candidate, facts, inputs, outputs)
+    _add_contradictions(candidate, facts, inputs, outputs)
     _contradict_strides(candidate, facts)
     return candidate
 
@@ -206,215 +219,266 @@ def match(facts: KernelFacts, problem: Operator) -> Match:
 def _match_textures(parameters: Sequence[Parameter], problem: Operator) -> dict[str, str]:
     """Match textures with inputs and surfaces with outputs, by name or in order."""
     result: dict[str, str] = {}
-    for kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
-        seen = [p.name for p in parameters if p.views == kind]
-        left = [name for name in tensors if name not in seen]
-        result |= {name: name if name in tensors else left.pop(0) if left else name for name in seen}
+    for view_kind, tensors in (("surfaces", problem.outputs), ("textures", problem.inputs)):
+        parameter_names = [p.name for p in parameters if p.views == view_kind]
+        unmatched = [name for name in tensors if name not in parameter_names]
+        result |= {
+            name: name if name in tensors else unmatched.pop(0) if unmatched else name for name in parameter_names
+        }
     return result
 
 
 def plain_parameter_name(name: str) -> str:
-    """Return a parameter's name without marks of its memory, such as `d_`."""
+    """Return a parameter's name in lower case, without prefixes and suffixes such as `d_` that say where its
+    memory is.
+    """
     return re.sub(r"^(?:d|h|dev|device|g|gpu|p|ptr)_|^(?:d|dev)(?=[A-Z])|_(?:d|dev|device|gpu|ptr)$", "", name).lower()
 
 
 def _match_pointers(
     candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str], is_viewed: bool
 ) -> None:
+    """Set the tensor of each pointer parameter of a match, its in-place pair, and its extra pointers.
+
+    `inputs` and `outputs` are the tensors without a texture or surface; `is_viewed` says whether others have one.
+    """
     pointers, problem = facts.pointers, candidate.problem
     if not is_viewed and len(pointers) == len(outputs) and len(inputs) == len(outputs) == 1:
         candidate.names, candidate.in_place = {pointers[0].name: outputs[0]}, (outputs[0], inputs[0])
         return
     if problem.in_place and len(pointers) == len(inputs) + len(outputs) - len(problem.in_place):
-        written = _written(candidate, facts, outputs)
-        others = [name for name in inputs if name not in problem.in_place.values()]
-        candidate.names = {p.name: name for p, name in zip(written, outputs, strict=False)}
-        candidate.names |= _by_name_or_order([p for p in pointers if p not in written], others)
+        output_pointers = _output_pointers(candidate, facts, outputs)
+        other_inputs = [name for name in inputs if name not in problem.in_place.values()]
+        candidate.names = {p.name: name for p, name in zip(output_pointers, outputs, strict=False)}
+        candidate.names |= _by_name_or_order([p for p in pointers if p not in output_pointers], other_inputs)
         candidate.in_place = ("", "")
         return
-    written = _written(candidate, facts, outputs)
-    candidate.names = _by_name_or_order(written, outputs)
-    left = [p for p in pointers if p not in written]
-    if len(left) > len(inputs):
-        own = [p for p in left if p.name in facts.stored and plain_parameter_name(p.name) not in inputs]
-        candidate.extra = [p.name for p in own[: len(left) - len(inputs)]]
-        left = [p for p in left if p.name not in candidate.extra]
-    candidate.names |= _by_name_or_order(left, inputs)
+    output_pointers = _output_pointers(candidate, facts, outputs)
+    candidate.names = _by_name_or_order(output_pointers, outputs)
+    input_pointers = [p for p in pointers if p not in output_pointers]
+    if len(input_pointers) > len(inputs):
+        workspace_pointers = [
+            p for p in input_pointers if p.name in facts.stored and plain_parameter_name(p.name) not in inputs
+        ]
+        candidate.extra = [p.name for p in workspace_pointers[: len(input_pointers) - len(inputs)]]
+        input_pointers = [p for p in input_pointers if p.name not in candidate.extra]
+    candidate.names |= _by_name_or_order(input_pointers, inputs)
 
 
 def _by_name_or_order(pointers: Sequence[Parameter], tensors: Sequence[str]) -> dict[str, str]:
-    same = {p.name: name for p in pointers for name in tensors if plain_parameter_name(p.name) == name.lower()}
-    if len(same) == len(pointers):
-        return same
+    """Return the tensor of each pointer: by equal names if all pointers have one, else in order."""
+    by_name = {p.name: name for p in pointers for name in tensors if plain_parameter_name(p.name) == name.lower()}
+    if len(by_name) == len(pointers):
+        return by_name
     return {p.name: name for p, name in zip(pointers, tensors, strict=False)}
 
 
-def _written(candidate: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
-    """Return the pointers that are outputs.
+def _output_pointers(candidate: Match, facts: KernelFacts, outputs: Sequence[str]) -> list[Parameter]:
+    """Return the pointers that are outputs: those to which the kernel stores.
 
-    These are the stored ones; if there are too many, those that are never read; else those with an output's
-    name.
+    If there are too many, these are the ones that are never read, or that have an output's name. If the number still
+    differs, they are guessed by name or by position, with a note in the match's guesses.
     """
-    free = [p for p in facts.pointers if not p.is_const]
-    stored = [p for p in free if p.name in facts.stored]
+    writable = [p for p in facts.pointers if not p.is_const]
+    stored = [p for p in writable if p.name in facts.stored]
     if len(stored) == len(outputs):
         return stored
     if len(stored) > len(outputs):
-        for several in (
+        for subset in (
             [p for p in stored if p.name not in facts.read],
             [p for p in stored if plain_parameter_name(p.name) in {*outputs, *OUTPUT_NAMES}],
         ):
-            if len(several) == len(outputs):
-                return several
-        free = stored
-    elif not facts.is_readable and len(free) == len(outputs):
-        return free
+            if len(subset) == len(outputs):
+                return subset
+        writable = stored
+    elif not facts.is_readable and len(writable) == len(outputs):
+        return writable
     named = [
         p
         for p in facts.pointers
         if plain_parameter_name(p.name) in OUTPUT_NAMES or plain_parameter_name(p.name) in outputs
     ]
-    chosen = named if len(named) == len(outputs) else free[len(free) - len(outputs) :]
+    chosen = named if len(named) == len(outputs) else writable[len(writable) - len(outputs) :]
     if facts.pointers:
-        how = "by its name" if chosen is named else "by its place among the parameters"
-        candidate.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (how,)))
+        reason = "by its name" if chosen is named else "by its place among the parameters"
+        candidate.guesses.append(Guess("the output", ", ".join(p.name for p in chosen) or "none", (reason,)))
     return chosen
 
 
 # Axes -------------------------------------------------------------------------------------------------------------
 
 
-def _match_numbers(candidate: Match, facts: KernelFacts) -> None:
+def _match_sizes(candidate: Match, facts: KernelFacts) -> None:
+    """Set the axis of each size parameter of a match: by its name, else by the only or remaining choice.
+
+    Choices other than by name are added to the match's guesses.
+    """
     problem = candidate.problem
-    numbers = [
+    size_parameters = [
         p for p in facts.parameters if not (p.is_pointer or p.views or re.search(NON_INTEGER_TYPE, p.type)) and p.name
     ]
     axes = [name for name, value in problem.axes.items() if isinstance(value, int)]
-    sizes = tensor_axes(problem)
-    for number in numbers:
-        name = number.name.lower().strip("_")
+    tensor_axis_names = tensor_axes(problem)
+    for size_parameter in size_parameters:
+        name = size_parameter.name.lower().strip("_")
         axis_names = (name, *AXIS_NAMES.get(name.replace("_", ""), ()))
-        axis = next((axis for word in axis_names for axis in axes if axis.lower() == word), "")
+        axis = next((axis for axis_name in axis_names for axis in axes if axis.lower() == axis_name), "")
         if axis:
-            candidate.axes[number.name] = axis
-    if isinstance(problem, TorchOperator) and len(numbers) == 1 < len(axes) and numbers[0].name.lower() in COUNT_NAMES:
-        size = f"{next(iter(problem.outputs))}_size"
-        candidate.axes = {numbers[0].name: size}
+            candidate.axes[size_parameter.name] = axis
+    if (
+        isinstance(problem, TorchOperator)
+        and len(size_parameters) == 1 < len(axes)
+        and size_parameters[0].name.lower() in COUNT_NAMES
+    ):
+        output_size = f"{next(iter(problem.outputs))}_size"
+        candidate.axes = {size_parameters[0].name: output_size}
         candidate.guesses.append(
-            Guess(numbers[0].name, size, ("it is the only size, and its name is that of a count",))
+            Guess(size_parameters[0].name, output_size, ("it is the only size, and its name is that of a count",))
         )
-    elif len(axes) == 1 and len(numbers) > 1 and "y" in facts.names:
+    elif len(axes) == 1 and len(size_parameters) > 1 and "y" in facts.names:
         candidate.axes = {}  # rows and columns: their product is the size, which the buffers say
-    elif len(axes) == 1 and numbers and not candidate.axes:
-        counts = [p for p in numbers if p.name.lower() in COUNT_NAMES] or (numbers if len(numbers) == 1 else [])
+    elif len(axes) == 1 and size_parameters and not candidate.axes:
+        counts = [p for p in size_parameters if p.name.lower() in COUNT_NAMES] or (
+            size_parameters if len(size_parameters) == 1 else []
+        )
         candidate.axes = {p.name: axes[0] for p in counts}
-    elif len(sizes) > 1 and len(numbers) == 1 and len(set(sizes)) == len(axes) and problem.name != "softmax":
-        candidate.axes = {numbers[0].name: sizes[0]}
-        candidate.equal = [f"{axis} == {sizes[0]}" for axis in sizes[1:]]
-        candidate.guesses.append(Guess(numbers[0].name, " = ".join(sizes), ("it is the only size",)))
-    elif len(candidate.axes) < len(numbers) == len(axes):
-        left = [axis for axis in axes if axis not in candidate.axes.values()]
-        missing = [p for p in numbers if p.name not in candidate.axes]
-        if len(left) != len(missing):
+    elif (
+        len(tensor_axis_names) > 1
+        and len(size_parameters) == 1
+        and len(set(tensor_axis_names)) == len(axes)
+        and problem.name != "softmax"
+    ):
+        candidate.axes = {size_parameters[0].name: tensor_axis_names[0]}
+        candidate.equal = [f"{axis} == {tensor_axis_names[0]}" for axis in tensor_axis_names[1:]]
+        candidate.guesses.append(
+            Guess(size_parameters[0].name, " = ".join(tensor_axis_names), ("it is the only size",))
+        )
+    elif len(candidate.axes) < len(size_parameters) == len(axes):
+        unmatched_axes = [axis for axis in axes if axis not in candidate.axes.values()]
+        unmatched_parameters = [p for p in size_parameters if p.name not in candidate.axes]
+        if len(unmatched_axes) != len(unmatched_parameters):
             candidate.axes = {}
-            left, missing = axes, numbers
-        own = {p.name: axis for p, axis in zip(missing, left, strict=True)}
-        candidate.axes |= own
-        candidate.guesses += [Guess(name, axis, ("by its place among the parameters",)) for name, axis in own.items()]
-    elif not candidate.axes and len(numbers) == 1 and "cols" in axes:
-        candidate.axes = {numbers[0].name: "cols"}
-        candidate.guesses.append(Guess(numbers[0].name, "cols", ("it is the only size",)))
+            unmatched_axes, unmatched_parameters = axes, size_parameters
+        axis_by_name = {p.name: axis for p, axis in zip(unmatched_parameters, unmatched_axes, strict=True)}
+        candidate.axes |= axis_by_name
+        candidate.guesses += [
+            Guess(name, axis, ("by its place among the parameters",)) for name, axis in axis_by_name.items()
+        ]
+    elif not candidate.axes and len(size_parameters) == 1 and "cols" in axes:
+        candidate.axes = {size_parameters[0].name: "cols"}
+        candidate.guesses.append(Guess(size_parameters[0].name, "cols", ("it is the only size",)))
 
 
 def _order_matmul(candidate: Match, facts: KernelFacts) -> None:
-    """Distinguish n from k by the output's index, as in `C[row * N + col]`, because names of axes differ."""
+    """Distinguish the axes n and k of matmul by the output's index, as in `C[row * N + col]`.
+
+    Kernels name these axes differently, so names do not decide. Adds a contradiction for an output in column-major
+    order.
+    """
     index = next(
-        (i for name, listed in facts.indices.items() if candidate.names.get(name) == "out" for i in listed), ""
+        (i for name, indices in facts.indices.items() if candidate.names.get(name) == "out" for i in indices), ""
     )
-    row, name = _stride(index, candidate.axes)
+    row, name = _row_and_stride(index, candidate.axes)
     axis = candidate.axes.get(name, "")
     if axis == "m" and not candidate.equal and re.search(r"col|x$|^j$", row.lower()):
         text = f"the output's columns are {name} apart: it lies column by column, and matmul's row by row"
         candidate.contradictions.append(Contradiction("layout", "out", text))
     elif axis and len(set(candidate.axes.values())) == 3:
-        inner = {
-            _stride(i, candidate.axes)[1]
+        k_sizes = {
+            _row_and_stride(i, candidate.axes)[1]
             for p, t in candidate.names.items()
             if t == "a"
             for i in facts.loaded.get(p, ())
         }
-        inner -= {""}
-        inner = inner if len(inner) == 1 and name not in inner else set()
-        why = f"the output's rows are {name} apart"
-        if inner:
-            why += f", a's {', '.join(inner)}"
+        k_sizes -= {""}
+        k_sizes = k_sizes if len(k_sizes) == 1 and name not in k_sizes else set()
+        reason = f"the output's rows are {name} apart"
+        if k_sizes:
+            reason += f", a's {', '.join(k_sizes)}"
             _set_axes(
                 candidate,
-                {size: ("n" if size == name else "k" if size in inner else "m", why) for size in candidate.axes},
+                {size: ("n" if size == name else "k" if size in k_sizes else "m", reason) for size in candidate.axes},
             )
         else:
             swapped = {axis: "n", "n": axis}
-            _set_axes(candidate, {size: (swapped.get(own, own), why) for size, own in candidate.axes.items()})
+            _set_axes(
+                candidate,
+                {size: (swapped.get(old_axis, old_axis), reason) for size, old_axis in candidate.axes.items()},
+            )
     _contradict_columns(candidate, facts, index)
 
 
 def _contradict_columns(candidate: Match, facts: KernelFacts, index: str) -> None:
-    """Add a contradiction for a matrix that is read by columns, judged by the index of the output."""
-    factors = PRODUCT.findall(index)
-    column = set(re.findall(r"[A-Za-z_]\w*", index)) - {*itertools.chain(*factors)}
-    if len(factors) != 1 or len(column) != 1:
+    """Add a contradiction for a matrix that the kernel reads in column-major order.
+
+    `index` is the index expression of the output's stores.
+    """
+    factors = PRODUCT_OF_NAMES.findall(index)
+    column_names = set(re.findall(r"[A-Za-z_]\w*", index)) - {*itertools.chain(*factors)}
+    if len(factors) != 1 or len(column_names) != 1:
         return
-    row = {*factors[0]} - candidate.axes.keys()
+    row_names = {*factors[0]} - candidate.axes.keys()
     for pointer, tensor in candidate.names.items():
-        for loaded in facts.loaded.get(pointer, ()):
-            strided = {*itertools.chain(*PRODUCT.findall(loaded))}
-            added = set(re.findall(r"[A-Za-z_]\w*", loaded)) - strided
-            if (tensor == "b" and column & strided) or (tensor == "a" and row & added and strided):
-                text = f"'{pointer}' is read at {loaded}: it lies column by column, and matmul's {tensor} row by row"
+        for load_index in facts.loaded.get(pointer, ()):
+            multiplied_names = {*itertools.chain(*PRODUCT_OF_NAMES.findall(load_index))}
+            added_names = set(re.findall(r"[A-Za-z_]\w*", load_index)) - multiplied_names
+            if (tensor == "b" and column_names & multiplied_names) or (
+                tensor == "a" and row_names & added_names and multiplied_names
+            ):
+                text = (
+                    f"'{pointer}' is read at {load_index}: it lies column by column, and matmul's {tensor} row by row"
+                )
                 candidate.contradictions.append(Contradiction("layout", tensor, text))
                 break
 
 
-PRODUCT = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\*([A-Za-z_]\w*)(?![\w.])")
-"""Two names multiplied."""
+PRODUCT_OF_NAMES = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\*([A-Za-z_]\w*)(?![\w.])")
+"""A product of two names in an index expression."""
 
 
-def _stride(index: str, axes: Collection[str]) -> tuple[str, str]:
-    """Return the row and its factor in an index such as `row * n + col`; two empty strings if there is none."""
+def _row_and_stride(index: str, axes: Collection[str]) -> tuple[str, str]:
+    """Return the row and the size that multiplies it in an index such as `row * n + col`; two empty strings if none."""
     pairs = [pair for pair in re.findall(r"(\w+)\*(\w+)", index) if {*pair} & set(axes)]
     row, name = sorted(pairs[0], key=lambda factor: factor in axes) if pairs else ("", "")
     return row, name
 
 
 def _set_axes(candidate: Match, axes: Mapping[str, tuple[str, str]]) -> None:
-    """Assign other axes to sizes, with the reason; remove guesses that differ."""
-    changed = {name: (axis, why) for name, (axis, why) in axes.items() if candidate.axes[name] != axis}
+    """Assign each size another axis, with the reason; replace guesses that say otherwise."""
+    changed = {name: (axis, reason) for name, (axis, reason) in axes.items() if candidate.axes[name] != axis}
     candidate.axes |= {name: axis for name, (axis, _) in changed.items()}
     candidate.guesses = [guess for guess in candidate.guesses if guess.what not in changed]
-    candidate.guesses += [Guess(name, axis, (why,)) for name, (axis, why) in changed.items()]
+    candidate.guesses += [Guess(name, axis, (reason,)) for name, (axis, reason) in changed.items()]
 
 
 def _order_transpose(candidate: Match, facts: KernelFacts) -> None:
-    """Distinguish rows from cols by the indices: output elements in a column are `rows` apart, inputs `cols`."""
+    """Distinguish the axes rows and cols of transpose: output rows are `rows` elements apart, input rows `cols`."""
     if candidate.equal or sorted(candidate.axes.values()) != ["cols", "rows"]:
         return
-    stored = [index for listed in facts.indices.values() for index in listed]
-    strides = [_strides(index, candidate.axes) for index in (*stored, *facts.loaded_at)]
-    if len(strides) != 2 or any(len(names) != 1 for names in strides) or set(stored) == set(facts.loaded_at):
+    store_indices = [index for listed in facts.indices.values() for index in listed]
+    strides = [_all_strides(index, candidate.axes) for index in (*store_indices, *facts.loaded_at)]
+    if (
+        len(strides) != 2
+        or any(len(stride_names) != 1 for stride_names in strides)
+        or set(store_indices) == set(facts.loaded_at)
+    ):
         return  # one index for both is a copy: a wrong transpose, and no other layout
-    out, x = (names.pop() for names in strides)
-    if out == x:
-        text = f"the rows of both the input and the output are {out} apart, and transpose's only where it is a square"
+    output_stride, input_stride = (stride_names.pop() for stride_names in strides)
+    if output_stride == input_stride:
+        text = (
+            f"the rows of both the input and the output are {output_stride} apart, "
+            "and transpose's only where it is a square"
+        )
         candidate.contradictions.append(Contradiction("layout", "out", text))
-    elif candidate.axes[out] == "cols":
-        why = f"the output's rows are {out} apart, the input's {x}"
-        _set_axes(candidate, {out: ("rows", why), x: ("cols", why)})
+    elif candidate.axes[output_stride] == "cols":
+        reason = f"the output's rows are {output_stride} apart, the input's {input_stride}"
+        _set_axes(candidate, {output_stride: ("rows", reason), input_stride: ("cols", reason)})
 
 
-def _strides(index: str, axes: Collection[str]) -> set[str]:
+def _all_strides(index: str, axes: Collection[str]) -> set[str]:
     """Return the sizes by which an index is multiplied."""
-    near = re.findall(r"(?<=\*)\w+|\w+(?=\*)", index)
-    return {name for name in near if name in axes}
+    factors = re.findall(r"(?<=\*)\w+|\w+(?=\*)", index)
+    return {name for name in factors if name in axes}
 
 
 def _contradict_strides(candidate: Match, facts: KernelFacts) -> None:
@@ -430,66 +494,73 @@ def _contradict_strides(candidate: Match, facts: KernelFacts) -> None:
 # What contradicts -------------------------------------------------------------------------------------------------
 
 
-def _contradict(candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def _add_contradictions(candidate: Match, facts: KernelFacts, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Add the contradictions between a kernel's pointers and a problem's tensors: number, accesses, element types."""
     add = candidate.contradictions.append
-    by_tensor = {tensor: name for name, tensor in candidate.names.items()}
+    pointer_by_tensor = {tensor: name for name, tensor in candidate.names.items()}
     problem, pointers = candidate.problem, facts.pointers
-    spare = [p.name for p in pointers if p.name not in candidate.names and p.name not in candidate.extra]
-    if spare or len(pointers) < 1 <= len([*inputs, *outputs]):
-        many = f"the kernel has {len(pointers)} pointer{'s' if len(pointers) != 1 else ''}"
-        add(Contradiction("tensors", spare[0] if spare else "", f"{many}, {problem.name} {_tensors(problem)}"))
+    unmatched = [p.name for p in pointers if p.name not in candidate.names and p.name not in candidate.extra]
+    if unmatched or len(pointers) < 1 <= len([*inputs, *outputs]):
+        pointer_count = f"the kernel has {len(pointers)} pointer{'s' if len(pointers) != 1 else ''}"
+        add(
+            Contradiction(
+                "tensors", unmatched[0] if unmatched else "", f"{pointer_count}, {problem.name} {_tensor_list(problem)}"
+            )
+        )
     updated = {*problem.in_place.values()} if candidate.in_place == ("", "") else set()
     updated |= {candidate.in_place[1]} if candidate.in_place and candidate.in_place[1] else set()
     for tensor in (*inputs, *outputs):
-        if tensor not in by_tensor and tensor not in updated and pointers and not spare:
+        if tensor not in pointer_by_tensor and tensor not in updated and pointers and not unmatched:
             add(Contradiction("tensors", tensor, f"no pointer of the kernel is {problem.name}'s {tensor}"))
     for name in candidate.extra:
         if name not in facts.stored or name in facts.read_first:
             add(Contradiction("tensors", name, f"'{name}' is no tensor of {problem.name}, and the kernel reads it"))
     for name, tensor in candidate.names.items() if facts.names else ():
         is_updated = tensor in updated or bool(candidate.in_place and tensor in problem.outputs)
-        candidate.contradictions += _of_direction(facts, problem, name, tensor, is_updated)
+        candidate.contradictions += _access_contradictions(facts, problem, name, tensor, is_updated)
     dtypes = {t.name: t.dtype for t in (*problem.input_tensors(), *problem.output_tensors())}
     for name, tensor in candidate.names.items():
-        written = facts.elements.get(name, "")
-        kind = dtype_of(written).replace("u16", "")  # which may hold the bits of a half
-        if kind and tensor in dtypes and kind != dtypes[tensor]:
+        c_type = facts.elements.get(name, "")
+        dtype = dtype_of(c_type).replace("u16", "")  # which may hold the bits of a half
+        if dtype and tensor in dtypes and dtype != dtypes[tensor]:
             add(
                 Contradiction(
-                    "element type", tensor, f"'{name}' is {written}*, and {problem.name}'s {tensor} is {dtypes[tensor]}"
+                    "element type", tensor, f"'{name}' is {c_type}*, and {problem.name}'s {tensor} is {dtypes[tensor]}"
                 )
             )
 
 
-def _of_direction(
-    facts: KernelFacts, problem: Operator, name: str, tensor: str, is_updated: bool
+def _access_contradictions(
+    facts: KernelFacts, problem: Operator, pointer: str, tensor: str, is_updated: bool
 ) -> Iterator[Contradiction]:
     """Yield contradictions between a kernel's accesses through one pointer and the role of the tensor."""
-    if tensor in problem.inputs and not is_updated and name in facts.stored:
-        text = f"the kernel overwrites its input {tensor} (parameter '{name}'), which {problem.name} leaves as it is"
+    if tensor in problem.inputs and not is_updated and pointer in facts.stored:
+        text = f"the kernel overwrites its input {tensor} (parameter '{pointer}'), which {problem.name} leaves as it is"
         yield Contradiction("input written", tensor, f"{text}: a check says that the input was changed")
-    if tensor in problem.outputs and name not in facts.stored and name in facts.read:
-        text = f"the kernel only reads '{name}', {problem.name}'s output"
+    if tensor in problem.outputs and pointer not in facts.stored and pointer in facts.read:
+        text = f"the kernel only reads '{pointer}', {problem.name}'s output"
         yield Contradiction("output only read", tensor, text)
-    if tensor in problem.outputs and facts.names and name not in {*facts.stored, *facts.read}:
-        yield Contradiction("output only read", tensor, f"no store to '{name}', {problem.name}'s output, can be read")
-    only_added = facts.stored.get(name) == ADDED
+    if tensor in problem.outputs and facts.names and pointer not in {*facts.stored, *facts.read}:
+        yield Contradiction(
+            "output only read", tensor, f"no store to '{pointer}', {problem.name}'s output, can be read"
+        )
+    only_added = facts.stored.get(pointer) == ADDED
     if (
         tensor in problem.outputs
         and not is_updated
-        and name in facts.stored
-        and name in facts.read_first
+        and pointer in facts.stored
+        and pointer in facts.read_first
         and not only_added
     ):
-        text = f"the kernel reads '{name}' before it writes it, and {problem.name}'s output holds nothing then"
+        text = f"the kernel reads '{pointer}' before it writes it, and {problem.name}'s output holds nothing then"
         yield Contradiction("output read", tensor, text)
-    several = [index for index in facts.indices.get(name, ()) if not index.isdigit()]
-    if problem.outputs.get(tensor) == "1" and several:
-        text = f"the kernel writes {name}[{several[0]}], and {problem.name}'s {tensor} has one element"
+    variable_indices = [index for index in facts.indices.get(pointer, ()) if not index.isdigit()]
+    if problem.outputs.get(tensor) == "1" and variable_indices:
+        text = f"the kernel writes {pointer}[{variable_indices[0]}], and {problem.name}'s {tensor} has one element"
         yield Contradiction("output size", tensor, text)
 
 
-def _tensors(problem: Operator) -> str:
+def _tensor_list(problem: Operator) -> str:
     return f"has {', '.join(problem.inputs)} → {', '.join(problem.outputs)}"
 
 
@@ -502,72 +573,81 @@ def words_of(name: str) -> list[str]:
     return [part.lower() for part in re.findall(r"[123]d|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)]
 
 
-def named_operator(name: str, known: Collection[str]) -> tuple[str, frozenset[str]]:
-    """Return the operator that a name refers to, and the words that do so; "" without one."""
-    parts = words_of(name)
-    spans = [(i, j) for i in range(len(parts)) for j in range(len(parts), i, -1)]
-    for i, j in sorted(spans, key=lambda span: -sum(map(len, parts[span[0] : span[1]]))):
-        for joined in ("".join(parts[i:j]), "_".join(parts[i:j])):
+def named_operator(name: str, operator_names: Collection[str]) -> tuple[str, frozenset[str]]:
+    """Return the operator that a name contains, and the words that name it; "" and no words if there is none."""
+    name_words = words_of(name)
+    spans = [(i, j) for i in range(len(name_words)) for j in range(len(name_words), i, -1)]
+    for i, j in sorted(spans, key=lambda span: -sum(map(len, name_words[span[0] : span[1]]))):
+        for joined in ("".join(name_words[i:j]), "_".join(name_words[i:j])):
             operator = OPERATOR_ALIASES.get(joined, joined)
-            if operator in known:
-                return operator, frozenset(parts[i:j])
+            if operator in operator_names:
+                return operator, frozenset(name_words[i:j])
     return "", frozenset()
 
 
-def _add_evidence(candidate: Match, facts: KernelFacts, stem: str, known: Collection[str]) -> None:
-    """Add up the evidence for an operator; a different name or formula is a contradiction."""
+def _add_evidence(candidate: Match, facts: KernelFacts, file_stem: str, operator_names: Collection[str]) -> None:
+    """Add the evidence for an operator and its score to a match; another name or formula is a contradiction."""
     problem, name = candidate.problem, candidate.operator
 
-    def says(weight: float, text: str) -> None:
+    def add(weight: float, text: str) -> None:
         candidate.score += weight
         candidate.evidence.append(text)
 
-    own, used = named_operator(facts.name, known)
-    if own == name:
-        says(NAMED if set(words_of(facts.name)) <= used | {"kernel"} else IN_NAME, f"the kernel is named {facts.name}")
-        foreign = [w for w in words_of(facts.name) if w in FOREIGN_WORDS and w not in used and w not in name]
+    named, used_words = named_operator(facts.name, operator_names)
+    if named == name:
+        add(
+            KERNEL_NAME_SCORE if set(words_of(facts.name)) <= used_words | {"kernel"} else WORD_IN_NAME_SCORE,
+            f"the kernel is named {facts.name}",
+        )
+        foreign = [w for w in words_of(facts.name) if w in FOREIGN_WORDS and w not in used_words and w not in name]
         foreign += [w for w in words_of(facts.name) if w in FOREIGN_WORDS_OF_OPERATOR.get(name, ())]
         foreign += [w for w in words_of(facts.name) if w in ("1d", "3d") and "2d" in name]
-        foreign += [w for w in words_of(facts.name) if w not in used and w in FUSED_WORDS - {name}]
+        foreign += [w for w in words_of(facts.name) if w not in used_words and w in FUSED_WORDS - {name}]
         if foreign:
             candidate.contradictions.append(
                 Contradiction("name", foreign[0], f"the kernel's name says '{foreign[0]}', which {name} does not do")
             )
-    elif not own and (of_file := named_operator(stem, known))[0] == name:
-        says(OF_FILE, f"the file is named {stem}")
-        others = (w for w in (*words_of(facts.name), *words_of(stem)) if w not in of_file[1])
+    elif not named and (named_by_file := named_operator(file_stem, operator_names))[0] == name:
+        add(FILE_NAME_SCORE, f"the file is named {file_stem}")
+        others = (w for w in (*words_of(facts.name), *words_of(file_stem)) if w not in named_by_file[1])
         if foreign := [w for w in others if w in FOREIGN_WORDS and not name.startswith(w)]:
             text = f"the name of the kernel or the file says '{foreign[0]}', which {name} does not do"
             candidate.contradictions.append(Contradiction("name", foreign[0], text))
-    formula, does = _formula_operator(facts)
+    formula, description = _formula_operator(facts)
     if formula == name:
-        says(BY_FORMULA, f"it {does}")
-    elif formula and name in SIMPLE:
-        candidate.contradictions.append(Contradiction("formula", formula, f"the kernel {does}, which is no {name}"))
-    functions = sorted(word for word in facts.called_names if MATHEMATICS.fullmatch(word)) if name in PLAIN else []
+        add(FORMULA_SCORE, f"it {description}")
+    elif formula and name in FORMULA_OPERATORS:
+        candidate.contradictions.append(
+            Contradiction("formula", formula, f"the kernel {description}, which is no {name}")
+        )
+    functions = (
+        sorted(word for word in facts.called_names if MATHEMATICS.fullmatch(word))
+        if name in ARITHMETIC_OPERATORS
+        else []
+    )
     if functions:
         text = f"the kernel calls {functions[0]}(), which {name} does not need"
         candidate.contradictions.append(Contradiction("formula", functions[0], text))
     matched = [n for n, tensor in candidate.names.items() if plain_parameter_name(n) == tensor]
     if matched:
-        says(BY_TENSOR * len(matched), f"parameters named as its tensors: {', '.join(matched)}")
+        add(TENSOR_NAME_SCORE * len(matched), f"parameters named as its tensors: {', '.join(matched)}")
     if not candidate.missing and not candidate.contradictions:
-        says(BY_SIZES, f"its tensors are {len(candidate.names)} and its sizes {', '.join(tensor_axes(problem))}")
+        add(SIZES_SCORE, f"its tensors are {len(candidate.names)} and its sizes {', '.join(tensor_axes(problem))}")
 
 
 def _formula_operator(facts: KernelFacts) -> tuple[str, str]:
-    """Return the operator of a kernel's formula, and a description of it; two empty texts for an unknown formula."""
+    """Return the operator of a kernel's formula, and a clause that describes it; two empty strings if unknown."""
     if facts.formula == "same":
-        numbers = {p.name for p in facts.parameters if not (p.is_pointer or p.views)}
-        if facts.moved and numbers and not numbers & facts.multiplied:
+        size_names = {p.name for p in facts.parameters if not (p.is_pointer or p.views)}
+        if facts.moved and size_names and not size_names & facts.multiplied:
             return "", ""  # such as a reversal: to find another row takes a product with a size
         return ("transpose", "stores what it reads at another index") if facts.moved else ("copy", "copies elements")
-    says = {"add": "stores the sum of two elements", "relu": "stores the larger of an element and 0"}
-    return facts.formula, says.get(facts.formula, "")
+    descriptions = {"add": "stores the sum of two elements", "relu": "stores the larger of an element and 0"}
+    return facts.formula, descriptions.get(facts.formula, "")
 
 
 def fields_with_defaults(problem: Operator) -> dict[str, int]:
-    """Return the axes that have a default, with the default."""
+    """Return the default of each axis that has one, by the name of the axis."""
     return {
         f.name: f.default
         for f in dataclasses.fields(problem)

@@ -26,19 +26,19 @@ from opbench.source.names import plain_kernel
 from opbench.source.tokens import Token, closing_bracket
 
 REDUCED_ACCESSES = 1 << 20
-"""Threads, times the largest size where a kernel loops, up to which every access of a launch takes a few seconds."""
+"""The limit for reduced sizes: threads, times the largest size if a kernel loops. Such a run takes some seconds."""
 MIN_REDUCED_SIZE = 32
 """No size is reduced below this one."""
 ASSUMED_ELEMENTS = 1 << 20
-"""Elements of a buffer whose size the header does not say, at least: more than the assumed sizes reach."""
-UNKNOWN_PER_THREAD, MOST_UNKNOWN = 4, 1 << 25
-"""Elements of such a buffer for each thread of the largest launch, and the most of them."""
+"""The least number of elements of a buffer without a size in the header: more than assumed sizes can index."""
+ASSUMED_PER_THREAD, MAX_ASSUMED_ELEMENTS = 4, 1 << 25
+"""Elements of a buffer without a size, for each thread of the largest launch, and their greatest number."""
 MAX_BYTES = 1 << 28
 DIVISORS = re.compile(r"cdiv\([^,]*, (\w+)\)|// (\w+)")
-"""What a grid divides sizes by."""
+"""The divisors of sizes in a grid's expressions."""
 MAX_TILE = 1024
 MAX_HALVINGS = 64
-"""Halvings of sizes that are tried."""
+"""The greatest number of times that sizes are halved."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class PlannedBuffer:
     elements: int
     dtype: str
     content: str
-    """ "random", "zero", or "uninitialised" of memory that nobody fills before a kernel does."""
+    """The content before the first launch: "random", "zero" or "uninitialised"."""
     is_bounded: bool = True
-    """Whether its size is the file's, so that an access beyond it is a fault."""
+    """Whether the file gives the size, so that an access outside of the buffer is an error."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class MemoryPlan:
     """The assumptions and the reduced sizes of this run, for the user."""
     include: tuple[Path, ...] = ()
     data_lines: frozenset[int] = frozenset()
-    """Lines of the file whose indices come from what a buffer holds: random numbers say nothing of their bounds."""
+    """Lines whose indices are read from a buffer: with random content, their bounds cannot be checked."""
     scatter_lines: frozenset[int] = frozenset()
-    """Those of them that store at such an index and do not update: random numbers do not say that two are the same."""
+    """Lines that store at an index that is read from a buffer: with random content, two indices can be equal."""
     edits: tuple[tuple[int, int, str], ...] = ()
-    """Pieces of the file's text, by first and last character, with the reduced size that stands there in this run."""
+    """Replacements in the file's text: first and last character, and the reduced size in this run."""
 
     @property
     def threads(self) -> int:
@@ -97,7 +97,7 @@ class MemoryPlan:
         return BuildRequest(source or self.path.resolve(), self.kernels, (), "", include)
 
     def text(self) -> str:
-        """Return the file's text with reduced sizes; line numbers do not change."""
+        """Return the file's text with reduced sizes; every line keeps its number."""
         text = self.path.read_bytes().decode(errors="replace")  # with the ends of lines by which edits count
         for start, end, number in sorted(self.edits, reverse=True):
             text = text[:start] + number + text[end:]
@@ -110,9 +110,9 @@ class MemoryPlans:
 
     reduced: MemoryPlan
     full: MemoryPlan | None = None
-    """None where nothing was reduced."""
+    """None if no size was reduced, or if the buffers would need too much memory."""
     growth: float = 1.0
-    """How many times as many accesses the full run may make."""
+    """The greatest factor by which the full run makes more accesses than the reduced run."""
 
     def is_named(self, pattern: str) -> bool:
         """Return whether a `--case` pattern matches the reduced or the full run."""
@@ -120,10 +120,10 @@ class MemoryPlans:
 
 
 def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None) -> MemoryPlans:
-    """Plan the launches of a file by its header without an operator, or by the one that `adopt` would propose.
+    """Plan the launches of a file by its header without an operator, or by the header that `adopt` would propose.
 
-    `sizes` are values of the header's sizes, and elements of its buffers, by name. Raises UsageError if there
-    is nothing to launch, or if a size is unknown: the message names the option to pass.
+    `sizes` are values of the header's sizes, and numbers of elements of its buffers, by name. Raises UsageError if
+    nothing is launched, or if a size is unknown; the message names the option to pass.
     """
     given_sizes = dict(sizes or {})
     if has_memory_header(path):
@@ -134,7 +134,7 @@ def plan_of(path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] |
 def proposed_plan(
     path: Path, include: Sequence[Path] = (), sizes: Mapping[str, int] | None = None
 ) -> tuple[Proposal, MemoryPlans]:
-    """Return the header without an operator that `adopt` would propose, and its plan; raise errors as `plan_of`."""
+    """Return the header without an operator that `adopt` would propose, and its plan; raise the errors of `plan_of`."""
     given_sizes = dict(sizes or {})
     proposal = propose_memory(read_file(path, include), given_sizes)
     return proposal, plans_of(read_memory_header(path, include, proposal.text), given_sizes)
@@ -145,17 +145,17 @@ def plans_of(header: MemoryHeader, size_names: Collection[str] = ()) -> MemoryPl
     return _Planner(header, frozenset(size_names), dict(header.sizes)).plans()
 
 
-def _with_sizes(header: MemoryHeader, given: Mapping[str, int]) -> MemoryHeader:
-    """Return the header with other sizes, and other numbers of elements of buffers."""
-    names = {buffer.name for buffer in header.buffers}
-    for name in given:
-        if name not in header.sizes and name not in names:
-            known = {*header.sizes, *names}
-            raise UsageError(unknown("size of the header", name, known, where=f"{header.path}: --size"))
-    sizes = {name: given.get(name, value) for name, value in header.sizes.items()}
+def _with_sizes(header: MemoryHeader, new_sizes: Mapping[str, int]) -> MemoryHeader:
+    """Return the header with other values of its sizes, and other numbers of elements of its buffers."""
+    buffer_names = {buffer.name for buffer in header.buffers}
+    for name in new_sizes:
+        if name not in header.sizes and name not in buffer_names:
+            all_names = {*header.sizes, *buffer_names}
+            raise UsageError(unknown("size of the header", name, all_names, where=f"{header.path}: --size"))
+    sizes = {name: new_sizes.get(name, value) for name, value in header.sizes.items()}
     buffers = tuple(
-        replace(buffer, elements=str(given[buffer.name]))
-        if buffer.name in given and buffer.name not in sizes
+        replace(buffer, elements=str(new_sizes[buffer.name]))
+        if buffer.name in new_sizes and buffer.name not in sizes
         else buffer
         for buffer in header.buffers
     )
@@ -167,88 +167,106 @@ class _Planner:
     """Evaluate all expressions of a header, and reduce sizes until a run takes about a second."""
 
     header: MemoryHeader
-    given: frozenset[str]
+    given_sizes: frozenset[str]
+    """Sizes that the user gave, which are never reduced."""
     values: dict[str, int]
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         file = FileFacts(self.header.path, self.header.sources)
         self.text = file.sources[0].text
-        of_device = {name for declaration in file.declarations if declaration.is_device for name in declaration.uses}
-        self.fixed = of_device & file.constants.keys()
-        """Names that the kernels' own code uses, too: macros and constants."""
-        self.reads: list[LaunchedKernel] = []
-        for step in self.launches:
-            name = plain_kernel(step.kernel)
+        device_names = {name for declaration in file.declarations if declaration.is_device for name in declaration.uses}
+        self.fixed = device_names & file.constants.keys()
+        """Macros and constants that the kernels' code uses itself."""
+        self.launched_kernels: list[LaunchedKernel] = []
+        for launch_template in self.launches:
+            name = plain_kernel(launch_template.kernel)
             if name not in file.kernels:
                 raise UsageError(unknown("kernel", name, file.kernels, where=f"{self.header.path}: launch"))
-            self.reads.append(file.read(name, None))
+            self.launched_kernels.append(file.read_kernel(name, None))
 
     @property
     def launches(self) -> list[LaunchTemplate]:
-        """Return the launches of kernels, without steps that fill a buffer."""
-        return [step for step in self.header.launch if step.kernel]
+        """Return the launches of kernels in the header, without entries that fill a buffer."""
+        return [launch_template for launch_template in self.header.launch if launch_template.kernel]
 
     def plans(self) -> MemoryPlans:
         """Return the plans at reduced and at full sizes."""
         self._note_unbounded()
-        own, notes = dict(self.values), list(self.notes)
-        before = self._reduce()
+        full_values, notes_before = dict(self.values), list(self.notes)
+        original_sizes = self._reduce()
         reduced = self._plan()
-        if not before:
+        if not original_sizes:
             return MemoryPlans(reduced)
-        growth = math.prod(before[name] / self.values[name] for name in before)
-        self.values, self.notes = own, notes
+        growth = math.prod(original_sizes[name] / self.values[name] for name in original_sizes)
+        self.values, self.notes = full_values, notes_before
         full = self._plan() if self._work() < math.inf else None
         return MemoryPlans(reduced, full, growth)
 
     def _plan(self) -> MemoryPlan:
+        """Return the plan of all launches at the current sizes."""
         launches = tuple(map(self._launch, self.header.launch))
         kernels = tuple(dict.fromkeys(launch.kernel for launch in launches if launch.kernel))
-        reached = {name for launch in launches for name in launch.buffers()}
-        used = tuple(self._buffer(buffer) for buffer in self.header.buffers if buffer.name in reached)
-        indexed, scattered = self._data_lines({b.name for b in used if b.content == "random"})
+        used_names = {name for launch in launches for name in launch.buffers()}
+        used_buffers = tuple(self._buffer(buffer) for buffer in self.header.buffers if buffer.name in used_names)
+        indexed_lines, scatter_lines = self._data_lines({b.name for b in used_buffers if b.content == "random"})
         notes = tuple(dict.fromkeys(self.notes))
         edits = tuple(self._edits())
         path, include = self.header.path, self.header.include
-        return MemoryPlan(path, kernels, launches, used, dict(self.values), notes, include, indexed, scattered, edits)
+        return MemoryPlan(
+            path,
+            kernels,
+            launches,
+            used_buffers,
+            dict(self.values),
+            notes,
+            include,
+            indexed_lines,
+            scatter_lines,
+            edits,
+        )
 
-    def _data_lines(self, random: set[str]) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the lines whose index or loop bound comes from a random buffer, and those that store there."""
-        indexed: set[int] = set()
-        scattered: set[int] = set()
-        for step, read in zip(self.launches, self.reads, strict=True):
+    def _data_lines(self, random_buffers: set[str]) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the lines whose index or loop bound comes from a random buffer, and those of them that store."""
+        indexed_lines: set[int] = set()
+        scatter_lines: set[int] = set()
+        for launch_template, launched_kernel in zip(self.launches, self.launched_kernels, strict=True):
             pointers: set[str] = set()
-            for group, argument in zip(read.groups, step.args or (), strict=False):
+            for group, argument in zip(launched_kernel.groups, launch_template.args or (), strict=False):
                 fields = argument.fields if isinstance(argument, Struct) else (argument,)
-                pointers |= {p.name for (p, _), field in zip(group.fields, fields, strict=False) if field in random}
-            for at, is_store in data_indices(read.kernel.tokens, pointers):
-                line = self.text.count("\n", 0, at) + 1
-                indexed.add(line)
-                scattered |= {line} if is_store else set()
-        return frozenset(indexed), frozenset(scattered)
+                pointers |= {
+                    p.name for (p, _), field in zip(group.fields, fields, strict=False) if field in random_buffers
+                }
+            for offset, is_store in data_indices(launched_kernel.kernel.tokens, pointers):
+                line_number = self.text.count("\n", 0, offset) + 1
+                indexed_lines.add(line_number)
+                scatter_lines |= {line_number} if is_store else set()
+        return frozenset(indexed_lines), frozenset(scatter_lines)
 
     # Numbers ------------------------------------------------------------------------------------------------------
 
-    def _number(self, text: str, what: str) -> int:
+    def _evaluate(self, expression_text: str, subject: str) -> int:
+        """Return the integer value of a header's expression; `subject` names the expression in an error."""
         try:
-            return int(expression.evaluate(text, self.values))
+            return int(expression.evaluate(expression_text, self.values))
         except UsageError as error:
-            raise UsageError(f"{self.header.path}: {what}: {error}", cause=error) from None
+            raise UsageError(f"{self.header.path}: {subject}: {error}", cause=error) from None
 
-    def _geometry(self, step: LaunchTemplate) -> tuple[Dim3, Dim3]:
-        sides = []
-        for name, given in (("grid", step.grid), ("block", step.block)):
-            numbers = [self._number(part, f"{name} of {step.kernel}") for part in given]
-            x, y, z = (*numbers, 1, 1, 1)[:3]
-            sides.append((x, y, z))
-        return sides[0], sides[1]
+    def _geometry(self, launch_template: LaunchTemplate) -> tuple[Dim3, Dim3]:
+        """Return the grid and the block of a launch, each with three components."""
+        dimensions = []
+        for name, expressions in (("grid", launch_template.grid), ("block", launch_template.block)):
+            values = [self._evaluate(part, f"{name} of {launch_template.kernel}") for part in expressions]
+            x, y, z = (*values, 1, 1, 1)[:3]
+            dimensions.append((x, y, z))
+        return dimensions[0], dimensions[1]
 
     def _elements(self, buffer: BufferTemplate) -> int:
+        """Return the number of elements of a buffer; an assumed number if the header has none."""
         if not buffer.elements:
             threads = max(math.prod((*grid, *block)) for grid, block in map(self._geometry, self.launches))
-            return max(ASSUMED_ELEMENTS, min(MOST_UNKNOWN, UNKNOWN_PER_THREAD * threads))
-        return max(1, self._number(buffer.elements, f"elements of buffer '{buffer.name}'"))
+            return max(ASSUMED_ELEMENTS, min(MAX_ASSUMED_ELEMENTS, ASSUMED_PER_THREAD * threads))
+        return max(1, self._evaluate(buffer.elements, f"elements of buffer '{buffer.name}'"))
 
     # Less work ----------------------------------------------------------------------------------------------------
 
@@ -258,31 +276,35 @@ class _Planner:
         A launch counts its threads, times the largest size if its kernel has a loop.
         """
         work = 0.0
-        for step, read in zip(self.launches, self.reads, strict=True):
-            grid, block = self._geometry(step)
-            loops = bool({"for", "while", "do"} & {token.text for token in read.kernel.tokens})
+        for launch_template, launched_kernel in zip(self.launches, self.launched_kernels, strict=True):
+            grid, block = self._geometry(launch_template)
+            loops = bool({"for", "while", "do"} & {token.text for token in launched_kernel.kernel.tokens})
             largest = max((self.values[name] for name in self._reducible()), default=1) if loops else 1
             work += math.prod(grid) * math.prod(block) * max(1, largest)
-        known = [buffer for buffer in self.header.buffers if buffer.elements]
-        size = sum(self._elements(buffer) * ELEMENT_BYTES[buffer.type] for buffer in known)
-        return work if size <= MAX_BYTES else math.inf
+        sized_buffers = [buffer for buffer in self.header.buffers if buffer.elements]
+        total_bytes = sum(self._elements(buffer) * ELEMENT_BYTES[buffer.type] for buffer in sized_buffers)
+        return work if total_bytes <= MAX_BYTES else math.inf
 
     def _reducible(self) -> list[str]:
-        """Return the sizes that may be reduced: no block's shape depends on them, and the kernel's text can change."""
-        shapes: set[str] = set()
-        for step in self.launches:
-            for text in (*step.block, step.shared):
-                shapes |= expression.names(text)
+        """Return the sizes that may be reduced.
+
+        Excluded are sizes that blocks or shared memory depend on, sizes that the user gave, and constants that cannot
+        be replaced in the file's text.
+        """
+        block_names: set[str] = set()
+        for launch_template in self.launches:
+            for expression_text in (*launch_template.block, launch_template.shared):
+                block_names |= expression.names(expression_text)
         return [
             name
             for name, value in self.values.items()
             if value > MIN_REDUCED_SIZE
-            and name not in shapes
-            and name not in self.given
-            and (name not in self.fixed or self._place(name) is not None)
+            and name not in block_names
+            and name not in self.given_sizes
+            and (name not in self.fixed or self._definition_span(name) is not None)
         ]
 
-    def _place(self, name: str) -> tuple[int, int] | None:
+    def _definition_span(self, name: str) -> tuple[int, int] | None:
         """Return start and end of the value of a macro or constant in the text; None if it is absent or ambiguous."""
         patterns = (
             rf"#[ \t]*define[ \t]+{name}[ \t]+([^\n/]*[^\s/])",
@@ -297,74 +319,94 @@ class _Planner:
 
     def _reduce(self) -> dict[str, int]:
         """Reduce the largest sizes until the work is small; return the reduced sizes with their original values."""
-        before: dict[str, int] = {}
-        sides = {side for step in self.launches for side in self._geometry(step)[1] if side > 1}
-        for first, second in (pair for step in self.launches for text in step.grid for pair in DIVISORS.findall(text)):
+        original_sizes: dict[str, int] = {}
+        divisors = {
+            component
+            for launch_template in self.launches
+            for component in self._geometry(launch_template)[1]
+            if component > 1
+        }
+        for first, second in (
+            pair
+            for launch_template in self.launches
+            for expression_text in launch_template.grid
+            for pair in DIVISORS.findall(expression_text)
+        ):
             divisor = int(first or second) if (first or second).isdigit() else self.values.get(first or second, 1)
-            sides |= {divisor} if 1 < divisor <= MAX_TILE else set()  # a block's part of the work: no size below it
+            divisors |= {divisor} if 1 < divisor <= MAX_TILE else set()  # a block's part of the work: no size below it
         for _ in range(MAX_HALVINGS):
             if self._work() <= REDUCED_ACCESSES:
                 break
             names = self._reducible()
             for value in sorted({self.values[name] for name in names}, reverse=True):
-                less = _reduced_size(value, math.lcm(*sides))
-                if less >= MIN_REDUCED_SIZE:
-                    alike = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
-                    before |= {name: value for name in alike if name not in before}
-                    self.values |= dict.fromkeys(alike, less)
+                reduced = _reduced_size(value, math.lcm(*divisors))
+                if reduced >= MIN_REDUCED_SIZE:
+                    equal_sizes = [name for name in names if self.values[name] == value]  # sizes that are equal stay so
+                    original_sizes |= {name: value for name in equal_sizes if name not in original_sizes}
+                    self.values |= dict.fromkeys(equal_sizes, reduced)
                     break
             else:
                 break
-        if before:
-            listed = ", ".join(f"{name} = {self.values[name]} (in the file {v})" for name, v in before.items())
-            self.notes.append(f"sizes reduced to take a moment: {listed}")
-        return before
+        if original_sizes:
+            changes = ", ".join(
+                f"{name} = {self.values[name]} (in the file {original})" for name, original in original_sizes.items()
+            )
+            self.notes.append(f"sizes reduced to take a moment: {changes}")
+        return original_sizes
 
     def _edits(self) -> list[tuple[int, int, str]]:
         """Return the replacements in the file's text for sizes that were reduced."""
         result = []
         for name in self.fixed & self.values.keys():
-            if (place := self._place(name)) and not self._is_written(place, self.values[name]):
-                result.append((*place, str(self.values[name])))
+            if (span := self._definition_span(name)) and not self._already_has(span, self.values[name]):
+                result.append((*span, str(self.values[name])))
         return result
 
-    def _is_written(self, place: tuple[int, int], value: int) -> bool:
+    def _already_has(self, span: tuple[int, int], value: int) -> bool:
+        """Return whether the text at a span already has this value, or has an expression of other sizes."""
         try:
-            return number_of(tokens_of(self.text[place[0] : place[1]]), {}) == value
+            return number_of(tokens_of(self.text[span[0] : span[1]]), {}) == value
         except UnsupportedExpression:
             return True  # it follows from other sizes
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def _launch(self, step: LaunchTemplate) -> KernelLaunch:
-        if step.zero:
-            value = float(Scalar("f64", step.value).bound(self.values).value)
-            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value)
-        grid, block = self._geometry(step)
-        shared = self._number(step.shared, f"shared bytes of {step.kernel}")
-        args = tuple(self._argument(argument, step) for argument in step.args or ())
-        return KernelLaunch(step.kernel, grid, block, shared, args, cooperative=step.cooperative)
+    def _launch(self, launch_template: LaunchTemplate) -> KernelLaunch:
+        """Return one entry of the header's launch list with all expressions evaluated."""
+        if launch_template.zero:
+            value = float(Scalar("f64", launch_template.value).bound(self.values).value)
+            return KernelLaunch("", (1, 1, 1), (1, 1, 1), 0, (), zero=launch_template.zero, value=value)
+        grid, block = self._geometry(launch_template)
+        shared = self._evaluate(launch_template.shared, f"shared bytes of {launch_template.kernel}")
+        args = tuple(self._argument(argument, launch_template) for argument in launch_template.args or ())
+        return KernelLaunch(launch_template.kernel, grid, block, shared, args, cooperative=launch_template.cooperative)
 
-    def _argument(self, argument: str | Scalar | Struct, step: LaunchTemplate) -> Argument:
+    def _argument(self, argument: str | Scalar | Struct, launch_template: LaunchTemplate) -> Argument:
+        """Return a kernel's argument with all expressions evaluated."""
         if isinstance(argument, BufferAddress):
             buffer = next((buffer for buffer in self.header.buffers if buffer.name == argument.fields[0]), None)
             if buffer is None:
-                raise UsageError(f"{self.header.path}: an argument of {step.kernel}: no buffer '{argument.fields[0]}'")
-            offset = self._number(str(argument.offset), f"an offset into '{buffer.name}'")
+                raise UsageError(
+                    f"{self.header.path}: an argument of {launch_template.kernel}: no buffer '{argument.fields[0]}'"
+                )
+            offset = self._evaluate(str(argument.offset), f"an offset into '{buffer.name}'")
             return BufferAddress(argument.fields, offset * ELEMENT_BYTES[buffer.type])
         if isinstance(argument, Struct):
-            return Struct(tuple(self._field(field, step) for field in argument.fields))
-        return self._field(argument, step)
+            return Struct(tuple(self._field(field, launch_template) for field in argument.fields))
+        return self._field(argument, launch_template)
 
-    def _field(self, value: str | float | Scalar, step: LaunchTemplate) -> str | int | float | Scalar:
+    def _field(self, value: str | float | Scalar, launch_template: LaunchTemplate) -> str | int | float | Scalar:
+        """Return a scalar argument or a field of a structure with its expression evaluated."""
         try:
             if isinstance(value, Scalar):
                 return value.bound(self.values)
         except UsageError as error:
-            raise UsageError(f"{self.header.path}: an argument of {step.kernel}: {error}", cause=error) from None
+            raise UsageError(
+                f"{self.header.path}: an argument of {launch_template.kernel}: {error}", cause=error
+            ) from None
         if not isinstance(value, str) or any(buffer.name == value for buffer in self.header.buffers):
             return value
-        return self._number(value, f"an argument of {step.kernel}")
+        return self._evaluate(value, f"an argument of {launch_template.kernel}")
 
     # Buffers ------------------------------------------------------------------------------------------------------
 
@@ -378,21 +420,25 @@ class _Planner:
         )
 
     def _note_unbounded(self) -> None:
-        free = [buffer.name for buffer in self.header.buffers if not buffer.elements]
-        if free:
-            flags = " ".join(f"--size {name}=…" for name in free)
-            self.notes.append(f"bounds are not checked of {', '.join(free)}, whose sizes are not in the file ({flags})")
+        """Add a note that names the buffers without a size and the options that give them one."""
+        unsized_buffers = [buffer.name for buffer in self.header.buffers if not buffer.elements]
+        if unsized_buffers:
+            size_options = " ".join(f"--size {name}=…" for name in unsized_buffers)
+            self.notes.append(
+                f"bounds are not checked of {', '.join(unsized_buffers)}, whose sizes are not in the file "
+                f"({size_options})"
+            )
 
 
-def _reduced_size(value: int, step: int) -> int:
-    """Return about half of a size; 0 if none is possible.
+def _reduced_size(size: int, divisor: int) -> int:
+    """Return about half of a size; 0 if the size cannot be halved.
 
-    A power of 2 stays one, any other keeps its remainder modulo the sides of blocks.
+    A power of 2 stays a power of 2. Any other size keeps its remainder modulo `divisor`.
     """
-    if value & (value - 1) == 0:
-        return value // 2 if (value // 2) % step == 0 or value % step else 0
-    half = value // 2 - (value // 2) % step + value % step
-    return half if half < value else 0
+    if size & (size - 1) == 0:
+        return size // 2 if (size // 2) % divisor == 0 or size % divisor else 0
+    half = size // 2 - (size // 2) % divisor + size % divisor
+    return half if half < size else 0
 
 
 def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple[int, bool]]:
@@ -400,28 +446,29 @@ def data_indices(code: Sequence[Token], pointers: Collection[str]) -> list[tuple
 
     Each offset comes with whether the code stores a value there that does not depend on the old value.
     """
-    tainted: set[str] = set()
+    data_variables: set[str] = set()
     result: list[tuple[int, bool]] = []
     for _ in range(2):  # a loop's later statement may feed an earlier one
         for index, token in enumerate(code):
-            is_test = index + 1 < len(code) and code[index + 1].text == "="
-            if token.text == "=" and index and code[index - 1].kind == "name" and not is_test:
+            is_comparison = index + 1 < len(code) and code[index + 1].text == "="
+            if token.text == "=" and index and code[index - 1].kind == "name" and not is_comparison:
                 value = value_until(code, index + 1)
-                if _depends(value, pointers, tainted):
-                    tainted.add(code[index - 1].text)
+                if _depends_on_data(value, pointers, data_variables):
+                    data_variables.add(code[index - 1].text)
     for index, token in enumerate(code):
         if (
             token.text == "["
             and index
-            and _depends(code[index + 1 : (ends := closing_bracket(code, index))], pointers, tainted)
+            and _depends_on_data(code[index + 1 : (ends := closing_bracket(code, index))], pointers, data_variables)
         ):
-            after = [other.text for other in code[ends + 1 : ends + 3]]
-            is_store = after[:1] == ["="] and after[1:] != ["="]
-            again = is_store and any(token.text == code[index - 1].text for token in value_until(code, ends + 2))
-            result.append((token.start, is_store and not again))
+            following = [other.text for other in code[ends + 1 : ends + 3]]
+            is_store = following[:1] == ["="] and following[1:] != ["="]
+            is_update = is_store and any(token.text == code[index - 1].text for token in value_until(code, ends + 2))
+            result.append((token.start, is_store and not is_update))
     return result
 
 
-def _depends(tokens: Sequence[Token], pointers: Collection[str], tainted: Collection[str]) -> bool:
+def _depends_on_data(tokens: Sequence[Token], pointers: Collection[str], data_variables: Collection[str]) -> bool:
+    """Return whether an expression reads one of these pointers or uses a variable whose value comes from one."""
     loads = any(a.text in pointers and b.text == "[" for a, b in itertools.pairwise(tokens))
-    return loads or any(token.text in tainted for token in tokens)
+    return loads or any(token.text in data_variables for token in tokens)

@@ -15,7 +15,7 @@ from opbench.adopting.host_structs import sizes_of
 from opbench.adopting.matching import NON_INTEGER_TYPE
 from opbench.adopting.proposal import (
     Proposal,
-    launch_parts,
+    grid_components,
     launch_text,
     missing_template_arguments,
     plain_quotient,
@@ -38,18 +38,18 @@ from opbench.source.scan import Declaration, declarations
 from opbench.source.tokens import Token
 
 ASSUMED, ASSUMED_EACH, ASSUMED_UNLAUNCHED = 1000, 64, 1024
-"""The one size of a function that nothing in the file calls, which no block divides; each of several sizes, and a size
-of a kernel that nothing launches, which blocks divide: who would round up is not known."""
+"""Assumed sizes: of a function that is never called and has one size (no block divides it), of such a function with
+several sizes, and of a kernel that is never launched (blocks divide it, because the rounding is unknown)."""
 ASSUMED_SHARED_BYTES = 16 << 10
 MAX_BLOCK_SIDE = 32
-"""The largest number that a kernel's template has alone and that is taken for a side of its block."""
+"""The largest value of a kernel's only template argument that is taken for a side of its block."""
 
 
 def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> Proposal:
-    """Propose a header without an operator.
+    """Propose a header without an operator, for checks of memory accesses and races only.
 
-    `sizes` are values of host variables, and elements of pointers, by name. Raises UsageError if nothing is
-    launched, or if a size is not in the file: the message names the option to pass.
+    `sizes` are values of host variables, and numbers of elements of pointers, by name. Raises UsageError if nothing is
+    launched, or if a size is not in the file; the message names the option to pass.
     """
     path, kernels = file.path, file.kernels
     if not kernels:
@@ -57,55 +57,61 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     program = file.program(in_order=True)
     launches = [launch for launch in program.launches if launch.kernel in kernels]
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
-    uncalled = {launch.kernel for launch in file.launches} & kernels.keys() - {launch.kernel for launch in launches}
-    if launches and uncalled:
-        names = ", ".join(sorted(uncalled))
+    launched_elsewhere = {launch.kernel for launch in file.launches} & kernels.keys() - {
+        launch.kernel for launch in launches
+    }
+    if launches and launched_elsewhere:
+        names = ", ".join(sorted(launched_elsewhere))
         proposal.notes.append(f"launches of {names} are in functions that are not called: add them")
     proposal.notes += program.notes
     is_unlaunched = not launches
     if is_unlaunched:
-        text = assumed_host(list(kernels.values()))
-        others = [
+        host_source = assumed_host(list(kernels.values()))
+        device_declarations = [
             declaration for declaration in file.declarations if declaration.kind != "function" or declaration.is_device
         ]
-        program = program_of([*others, *declarations(text)], file.constants)
+        program = program_of([*device_declarations, *declarations(host_source)], file.constants)
         if not program.launches:
             raise UsageError(f"{path}: no launch of its kernels can be read, nor written for {', '.join(kernels)}")
-        synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
-        launches = [replace(launch, cooperative=launch.kernel in synchronised) for launch in program.launches]
+        grid_synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
+        launches = [replace(launch, cooperative=launch.kernel in grid_synchronised) for launch in program.launches]
         proposal.guess("each launch", "a thread an element of the first size", "no launch of its kernels can be read")
     program.launches = launches
-    reads = [file.read(launch.kernel, launch) for launch in launches]
-    for read in reads:
-        if missing := missing_template_arguments(read):
-            raise UsageError(f"{path}: no launch says {', '.join(missing)} of the template of {read.kernel.name}")
-    writer = _Writer(path, proposal, program, reads, dict(sizes or {}), is_unlaunched)
+    launched_kernels = [file.read_kernel(launch.kernel, launch) for launch in launches]
+    for launched_kernel in launched_kernels:
+        if missing := missing_template_arguments(launched_kernel):
+            raise UsageError(
+                f"{path}: no launch says {', '.join(missing)} of the template of {launched_kernel.kernel.name}"
+            )
+    writer = _Writer(path, proposal, program, launched_kernels, dict(sizes or {}), is_unlaunched)
     writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
     writer.write()
     return proposal
 
 
 def assumed_host(kernels: Sequence[Declaration]) -> str:
-    """Return the text of a host function that launches kernels which the file never launches."""
+    """Return the source of a host function that launches kernels that the file never launches."""
     parameters: dict[str, str] = {}
-    calls = []
+    launches = []
     for kernel in kernels:
-        taken = [parameter for parameter in map(parameter_of, kernel.parameters()) if parameter.name]
-        parameters |= {parameter.name: f"{parameter.type} {parameter.name}" for parameter in taken}
-        numbers = [
+        parameters_of_kernel = [parameter for parameter in map(parameter_of, kernel.parameters()) if parameter.name]
+        parameters |= {parameter.name: f"{parameter.type} {parameter.name}" for parameter in parameters_of_kernel}
+        size_names = [
             parameter.name
-            for parameter in taken
+            for parameter in parameters_of_kernel
             if not parameter.is_pointer and not re.search(NON_INTEGER_TYPE, parameter.type)
         ]
-        size = numbers[0] if numbers else "1024"
-        shape = f"({size} + 255) / 256, 256"
+        first_size = size_names[0] if size_names else "1024"
+        configuration = f"({first_size} + 255) / 256, 256"
         if any(a.text == "." and b.text == "y" for a, b in itertools.pairwise(kernel.tokens)):
-            last = numbers[1] if len(numbers) > 1 else size
-            shape = f"dim3(({size} + 15) / 16, ({last} + 15) / 16), dim3(16, 16)"
+            last_size = size_names[1] if len(size_names) > 1 else first_size
+            configuration = f"dim3(({first_size} + 15) / 16, ({last_size} + 15) / 16), dim3(16, 16)"
         if "extern" in {token.text for token in kernel.tokens}:
-            shape += f", {ASSUMED_SHARED_BYTES}"
-        calls.append(f"{kernel.name}<<<{shape}>>>({', '.join(parameter.name for parameter in taken)});")
-    return f"void launch_all({', '.join(parameters.values())}) {{ {' '.join(calls)} }}\n"
+            configuration += f", {ASSUMED_SHARED_BYTES}"
+        launches.append(
+            f"{kernel.name}<<<{configuration}>>>({', '.join(parameter.name for parameter in parameters_of_kernel)});"
+        )
+    return f"void launch_all({', '.join(parameters.values())}) {{ {' '.join(launches)} }}\n"
 
 
 @dataclass
@@ -115,239 +121,280 @@ class _Writer:
     path: Path
     proposal: Proposal
     program: HostProgram
-    reads: list[LaunchedKernel]
-    given: dict[str, int]
+    launched_kernels: list[LaunchedKernel]
+    given_sizes: dict[str, int]
+    """Sizes that the user passed, by name."""
     is_unlaunched: bool = False
-    """Whether the launches are made up, as the file has none."""
+    """Whether the launches are assumed, because the file has none."""
     values: dict[str, str] = field(default_factory=dict)
-    """Host variables with the values that stand in place of their own."""
+    """Values, as text, that replace those of host variables: given, assumed, or of device properties."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes in the header by name, with their values in the host code."""
     roots: dict[str, str] = field(default_factory=dict)
-    """Host variables, each with its name in the header."""
+    """Host variables that are sizes in the header, each with its name there."""
     names: dict[str, str] = field(default_factory=dict)
     """Host buffers, each with its name in the header."""
     buffers: dict[str, BufferTemplate] = field(default_factory=dict)
 
     def write(self) -> None:
         """Write the lines of the proposed header."""
-        of_device = device_values(self.program.code)
-        self.values |= {k: v for k, v in of_device.items() if k not in self.program.known or self._is_from_outside(k)}
-        self._use_given()
-        self._assume()
+        device_properties = device_values(self.program.code)
+        self.values |= {
+            k: v
+            for k, v in device_properties.items()
+            if k not in self.program.values_by_name or self._is_from_outside(k)
+        }
+        self._apply_given_sizes()
+        self._assume_sizes()
         self._name_sizes()
         for name, buffer in self.program.buffers.items():
             self.names[name] = self._free_name(plain_name(name).replace(".", "_"))
-            self.buffers[name] = self._template(name, buffer)
-        launches = [self._launch(read) for read in self.reads]
-        reached = {name for _, pointers in launches for name in pointers}
-        used = [buffer for buffer in self.buffers.values() if buffer.name in reached]
-        entries = [text for text, _ in launches]
-        text = "\n".join([*entries, *(one.elements for one in used)])
-        named = {name: str(value) for name, value in self.sizes.items() if re.search(rf"\b{name}\b", text)}
+            self.buffers[name] = self._buffer_template(name, buffer)
+        launches = [self._launch(launched_kernel) for launched_kernel in self.launched_kernels]
+        used_names = {name for _, pointers in launches for name in pointers}
+        used_buffers = [buffer for buffer in self.buffers.values() if buffer.name in used_names]
+        launch_entries = [text for text, _ in launches]
+        text = "\n".join([*launch_entries, *(template.elements for template in used_buffers)])
+        used_sizes = {name: str(value) for name, value in self.sizes.items() if re.search(rf"\b{name}\b", text)}
         self.proposal.lines = [f'operator = "{NO_OPERATOR}"', f'title = "{self.path.stem}"']
-        self.proposal.lines += [f"sizes = {table_of(named)}"] if named else []
-        self.proposal.lines += ["launch = [", *(f"  {entry}," for entry in entries), "]"]
-        self.proposal.lines += ["[buffers]", *(f"{one.name} = {buffer_text(one)}" for one in used)] if used else []
+        self.proposal.lines += [f"sizes = {table_of(used_sizes)}"] if used_sizes else []
+        self.proposal.lines += ["launch = [", *(f"  {entry}," for entry in launch_entries), "]"]
+        self.proposal.lines += (
+            ["[buffers]", *(f"{template.name} = {buffer_text(template)}" for template in used_buffers)]
+            if used_buffers
+            else []
+        )
 
     # Sizes --------------------------------------------------------------------------------------------------------
 
-    def _use_given(self) -> None:
-        """Replace sizes in the file by those that the user passed."""
-        names: dict[str, list[str]] = {plain_name(name): [] for name in self._host_names()}
+    def _apply_given_sizes(self) -> None:
+        """Use the sizes that the user passed instead of those in the file; refuse unknown names."""
+        variables_by_plain_name: dict[str, list[str]] = {plain_name(name): [] for name in self._host_names()}
         for name in self._host_names():
-            names[plain_name(name)].append(name)
-        for name, value in self.given.items():
-            if name not in names:
-                raise UsageError(unknown("variable of the host's code", name, names, where=f"{self.path}: --size"))
-            self.values |= dict.fromkeys(names[name], str(value))
+            variables_by_plain_name[plain_name(name)].append(name)
+        for name, value in self.given_sizes.items():
+            if name not in variables_by_plain_name:
+                raise UsageError(
+                    unknown("variable of the host's code", name, variables_by_plain_name, where=f"{self.path}: --size")
+                )
+            self.values |= dict.fromkeys(variables_by_plain_name[name], str(value))
 
     def _host_names(self) -> list[str]:
         """Return the host variables to which the user may pass a size."""
-        own = [p.name for p in self.program.parameters]
-        return list(dict.fromkeys([*own, *self.program.known, *self.program.buffers]))
+        parameter_names = [p.name for p in self.program.parameters]
+        return list(dict.fromkeys([*parameter_names, *self.program.values_by_name, *self.program.buffers]))
 
-    def _assume(self) -> None:
-        """Assume a value for each size from outside the file: a function's parameter, or the command line."""
-        outside = [
+    def _assume_sizes(self) -> None:
+        """Assume a value for each needed size that comes from outside of the file: a parameter or a command-line
+        option.
+        """
+        external_names = [
             p.name for p in self.program.parameters if not p.is_pointer and not re.search(NON_INTEGER_TYPE, p.type)
         ]
-        outside += [name for name in self.program.options if self._is_from_outside(name)]
-        needed = [name for name in self._used() if name in outside and name not in self.values]
-        shapes = {name: side for read in self.reads for name, side in self._shapes(read).items()}
+        external_names += [name for name in self.program.options if self._is_from_outside(name)]
+        needed_names = [name for name in self._needed_variables() if name in external_names and name not in self.values]
+        block_sizes = {
+            name: side
+            for launched_kernel in self.launched_kernels
+            for name, side in self._block_sizes(launched_kernel).items()
+        }
         for parameter in self.program.parameters:
-            if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._used():
-                self._assume_shape(parameter.name, needed)
-        sizes = [name for name in needed if name not in shapes]
-        alone = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
-        self.values |= dict.fromkeys(sizes, str(alone if len(sizes) == 1 else ASSUMED_EACH))
-        self.values |= {name: str(shapes[name]) for name in needed if name in shapes}
-        for name in needed:
-            why = f"nothing in the file says it; another: --size {plain_name(name)}=…"
-            self.proposal.guess(plain_name(name), self.values[name], why)
-        for name in self._used():
-            if name in self.program.options and name not in needed and name not in self.values:
-                value = "".join(token.text for token in self.program.known.get(name, ()))
-                why = f"its value without arguments; {self.program.options[name]} changes it"
+            if parameter.type.split()[-1:] == ["dim3"] and parameter.name in self._needed_variables():
+                self._assume_shape(parameter.name, needed_names)
+        sizes = [name for name in needed_names if name not in block_sizes]
+        single_size = ASSUMED_UNLAUNCHED if self.is_unlaunched else ASSUMED
+        self.values |= dict.fromkeys(sizes, str(single_size if len(sizes) == 1 else ASSUMED_EACH))
+        self.values |= {name: str(block_sizes[name]) for name in needed_names if name in block_sizes}
+        for name in needed_names:
+            reason = f"nothing in the file says it; another: --size {plain_name(name)}=…"
+            self.proposal.guess(plain_name(name), self.values[name], reason)
+        for name in self._needed_variables():
+            if name in self.program.options and name not in needed_names and name not in self.values:
+                value = "".join(token.text for token in self.program.values_by_name.get(name, ()))
+                reason = f"its value without arguments; {self.program.options[name]} changes it"
                 if value != self.program.options[name]:
-                    self.proposal.guess(plain_name(name), plain_name(value), why)
+                    self.proposal.guess(plain_name(name), plain_name(value), reason)
 
-    def _assume_shape(self, name: str, needed: list[str]) -> None:
-        """Assume a usual block size for a parameter that is one."""
+    def _assume_shape(self, name: str, needed_names: list[str]) -> None:
+        """Assume a usual block size for a parameter of type dim3."""
         code = self.program.code
-        sides = {side.text for token, _, side in zip(code, code[1:], code[2:], strict=False) if token.text == name}
-        tiles = (re.fullmatch(r"<\s*(\d+)\s*>", launch.template) for launch in self.program.launches)
-        tile = next((match[1] for match in tiles if match and int(match[1]) <= MAX_BLOCK_SIDE), "16")
-        shape = f"dim3({tile}, {tile})" if "y" in sides else "dim3(256)"
-        self.program.known[name] = tokens_of(shape)
-        if name in needed:
-            needed.remove(name)
-        why = "nothing in the file says it"
-        self.proposal.guess(plain_name(name), shape, why)
+        used_components = {
+            component.text for token, _, component in zip(code, code[1:], code[2:], strict=False) if token.text == name
+        }
+        template_values = (re.fullmatch(r"<\s*(\d+)\s*>", launch.template) for launch in self.program.launches)
+        block_side = next((match[1] for match in template_values if match and int(match[1]) <= MAX_BLOCK_SIDE), "16")
+        block = f"dim3({block_side}, {block_side})" if "y" in used_components else "dim3(256)"
+        self.program.values_by_name[name] = tokens_of(block)
+        if name in needed_names:
+            needed_names.remove(name)
+        reason = "nothing in the file says it"
+        self.proposal.guess(plain_name(name), block, reason)
 
-    def _shapes(self, read: LaunchedKernel) -> dict[str, int]:
+    def _block_sizes(self, launched_kernel: LaunchedKernel) -> dict[str, int]:
         """Return the variables that block sizes depend on, each with a usual value."""
-        assert read.launch is not None
-        sides = launch_parts(read.launch.configuration[1], self._known(read))
-        return dict.fromkeys(self._names_in(*sides), 256 if len(sides) == 1 else 16)
+        assert launched_kernel.launch is not None
+        components = grid_components(launched_kernel.launch.configuration[1], self._values_at(launched_kernel))
+        return dict.fromkeys(self._names_in(*components), 256 if len(components) == 1 else 16)
 
-    def _names_in(self, *parts: Sequence[Token]) -> set[str]:
+    def _names_in(self, *expressions: Sequence[Token]) -> set[str]:
+        """Return the variables on which expressions depend, directly or through other variables."""
         result: set[str] = set()
-        waiting = [token.text for part in parts for token in part if token.kind == "name"]
-        while waiting:
-            name = waiting.pop()
+        unvisited = [
+            token.text for expression_tokens in expressions for token in expression_tokens if token.kind == "name"
+        ]
+        while unvisited:
+            name = unvisited.pop()
             if name not in result:
                 result.add(name)
-                waiting += [token.text for token in self.program.known.get(name, ()) if token.kind == "name"]
+                unvisited += [token.text for token in self.program.values_by_name.get(name, ()) if token.kind == "name"]
         return result
 
     def _is_from_outside(self, name: str) -> bool:
+        """Return whether the file gives a variable no value."""
         name_tokens = (Token("name", name, 0),)
         try:
-            return self._number(name_tokens) is None
+            return self._evaluate(name_tokens) is None
         except UnsupportedExpression:
-            return _real_number(name_tokens, self._known()) is None
+            return _float_value(name_tokens, self._values_at()) is None
 
-    def _used(self) -> list[str]:
+    def _needed_variables(self) -> list[str]:
         """Return the variables that launches and allocations depend on, each after the variables in its own value."""
         result: dict[str, None] = {}
 
         def visit(tokens: Sequence[Token], depth: int = 0) -> None:
             for token in tokens:
                 if token.kind == "name" and token.text not in result and depth < 16:
-                    visit(self.program.known.get(token.text, ()), depth + 1)
+                    visit(self.program.values_by_name.get(token.text, ()), depth + 1)
                     result[token.text] = None
 
-        for read in self.reads:
-            assert read.launch is not None
-            for part in (*read.launch.configuration[:3], *read.launch.arguments):
-                visit(part)
+        for launched_kernel in self.launched_kernels:
+            assert launched_kernel.launch is not None
+            for expression_tokens in (*launched_kernel.launch.configuration[:3], *launched_kernel.launch.arguments):
+                visit(expression_tokens)
         for buffer in self.program.buffers.values():
             visit(buffer.bytes or buffer.elements)
         return list(result)
 
     def _name_sizes(self) -> None:
-        """Make a size in the header of each host variable with the same whole number at every use."""
-        fixed = {
-            token for read in self.reads for token in re.findall(r"\w+", read.launch.template if read.launch else "")
+        """Make a size in the header of each host variable that has the same whole number at every launch."""
+        template_names = {
+            token
+            for launched_kernel in self.launched_kernels
+            for token in re.findall(r"\w+", launched_kernel.launch.template if launched_kernel.launch else "")
         }
-        for name in sorted(self._used(), key=lambda name: "$" in name):  # a macro's name is its own
-            value = self.program.known.get(name, ())
+        for name in sorted(self._needed_variables(), key=lambda name: "$" in name):  # a macro's name is its own
+            value = self.program.values_by_name.get(name, ())
             is_literal = bool(value) and all(t.kind == "number" or t.text in "()*<+-" for t in value)
-            if name in fixed or not (is_literal or name in self.values) or self._changes(name):
+            if name in template_names or not (is_literal or name in self.values) or self._differs_at_a_launch(name):
                 continue
             try:
-                number = self._number((Token("name", name, 0),))
+                number = self._evaluate((Token("name", name, 0),))
             except UnsupportedExpression:  # a float
                 continue
-            plain = plain_name(name)
-            if number > 1 and is_identifier(plain):
-                known = self.sizes.get(plain, number) == number
-                self.roots[name] = plain if known else self._free_name(plain)
+            size_name = plain_name(name)
+            if number > 1 and is_identifier(size_name):
+                is_free_or_equal = self.sizes.get(size_name, number) == number
+                self.roots[name] = size_name if is_free_or_equal else self._free_name(size_name)
                 self.sizes[self.roots[name]] = number
 
-    def _changes(self, name: str) -> bool:
+    def _differs_at_a_launch(self, name: str) -> bool:
         """Return whether a variable's value at some launch differs from its value at the end of the program."""
         if name in self.values:
             return False
-        own = [token.text for token in self.program.known.get(name, ())]
-        there = [read.launch.known.get(name) for read in self.reads if read.launch]
-        return any(value is not None and [token.text for token in value] != own for value in there)
+        final_value = [token.text for token in self.program.values_by_name.get(name, ())]
+        values_at_launches = [
+            launched_kernel.launch.values_by_name.get(name)
+            for launched_kernel in self.launched_kernels
+            if launched_kernel.launch
+        ]
+        return any(
+            value_tokens is not None and [token.text for token in value_tokens] != final_value
+            for value_tokens in values_at_launches
+        )
 
-    def _free_name(self, plain: str) -> str:
+    def _free_name(self, wanted: str) -> str:
         """Return a name that nothing in the header has yet."""
-        taken = {*self.sizes, *self.names.values(), *(buffer.name for buffer in self.buffers.values())}
-        name = re.sub(r"\W", "_", plain)
+        used_names = {*self.sizes, *self.names.values(), *(buffer.name for buffer in self.buffers.values())}
+        base_name = re.sub(r"\W", "_", wanted)
         return next(
-            candidate for candidate in (name, *(f"{name}_{i}" for i in range(2, 10_000))) if candidate not in taken
+            candidate
+            for candidate in (base_name, *(f"{base_name}_{i}" for i in range(2, 10_000)))
+            if candidate not in used_names
         )
 
     # Expressions --------------------------------------------------------------------------------------------------
 
-    def _known(self, read: LaunchedKernel | None = None) -> dict[str, Sequence[Token] | str]:
+    def _values_at(self, launched_kernel: LaunchedKernel | None = None) -> dict[str, Sequence[Token] | str]:
         """Return the values of the host's names; for a launch, their values at that launch."""
-        there = read.launch.known if read and read.launch else {}
-        return {**self.program.known, **there, **self.values}
+        launch_values = launched_kernel.launch.values_by_name if launched_kernel and launched_kernel.launch else {}
+        return {**self.program.values_by_name, **launch_values, **self.values}
 
-    def _number(self, tokens: Sequence[Token], read: LaunchedKernel | None = None) -> int:
-        return number_of(tokens, self._known(read))
+    def _evaluate(self, tokens: Sequence[Token], launched_kernel: LaunchedKernel | None = None) -> int:
+        """Return the whole number that a host expression equals at a launch; raise UnsupportedExpression."""
+        return number_of(tokens, self._values_at(launched_kernel))
 
-    def _size(self, tokens: Sequence[Token], what: str, read: LaunchedKernel | None = None) -> str:
-        """Return an expression of the sizes, or its number.
+    def _size_text(self, tokens: Sequence[Token], subject: str, launched_kernel: LaunchedKernel | None = None) -> str:
+        """Return a host expression as an expression of the header's sizes, or as a number.
 
-        Raise UsageError with the option to pass for an unknown one.
+        `subject` names the expression in the error. Raises UsageError with the option to pass if the value is unknown.
         """
         try:
-            number = self._number(tokens, read)
+            number = self._evaluate(tokens, launched_kernel)
         except UnsupportedExpression as error:
-            name = self._culprit(tokens, read) or what.split("'")[1]
+            name = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
             raise UsageError(
-                f"{self.path}: {what} cannot be read ({plain_name(str(error))}); pass its value: "
+                f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); pass its value: "
                 + next_command("check", self.path, size=f"{plain_name(name)}=1024")
             ) from None
-        return self._expression(tokens, number, read)
+        return self._expression(tokens, number, launched_kernel)
 
-    def _expression(self, tokens: Sequence[Token], number: int, read: LaunchedKernel | None = None) -> str:
-        """Return an expression of the sizes that equals a number, or the number if no expression can be written."""
+    def _expression(self, tokens: Sequence[Token], number: int, launched_kernel: LaunchedKernel | None = None) -> str:
+        """Return a host expression as an expression of the header's sizes, if that equals `number`; else the number."""
         try:
-            text = plain_quotient(convert(tokens, {**self._known(read), **self.roots}))
-            return text if self._says(text, number) else str(number)
+            text = plain_quotient(convert(tokens, {**self._values_at(launched_kernel), **self.roots}))
+            return text if self._equals_size_expression(text, number) else str(number)
         except (UnsupportedExpression, UsageError):
             return str(number)
 
-    def _says(self, text: str, number: int) -> bool:
-        """Return whether an expression contains sizes and equals this number."""
+    def _equals_size_expression(self, text: str, number: int) -> bool:
+        """Return whether an expression contains sizes of the header and equals a number."""
         return bool(expression.names(text)) and int(expression.evaluate(text, self.sizes)) == number
 
-    def _culprit(self, tokens: Sequence[Token], read: LaunchedKernel | None, depth: int = 0) -> str:
+    def _unknown_variable(self, tokens: Sequence[Token], launched_kernel: LaunchedKernel | None, depth: int = 0) -> str:
         """Return the variable with an unknown value on which an expression depends; "" without one."""
-        known = self._known(read)
+        all_values = self._values_at(launched_kernel)
         for token in tokens:
-            value = known.get(token.text, ()) if token.kind == "name" else ()
+            value = all_values.get(token.text, ()) if token.kind == "name" else ()
             if isinstance(value, str) or not value or depth > MAX_DEPTH:
                 continue
             try:
-                self._number((token,), read)
+                self._evaluate((token,), launched_kernel)
             except UnsupportedExpression:
-                return self._culprit(value, read, depth + 1) or token.text
+                return self._unknown_variable(value, launched_kernel, depth + 1) or token.text
         return ""
 
     # Launches -----------------------------------------------------------------------------------------------------
 
-    def _launch(self, read: LaunchedKernel) -> tuple[str, list[str]]:
+    def _launch(self, launched_kernel: LaunchedKernel) -> tuple[str, list[str]]:
         """Return a launch as header text, and the buffers that it receives."""
-        launch = read.launch
+        launch = launched_kernel.launch
         assert launch is not None
         sides = []
         for dimension, given in zip(("grid", "block"), launch.configuration, strict=False):
             text = "".join(plain_name(token.text) for token in given)
-            parts = launch_parts(given, {**self._known(read), **self.roots})
-            listed = [self._size(part, f"{dimension} '{text}' of {launch.kernel}", read) for part in parts]
+            parts = grid_components(given, {**self._values_at(launched_kernel), **self.roots})
+            listed = [
+                self._size_text(part, f"{dimension} '{text}' of {launch.kernel}", launched_kernel) for part in parts
+            ]
             sides.append(listed)
-        shared = self._size(launch.configuration[2], "'shared' bytes", read) if len(launch.configuration) > 2 else "0"
+        shared = (
+            self._size_text(launch.configuration[2], "'shared' bytes", launched_kernel)
+            if len(launch.configuration) > 2
+            else "0"
+        )
         args: list[str] = []
         pointers: list[str] = []
-        for group in read.groups:
+        for group in launched_kernel.groups:
             if group.unreadable:
                 raise UsageError(
                     f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that cannot be "
@@ -357,24 +404,30 @@ class _Writer:
                 continue  # f(void)
             result = []
             for parameter, given in group.fields:
-                buffer, text = self._argument(read, parameter, given)
+                buffer, text = self._argument(launched_kernel, parameter, given)
                 pointers += [buffer] if buffer else []
                 if group.is_struct and text.startswith("{ buffer"):
                     self.proposal.guess(f"the offset into '{buffer}'", "0", "it is in a structure")
                     text = f'"{buffer}"'
                 result.append(text)
             args.append(f"{{ struct = [{', '.join(result)}] }}" if group.is_struct else result[0])
-        called = read.kernel.qualified + template_arguments(read, self._known(read) | self._numbers())
+        called = launched_kernel.kernel.qualified + template_arguments(
+            launched_kernel, self._values_at(launched_kernel) | self._value_tokens()
+        )
         return launch_text(called, sides[0], sides[1], shared, args, launch.cooperative), pointers
 
-    def _numbers(self) -> dict[str, Sequence[Token]]:
+    def _value_tokens(self) -> dict[str, Sequence[Token]]:
+        """Return the values that replace those of host variables, as tokens."""
         return {name: tokens_of(value) for name, value in self.values.items()}
 
-    def _argument(self, read: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]) -> tuple[str, str]:
+    def _argument(
+        self, launched_kernel: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]
+    ) -> tuple[str, str]:
         """Return the buffer that an argument points to ("" for a number), and the argument as header text."""
         if parameter.views:
             raise UsageError(
-                f"{self.path}: {read.kernel.name} takes {parameter.views} ('{parameter.name}'); a check without an "
+                f"{self.path}: {launched_kernel.kernel.name} takes {parameter.views} ('{parameter.name}'); a check "
+                f"without an "
                 f"operator knows numbers, pointers and structures only; name the operator, whose header describes "
                 f"{parameter.name}: {next_command('adopt', self.path, operator='NAME')}",
                 kind="needs-header",
@@ -382,30 +435,32 @@ class _Writer:
                 value=parameter.views,
             )
         if parameter.is_pointer:
-            return self._pointer(read, parameter, tokens)
-        kind = C_TYPES.get(plain_type(parameter.type), "i32")
+            return self._pointer(launched_kernel, parameter, tokens)
+        dtype = C_TYPES.get(plain_type(parameter.type), "i32")
         token_texts = [token.text for token in tokens]
         if token_texts in (["true"], ["false"]):
             return "", token_texts[0]
-        if kind in FLOATS:
-            return "", table_of({kind: self._real(tokens, parameter, read)})
-        value = self._size(tokens, f"argument '{parameter.name}' of {read.kernel.name}", read)
-        return "", f'"{value}"' if kind == "i32" else table_of({kind: f'"{value}"'})
+        if dtype in FLOATS:
+            return "", table_of({dtype: self._float_text(tokens, parameter, launched_kernel)})
+        size_text = self._size_text(
+            tokens, f"argument '{parameter.name}' of {launched_kernel.kernel.name}", launched_kernel
+        )
+        return "", f'"{size_text}"' if dtype == "i32" else table_of({dtype: f'"{size_text}"'})
 
-    def _real(self, tokens: Sequence[Token], parameter: Parameter, read: LaunchedKernel) -> str:
-        """Return a float's value; 1 if it is unknown, because no size depends on it."""
-        known = self._known(read)
-        number = _real_number(tokens, known)
+    def _float_text(self, tokens: Sequence[Token], parameter: Parameter, launched_kernel: LaunchedKernel) -> str:
+        """Return a floating-point argument as header text; 1.0 if its value is unknown."""
+        all_values = self._values_at(launched_kernel)
+        number = _float_value(tokens, all_values)
         try:
             if number is None:
                 raise UnsupportedExpression(parameter.name)
-            text = convert(tokens, {**known, **self.roots}, real=True)
-            named = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
-            same = named and float(expression.evaluate(text, self.sizes, True)) == number
-            return f'"{text}"' if same else repr(number)
+            text = convert(tokens, {**all_values, **self.roots}, real=True)
+            has_sizes = any(re.search(rf"\b{name}\b", text) for name in self.sizes)
+            is_equal = has_sizes and float(expression.evaluate(text, self.sizes, True)) == number
+            return f'"{text}"' if is_equal else repr(number)
         except (UnsupportedExpression, UsageError):
-            why = "the host's value cannot be read"
-            self.proposal.guess(f"'{parameter.name}' of {read.kernel.name}", "1.0", why)
+            reason = "the host's value cannot be read"
+            self.proposal.guess(f"'{parameter.name}' of {launched_kernel.kernel.name}", "1.0", reason)
             return "1.0"
 
     # Buffers ------------------------------------------------------------------------------------------------------
@@ -416,24 +471,24 @@ class _Writer:
             return int(self.values[buffer.name]) * _item_bytes(buffer.element)
         try:
             if buffer.bytes:
-                return self._number(buffer.bytes)
+                return self._evaluate(buffer.bytes)
             if buffer.elements:
-                return self._number(buffer.elements) * _item_bytes(buffer.element)
+                return self._evaluate(buffer.elements) * _item_bytes(buffer.element)
         except UnsupportedExpression as error:
             name = plain_name(buffer.name)
-            why = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
-            self.proposal.guess(f"the size of '{name}'", "large enough, its bounds are not checked", why)
+            reason = f"{plain_name(str(error))} cannot be read; give it with --size {name}=…"
+            self.proposal.guess(f"the size of '{name}'", "large enough, its bounds are not checked", reason)
         return None
 
-    def _template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
+    def _buffer_template(self, name: str, buffer: HostBuffer) -> BufferTemplate:
         """Return a buffer's entry in the header."""
-        resolved = self.program.known.get(buffer.element, ())
-        if resolved and all(token.kind == "name" for token in resolved):  # a typedef or a macro
-            buffer = replace(buffer, element=" ".join(token.text for token in resolved))
+        alias_tokens = self.program.values_by_name.get(buffer.element, ())
+        if alias_tokens and all(token.kind == "name" for token in alias_tokens):  # a typedef or a macro
+            buffer = replace(buffer, element=" ".join(token.text for token in alias_tokens))
         if not buffer.element:
             buffer = replace(buffer, element=self._element_in_kernels(name))
-        dtype, size = _dtype(buffer.element), self._bytes(buffer)
-        if size is not None and size % ELEMENT_BYTES[dtype]:
+        dtype, size_bytes = _dtype(buffer.element), self._bytes(buffer)
+        if size_bytes is not None and size_bytes % ELEMENT_BYTES[dtype]:
             dtype = "u8"
         content = {"inputs": "random", "value": "random", "zero": "zero", "": "uninitialised"}.get(
             buffer.filled, "random"
@@ -442,106 +497,117 @@ class _Writer:
             content = "random" if self._is_read_first(name) else "uninitialised"
         if content == "random" and _is_opaque(buffer.element):
             content = "zero"
-            why = f"its elements are '{buffer.element}', of which only zeros are a value for sure"
-            self.proposal.guess(f"the content of '{plain_name(name)}'", "zeros", why)
+            reason = f"its elements are '{buffer.element}', of which only zeros are a value for sure"
+            self.proposal.guess(f"the content of '{plain_name(name)}'", "zeros", reason)
         if content == "zero" and dtype in FLOATS and self._is_only_read(name):
             content = "random"
-            why = "the host only sets it to zero, and a race between equal values cannot be seen"
-            self.proposal.guess(f"the content of '{plain_name(name)}'", "random numbers", why)
-        elements = "" if size is None else self._elements(name, buffer, max(1, size // ELEMENT_BYTES[dtype]), dtype)
+            reason = "the host only sets it to zero, and a race between equal values cannot be seen"
+            self.proposal.guess(f"the content of '{plain_name(name)}'", "random numbers", reason)
+        elements = (
+            ""
+            if size_bytes is None
+            else self._elements(name, buffer, max(1, size_bytes // ELEMENT_BYTES[dtype]), dtype)
+        )
         return BufferTemplate(self.names[name], dtype, elements, content)
 
-    def _elements(self, name: str, buffer: HostBuffer, number: int, dtype: str) -> str:
+    def _elements(self, name: str, buffer: HostBuffer, count: int, dtype: str) -> str:
         """Return the number of elements of a buffer as an expression of the sizes."""
         if name in self.values:
-            return str(number)
+            return str(count)
         per_item = _item_bytes(buffer.element) // ELEMENT_BYTES[dtype]
-        counted = product(self.program.factors(name)) or buffer.elements
-        for tokens, factor in ((counted, f" * {per_item}" if per_item > 1 else ""), (buffer.bytes, "")):
+        element_tokens = product(self.program.factors(name)) or buffer.elements
+        for tokens, multiplier in ((element_tokens, f" * {per_item}" if per_item > 1 else ""), (buffer.bytes, "")):
             if not tokens:
                 continue
-            divided = f" // {ELEMENT_BYTES[dtype]}" if tokens is buffer.bytes and ELEMENT_BYTES[dtype] > 1 else ""
+            divisor = f" // {ELEMENT_BYTES[dtype]}" if tokens is buffer.bytes and ELEMENT_BYTES[dtype] > 1 else ""
             try:
-                inner = convert(tokens, {**self._known(), **self.roots})
-                text = inner if re.fullmatch(r"\w+", inner) else f"({inner})"
-                text = f"{text}{factor}{divided}" if factor or divided else inner
-                if self._says(text, number):
+                converted = convert(tokens, {**self._values_at(), **self.roots})
+                text = converted if re.fullmatch(r"\w+", converted) else f"({converted})"
+                text = f"{text}{multiplier}{divisor}" if multiplier or divisor else converted
+                if self._equals_size_expression(text, count):
                     return text
             except (UnsupportedExpression, UsageError):
                 continue
-        return str(number)
+        return str(count)
 
     def _element_in_kernels(self, name: str) -> str:
-        """Return the element type of a buffer in the first kernel that receives it."""
-        for read in self.reads:
-            for parameter, argument in read.pairs:
+        """Return the C type of a buffer's elements, from the first kernel that receives the buffer; else "float"."""
+        for launched_kernel in self.launched_kernels:
+            for parameter, argument in launched_kernel.pairs:
                 if parameter.is_pointer and self.program.pointer(argument) == name:
-                    return read.facts.elements.get(parameter.name, "float")
+                    return launched_kernel.facts.elements.get(parameter.name, "float")
         return "float"
 
     def _is_read_first(self, name: str) -> bool:
         """Return whether the first kernel that uses a buffer may read old values of the buffer."""
-        for read, pointer in self._uses(name):
-            atomic = any(used.startswith("atomic") for used in read.facts.names)
-            return atomic or pointer in read.facts.read or pointer not in read.facts.stored
+        for launched_kernel, pointer in self._uses(name):
+            atomic = any(used.startswith("atomic") for used in launched_kernel.facts.names)
+            return atomic or pointer in launched_kernel.facts.read or pointer not in launched_kernel.facts.stored
         return True
 
     def _is_only_read(self, name: str) -> bool:
         """Return whether every kernel that gets a buffer reads it, and none writes to it."""
         return all(
-            pointer in read.facts.read and pointer not in read.facts.stored for read, pointer in self._uses(name)
+            pointer in launched_kernel.facts.read and pointer not in launched_kernel.facts.stored
+            for launched_kernel, pointer in self._uses(name)
         )
 
     def _uses(self, name: str) -> Iterator[tuple[LaunchedKernel, str]]:
-        """Yield each kernel that gets a buffer, in order of launch, and the parameter that points to it."""
-        for read in self.reads:
-            for parameter, argument in read.pairs:
+        """Yield each kernel that gets a buffer, in launch order, and the name of the pointer parameter."""
+        for launched_kernel in self.launched_kernels:
+            for parameter, argument in launched_kernel.pairs:
                 if parameter.is_pointer and self.program.pointer(argument) == name:
-                    yield read, parameter.name
+                    yield launched_kernel, parameter.name
 
-    def _pointer(self, read: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]) -> tuple[str, str]:
+    def _pointer(
+        self, launched_kernel: LaunchedKernel, parameter: Parameter, tokens: Sequence[Token]
+    ) -> tuple[str, str]:
         """Return the buffer of an argument (a new one if unknown), and the argument as header text."""
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
-                f"{self.path}: '{parameter.name}' of {read.kernel.name} points to pointers, which no header fills; "
+                f"{self.path}: '{parameter.name}' of {launched_kernel.kernel.name} points to pointers, which no header "
+                "fills; "
                 "let the kernel take one pointer and an index",
                 kind="pointer-to-pointers",
                 subject=parameter.name,
-                value=read.kernel.name,
+                value=launched_kernel.kernel.name,
             )
-        name, offsets = self.program.place(tokens)
+        name, offsets = self.program.buffer_and_offsets(tokens)
         if name:
-            return self.names[name], self._part(read, name, offsets) if offsets else f'"{self.names[name]}"'
+            return self.names[name], self._address_text(
+                launched_kernel, name, offsets
+            ) if offsets else f'"{self.names[name]}"'
         name = plain_name("".join(t.text for t in tokens if t.kind == "name")) or parameter.name
         name = name if re.fullmatch(r"[A-Za-z_]\w*", name) else parameter.name
         if name not in self.buffers:
-            element = read.facts.elements.get(parameter.name, "float")
+            element = launched_kernel.facts.elements.get(parameter.name, "float")
             content = "zero" if _is_opaque(element) else "random"
-            elements = str(self.given[name]) if name in self.given else ""
+            elements = str(self.given_sizes[name]) if name in self.given_sizes else ""
             self.buffers[name] = BufferTemplate(self._free_name(name), _dtype(element), elements, content)
         return self.buffers[name].name, f'"{self.buffers[name].name}"'
 
-    def _part(self, read: LaunchedKernel, name: str, offsets: Sequence[Sequence[Token]]) -> str:
-        """Return an address within a buffer as header text.
-
-        The start of the buffer, as a guess, if the offset is unknown.
+    def _address_text(self, launched_kernel: LaunchedKernel, name: str, offsets: Sequence[Sequence[Token]]) -> str:
+        """Return an address within a buffer as header text; if the offset is unknown, the buffer's start, as a
+        guess.
         """
-        own, element = self.names[name], self.program.buffers[name].element
-        added = product(offsets, "+")
+        buffer_name, element_type = self.names[name], self.program.buffers[name].element
+        offset_tokens = product(offsets, "+")
         try:
-            number = self._number(added, read)
+            offset = self._evaluate(offset_tokens, launched_kernel)
         except UnsupportedExpression as error:
-            why = f"{plain_name(str(error))} cannot be read"
-            self.proposal.guess(f"the offset into '{plain_name(name)}'", "0", why)
-            return f'"{own}"'
-        if not number:
-            return f'"{own}"'
-        per_item = _item_bytes(element) // ELEMENT_BYTES[self.buffers[name].type]
-        text = self._expression(added, number, read)
-        return table_of({"buffer": f'"{own}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'})
+            reason = f"{plain_name(str(error))} cannot be read"
+            self.proposal.guess(f"the offset into '{plain_name(name)}'", "0", reason)
+            return f'"{buffer_name}"'
+        if not offset:
+            return f'"{buffer_name}"'
+        per_item = _item_bytes(element_type) // ELEMENT_BYTES[self.buffers[name].type]
+        text = self._expression(offset_tokens, offset, launched_kernel)
+        return table_of(
+            {"buffer": f'"{buffer_name}"', "offset": f'"{f"({text}) * {per_item}" if per_item > 1 else text}"'}
+        )
 
 
-def _real_number(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:
+def _float_value(tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]) -> float | None:
     """Return the value of a floating-point expression; None if it is unknown."""
     try:
         return float(expression.evaluate(convert(tokens, values_by_name, real=True), {}, True))

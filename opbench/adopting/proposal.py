@@ -22,13 +22,13 @@ class Proposal:
     kernel: str
     lines: list[str] = field(default_factory=list)
     args: list[str] = field(default_factory=list)
-    """The kernel's arguments as the header has them."""
+    """The kernel's arguments as header text."""
     requires: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
-    """What speaks for the operator."""
+    """The reasons for the choice of the operator."""
     guesses: list[Guess] = field(default_factory=list)
     contradictions: list[Contradiction] = field(default_factory=list)
-    """What the file does and the header would deny: with any of these it is not written."""
+    """Facts in the file that the header would contradict; a header with contradictions is not written."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -36,9 +36,9 @@ class Proposal:
         """Return the header as text to insert at the top of the file."""
         return "\n".join(f"// {line}".rstrip() for line in ("/// opbench", *self.lines, "///")) + "\n"
 
-    def guess(self, what: str, value: str, why: str) -> None:
+    def guess(self, subject: str, value: str, reason: str) -> None:
         """Add a guess unless it exists already."""
-        if (guess := Guess(what, value, (why,))) not in self.guesses:
+        if (guess := Guess(subject, value, (reason,))) not in self.guesses:
             self.guesses.append(guess)
 
     def contradict(self, kind: str, name: str, text: str) -> None:
@@ -58,58 +58,66 @@ def list_text(texts: Sequence[str]) -> str:
 
 
 def launch_text(
-    called: str, grid: Sequence[str], block: Sequence[str], shared: str, args: Sequence[str], cooperative: bool
+    kernel: str, grid: Sequence[str], block: Sequence[str], shared: str, args: Sequence[str], cooperative: bool
 ) -> str:
-    """Return a launch's table as TOML text."""
-    entry = {"kernel": f'"{called}"', "grid": list_text(grid), "block": list_text(block)}
-    entry |= {"shared": f'"{shared}"'} if shared not in ("", "0") else {}
-    entry |= {"args": f"[{', '.join(args)}]"} | ({"cooperative": "true"} if cooperative else {})
-    return table_of(entry)
+    """Return a launch as a TOML table; all parameters are header text."""
+    table = {"kernel": f'"{kernel}"', "grid": list_text(grid), "block": list_text(block)}
+    table |= {"shared": f'"{shared}"'} if shared not in ("", "0") else {}
+    table |= {"args": f"[{', '.join(args)}]"} | ({"cooperative": "true"} if cooperative else {})
+    return table_of(table)
 
 
-def template_arguments(read: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
-    """Return a launch's template arguments in brackets; "" without any.
-
-    A type without a known argument is `float`.
-    """
-    if not read.kernel.is_template:
+def template_arguments(launched_kernel: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
+    """Return a launch's template arguments in angle brackets, with float for unknown types; "" for a function."""
+    if not launched_kernel.kernel.is_template:
         return ""
-    written = written_template(read, values_by_name)
-    unknown = (PYTORCH_TYPES | read.types.keys()) - values_by_name.keys()
-    named = re.sub(r"\b[A-Za-z_]\w*\b", lambda word: "float" if word[0] in unknown else word[0], written)
-    return named or f"<{', '.join('float' for _ in read.types)}>"
+    source_text = written_template(launched_kernel, values_by_name)
+    unknown_types = (PYTORCH_TYPES | launched_kernel.types.keys()) - values_by_name.keys()
+    text = re.sub(r"\b[A-Za-z_]\w*\b", lambda match: "float" if match[0] in unknown_types else match[0], source_text)
+    return text or f"<{', '.join('float' for _ in launched_kernel.types)}>"
 
 
-def missing_template_arguments(read: LaunchedKernel) -> list[str]:
-    """Return the template parameters of a kernel that are numbers and have neither a default nor an argument."""
-    if not read.kernel.is_template or (read.launch and read.launch.template):
+def missing_template_arguments(launched_kernel: LaunchedKernel) -> list[str]:
+    """Return the value parameters of a kernel's template that have neither a default nor an argument."""
+    if not launched_kernel.kernel.is_template or (launched_kernel.launch and launched_kernel.launch.template):
         return []
-    declared = split(read.kernel.tokens[2 : closing_angle_bracket(read.kernel.tokens, 1)], ",")
-    numbers = [words for words in declared if words and words[0].text not in ("typename", "class")]
-    return [number[-1].text for number in numbers if "=" not in {token.text for token in number}]
+    template_parameters = split(
+        launched_kernel.kernel.tokens[2 : closing_angle_bracket(launched_kernel.kernel.tokens, 1)], ","
+    )
+    value_parameters = [
+        tokens for tokens in template_parameters if tokens and tokens[0].text not in ("typename", "class")
+    ]
+    return [
+        value_parameter[-1].text
+        for value_parameter in value_parameters
+        if "=" not in {token.text for token in value_parameter}
+    ]
 
 
-def written_template(read: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
-    """Return a launch's template arguments as written, with host constants replaced by numbers; "" without any."""
-    template = read.launch.template if read.launch else ""
-    parts = []
+def written_template(launched_kernel: LaunchedKernel, values_by_name: Mapping[str, Sequence[Token] | str]) -> str:
+    """Return a launch's template arguments in angle brackets, with host constants replaced by numbers; "" if none."""
+    template = launched_kernel.launch.template if launched_kernel.launch else ""
+    texts = []
     constants = {name: value for name, value in values_by_name.items() if not isinstance(value, str)}  # an axis is none
-    for part in filter(None, split(tokens_of(template)[1:-1], ",")):
-        text = template[part[0].start : part[-1].end]
+    for argument in filter(None, split(tokens_of(template)[1:-1], ",")):
+        text = template[argument[0].start : argument[-1].end]
         value = constants.get(text, ())
         if len(value) == 1 and value[0].kind == "name":
             text = value[0].text  # true, false or a type
-        elif any(token.text in constants for token in part):
+        elif any(token.text in constants for token in argument):
             with contextlib.suppress(UnsupportedExpression):
-                text = convert(part, constants).replace("//", "/")
-        parts.append(text)
-    return f"<{', '.join(parts)}>" if template else ""
+                text = convert(argument, constants).replace("//", "/")
+        texts.append(text)
+    return f"<{', '.join(texts)}>" if template else ""
 
 
-def launch_parts(
+def grid_components(
     tokens: Sequence[Token], values_by_name: Mapping[str, Sequence[Token] | str]
 ) -> Sequence[Sequence[Token]]:
-    """Return the components of a grid or block, with variables replaced by their definitions."""
+    """Return the components of a grid or block, such as the three in `dim3(a, b, c)`, each as tokens.
+
+    A variable is replaced by its definition.
+    """
     for _ in range(4):  # a name may stand for another
         if (
             len(tokens) == 1
@@ -123,7 +131,7 @@ def launch_parts(
 
 
 def plain_quotient(text: str) -> str:
-    """Replace a quotient that is rounded up by a call of `cdiv`."""
+    """Return an expression that rounds a quotient up as a call of `cdiv`; any other expression unchanged."""
     for pattern in (r"\(\((.+?)\) \+ (\d+)\) // (\d+)", r"\((.+?) \+ (\d+)\) // (\d+)"):
         match = re.fullmatch(pattern, text)
         if match and int(match[2]) == int(match[3]) - 1:

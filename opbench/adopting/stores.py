@@ -13,32 +13,34 @@ from opbench.source.tokens import Token, closing_angle_bracket, closing_bracket,
 STORED, ADDED = "stored", "added"
 ATOMIC_CALL = re.compile(r"^atomic(Add|Sub|Exch|Min|Max|Inc|Dec|CAS|And|Or|Xor)\w*$")
 STORE_FUNCTION = re.compile(r"(?i)^(?:store|write|st_)|(?:_store|store\d*|_write)$|^store_matrix_sync$")
-"""Functions that store through the pointer that they are given first, or alone."""
+"""Names of functions that store through their first pointer argument."""
 CAST_KEYWORDS = frozenset(
     ("reinterpret_cast", "static_cast", "float", "half", "int", "unsigned", "void", "const", "char")
 )
 MAX_CALL_DEPTH = 3
-"""Calls within calls that are looked into."""
+"""The greatest depth of nested calls that are searched."""
 COMPOUND_OPERATORS = "+-*/%&|^"
-"""Signs that make `=` an update."""
+"""Characters before `=` that make the assignment an update."""
 
 
 def stores(
     function: Declaration, pointers: Sequence[str], functions: Mapping[str, Declaration], depth: int = 0
 ) -> dict[str, str]:
-    """Return the pointers that a function stores to, directly or in functions that it calls.
+    """Return the pointers to which a function stores, directly or in functions that it calls, each with how.
 
-    The kind is "added" if the function only adds to the old content, else "stored".
+    The value is "added" if the function only adds to the old content, else "stored". `depth` counts nested calls.
     """
-    names = {name: name for name in pointers}
+    pointer_by_name = {name: name for name in pointers}
     result: dict[str, str] = {}
     for statement in statements(function.tokens[function.body + 1 :]):
-        if alias := _alias(statement, names):
-            names |= alias
+        if alias := _alias(statement, pointer_by_name):
+            pointer_by_name |= alias
             continue
-        called = _called(statement, names, functions, depth) if depth < MAX_CALL_DEPTH else ()
-        for name, how in (*_stored(statement, names), *called):
-            result[name] = STORED if STORED in (how, result.get(name)) else ADDED
+        stores_in_calls = (
+            _stores_in_calls(statement, pointer_by_name, functions, depth) if depth < MAX_CALL_DEPTH else ()
+        )
+        for name, store_kind in (*_stores_in_statement(statement, pointer_by_name), *stores_in_calls):
+            result[name] = STORED if STORED in (store_kind, result.get(name)) else ADDED
     return result
 
 
@@ -49,22 +51,27 @@ def pointers_read(
 
     An atomic operation is no read, and neither is a comparison with a null pointer.
     """
-    names = {name: name for name in pointers}
+    pointer_by_name = {name: name for name in pointers}
     result: set[str] = set()
     for statement in statements(function.tokens[function.body + 1 :]):
-        if alias := _alias(statement, names):
-            names |= alias
+        if alias := _alias(statement, pointer_by_name):
+            pointer_by_name |= alias
             continue
-        result |= {names[statement[index].text] for index in _read_at(statement, names, functions)}
+        result |= {
+            pointer_by_name[statement[index].text] for index in _read_indices(statement, pointer_by_name, functions)
+        }
         if depth < MAX_CALL_DEPTH:
-            for inner, taken, arguments in _calls(statement, functions):
-                read = pointers_read(
-                    inner, [parameter.name for parameter in taken if parameter.is_pointer], functions, depth + 1
+            for called_function, parameters, arguments in _called_functions(statement, functions):
+                pointers_read_inside = pointers_read(
+                    called_function,
+                    [parameter.name for parameter in parameters if parameter.is_pointer],
+                    functions,
+                    depth + 1,
                 )
-                for parameter, argument in zip(taken, arguments, strict=False):
-                    first = next((t.text for t in argument if t.text in names), "")
-                    if first and parameter.name in read:
-                        result.add(names[first])
+                for parameter, argument in zip(parameters, arguments, strict=False):
+                    argument_pointer = next((t.text for t in argument if t.text in pointer_by_name), "")
+                    if argument_pointer and parameter.name in pointers_read_inside:
+                        result.add(pointer_by_name[argument_pointer])
     return result
 
 
@@ -73,145 +80,165 @@ def read_before_stored(
 ) -> set[str]:
     """Return the pointers that a function reads in or before the statement that first stores to them."""
     result: set[str] = set()
-    seen: set[str] = set()
+    accessed: set[str] = set()
     for statement in statements(function.tokens[function.body + 1 :]):
-        names = {name: name for name in pointers if name not in seen}
-        if not _alias(statement, names):
-            read = {statement[index].text for index in _read_at(statement, names, functions)}
-            result |= read
-            seen |= read | {name for name, _ in _stored(statement, names)}
+        pointer_by_name = {name: name for name in pointers if name not in accessed}
+        if not _alias(statement, pointer_by_name):
+            read_here = {statement[index].text for index in _read_indices(statement, pointer_by_name, functions)}
+            result |= read_here
+            accessed |= read_here | {name for name, _ in _stores_in_statement(statement, pointer_by_name)}
     return result
 
 
-def _read_at(
-    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration]
+def _read_indices(
+    statement: Sequence[Token], pointer_by_name: Mapping[str, str], functions: Mapping[str, Declaration]
 ) -> Iterator[int]:
     """Yield the index of each pointer's name in a statement through which the statement reads."""
-    written: set[int] = set()
-    equals = _assignment(statement)
-    if equals > 0 and statement[equals - 1].text not in COMPOUND_OPERATORS:
-        target = _target(statement[:equals], names)
-        written |= {next((i for i in range(equals) if statement[i].text == target), -1)} if target in names else set()
-    for index, (token, after) in enumerate(itertools.pairwise(statement)):
-        if token.kind != "name" or after.text not in ("(", "<"):
+    non_reads: set[int] = set()
+    equals_index = _assignment_index(statement)
+    if equals_index > 0 and statement[equals_index - 1].text not in COMPOUND_OPERATORS:
+        stored_pointer = _stored_pointer(statement[:equals_index], pointer_by_name)
+        non_reads |= (
+            {next((i for i in range(equals_index) if statement[i].text == stored_pointer), -1)}
+            if stored_pointer in pointer_by_name
+            else set()
+        )
+    for index, (token, next_token) in enumerate(itertools.pairwise(statement)):
+        if token.kind != "name" or next_token.text not in ("(", "<"):
             continue
-        opened = closing_angle_bracket(statement, index + 1) + 1 if after.text == "<" else index + 1
-        if opened >= len(statement) or statement[opened].text != "(":
+        opening = closing_angle_bracket(statement, index + 1) + 1 if next_token.text == "<" else index + 1
+        if opening >= len(statement) or statement[opening].text != "(":
             continue
-        ends = closing_bracket(statement, opened)
+        closing = closing_bracket(statement, opening)
         if token.text in functions:
-            written |= set(range(opened, ends))  # looked into
+            non_reads |= set(range(opening, closing))  # looked into
         elif ATOMIC_CALL.match(token.text) or STORE_FUNCTION.search(token.text):
             depth = 0
-            for at in range(opened + 1, ends):
-                depth += (statement[at].text in "([{") - (statement[at].text in ")]}")
-                if depth == 0 and statement[at].text == ",":
+            for argument_index in range(opening + 1, closing):
+                depth += (statement[argument_index].text in "([{") - (statement[argument_index].text in ")]}")
+                if depth == 0 and statement[argument_index].text == ",":
                     break
-                if statement[at].text in names:
-                    written.add(at)
+                if statement[argument_index].text in pointer_by_name:
+                    non_reads.add(argument_index)
                     break
     for index, token in enumerate(statement):
-        if token.kind != "name" or token.text not in names or index in written:
+        if token.kind != "name" or token.text not in pointer_by_name or index in non_reads:
             continue
-        following = [other.text for other in statement[index + 1 : index + 4]]
-        tested = following[:2] in (["=", "="], ["!", "="]) or (index and statement[index - 1].text == "!")
-        if not tested and len(statement) > 1:
+        next_texts = [other.text for other in statement[index + 1 : index + 4]]
+        is_null_test = next_texts[:2] in (["=", "="], ["!", "="]) or (index and statement[index - 1].text == "!")
+        if not is_null_test and len(statement) > 1:
             yield index
 
 
-def _calls(
+def _called_functions(
     statement: Sequence[Token], functions: Mapping[str, Declaration]
 ) -> Iterator[tuple[Declaration, list[Parameter], list[tuple[Token, ...]]]]:
-    """Return the functions that a statement calls, with their parameters and arguments."""
+    """Yield the functions that a statement calls, each with its parameters and the call's arguments."""
     for index, token in enumerate(statement[:-1]):
         if token.text not in functions:
             continue
-        opened = closing_angle_bracket(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
-        if opened < len(statement) and statement[opened].text == "(":
-            inner = functions[token.text]
-            arguments = split(statement[opened + 1 : closing_bracket(statement, opened)], ",")
-            yield inner, [parameter_of(tokens) for tokens in inner.parameters()], arguments
+        opening = closing_angle_bracket(statement, index + 1) + 1 if statement[index + 1].text == "<" else index + 1
+        if opening < len(statement) and statement[opening].text == "(":
+            function = functions[token.text]
+            arguments = split(statement[opening + 1 : closing_bracket(statement, opening)], ",")
+            yield function, [parameter_of(tokens) for tokens in function.parameters()], arguments
 
 
-def _called(
-    statement: Sequence[Token], names: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
+def _stores_in_calls(
+    statement: Sequence[Token], pointer_by_name: Mapping[str, str], functions: Mapping[str, Declaration], depth: int
 ) -> Iterator[tuple[str, str]]:
     """Yield each pointer that a function called in a statement stores to, with the kind of store."""
-    for inner, taken, arguments in _calls(statement, functions):
-        how = stores(inner, [parameter.name for parameter in taken if parameter.is_pointer], functions, depth + 1)
-        for parameter, argument in zip(taken, arguments, strict=False):
-            first = next((t.text for t in argument if t.text in names), "")
-            if first and parameter.name in how:
-                yield names[first], how[parameter.name]
+    for function, parameters, arguments in _called_functions(statement, functions):
+        store_kinds = stores(
+            function, [parameter.name for parameter in parameters if parameter.is_pointer], functions, depth + 1
+        )
+        for parameter, argument in zip(parameters, arguments, strict=False):
+            argument_pointer = next((t.text for t in argument if t.text in pointer_by_name), "")
+            if argument_pointer and parameter.name in store_kinds:
+                yield pointer_by_name[argument_pointer], store_kinds[parameter.name]
 
 
 def statements(body: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Split a function's body at semicolons and braces; the parts in `for (…)` and `if (…)` are pieces, too."""
-    start, inside = 0, 0
+    """Yield the statements in a function's body; the clauses in `for (…)` and `if (…)` are statements, too."""
+    start, bracket_depth = 0, 0
     for index, token in enumerate(body):
-        sign = token.text if token.kind == "mark" else ""
-        inside = 0 if sign in ("{", "}") else max(0, inside + (sign == "(") - (sign == ")"))
-        if sign in ("{", "}") or (sign == ";" and not inside):
-            yield from _without_heads(body[start:index])
+        mark = token.text if token.kind == "mark" else ""
+        bracket_depth = 0 if mark in ("{", "}") else max(0, bracket_depth + (mark == "(") - (mark == ")"))
+        if mark in ("{", "}") or (mark == ";" and not bracket_depth):
+            yield from _without_control_heads(body[start:index])
             start = index + 1
 
 
 def stored_index(statement: Sequence[Token], pointers: Sequence[str]) -> tuple[str, str, Sequence[Token]] | None:
     """Return pointer, index and value of `pointer[index] = value`; None for other statements."""
-    equals = _assignment(statement)
-    if equals < 4 or statement[0].text not in pointers or statement[1].text != "[":
+    equals_index = _assignment_index(statement)
+    if equals_index < 4 or statement[0].text not in pointers or statement[1].text != "[":
         return None
-    ends = closing_bracket(statement, 1)
-    if ends != equals - 1:
+    closing = closing_bracket(statement, 1)
+    if closing != equals_index - 1:
         return None
-    return statement[0].text, "".join(token.text for token in statement[2:ends]), statement[equals + 1 :]
+    return statement[0].text, "".join(token.text for token in statement[2:closing]), statement[equals_index + 1 :]
 
 
-def _without_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Return a statement without the `if (…)` before it, and the content of those brackets."""
+def _without_control_heads(statement: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield the clauses of the `if (…)` or `for (…)` before a statement, then the statement itself."""
     while len(statement) > 1 and statement[0].text in ("if", "while", "for", "else", "do"):
-        ends = closing_bracket(statement, 1) if statement[1].text == "(" else 0
-        yield from split(statement[2:ends], ";")
-        statement = statement[ends + 1 :]
+        closing = closing_bracket(statement, 1) if statement[1].text == "(" else 0
+        yield from split(statement[2:closing], ";")
+        statement = statement[closing + 1 :]
     yield statement
 
 
-def _alias(statement: Sequence[Token], names: Mapping[str, str]) -> dict[str, str]:
-    """Return a local pointer and the pointer assigned to it, as in `float* row = out + first`."""
-    equals = _assignment(statement)
-    if equals < 1 or statement[equals - 1].kind != "name" or statement[equals - 1].text in names:
+def _alias(statement: Sequence[Token], pointer_by_name: Mapping[str, str]) -> dict[str, str]:
+    """Return a local pointer with the pointer that it is derived from, as in `float* row = out + first`; else empty."""
+    equals_index = _assignment_index(statement)
+    if (
+        equals_index < 1
+        or statement[equals_index - 1].kind != "name"
+        or statement[equals_index - 1].text in pointer_by_name
+    ):
         return {}
-    before = [token.text for token in statement[: equals - 1]]
-    pointed = bool({"*", "auto", "&"} & set(before))
-    value = statement[equals + 1 :]
-    if not pointed or ("[" in [token.text for token in value] and "&" not in [token.text for token in value]):
+    declaration_texts = [token.text for token in statement[: equals_index - 1]]
+    is_pointer = bool({"*", "auto", "&"} & set(declaration_texts))
+    value = statement[equals_index + 1 :]
+    if not is_pointer or ("[" in [token.text for token in value] and "&" not in [token.text for token in value]):
         return {}
-    first = next((token.text for token in value if token.text in names), "")
-    return {statement[equals - 1].text: names[first]} if first else {}
+    pointer = next((token.text for token in value if token.text in pointer_by_name), "")
+    return {statement[equals_index - 1].text: pointer_by_name[pointer]} if pointer else {}
 
 
-def _stored(statement: Sequence[Token], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    equals = _assignment(statement)
-    if equals > 0:
-        compound = statement[equals - 1].text in COMPOUND_OPERATORS
-        name = _target(statement[: equals - 1 if compound else equals], names)
-        if name in names:
-            yield names[name], ADDED if compound and statement[equals - 1].text in "+-" else STORED
-    for index, (token, after) in enumerate(itertools.pairwise(statement)):
-        if token.kind != "name" or after.text != "(":
+def _stores_in_statement(statement: Sequence[Token], pointer_by_name: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each pointer to which a statement stores, with "added" or "stored"."""
+    equals_index = _assignment_index(statement)
+    if equals_index > 0:
+        is_update = statement[equals_index - 1].text in COMPOUND_OPERATORS
+        name = _stored_pointer(statement[: equals_index - 1 if is_update else equals_index], pointer_by_name)
+        if name in pointer_by_name:
+            yield pointer_by_name[name], ADDED if is_update and statement[equals_index - 1].text in "+-" else STORED
+    for index, (token, next_token) in enumerate(itertools.pairwise(statement)):
+        if token.kind != "name" or next_token.text != "(":
             continue
-        atomic = ATOMIC_CALL.match(token.text)
-        if not atomic and not STORE_FUNCTION.search(token.text):
+        atomic_match = ATOMIC_CALL.match(token.text)
+        if not atomic_match and not STORE_FUNCTION.search(token.text):
             continue
-        parts = split(statement[index + 2 : closing_bracket(statement, index + 1)], ",")
+        arguments = split(statement[index + 2 : closing_bracket(statement, index + 1)], ",")
         name = next(
-            (t.text for part in parts[:1] for t in part if t.kind == "name" and t.text not in CAST_KEYWORDS), ""
+            (
+                t.text
+                for argument in arguments[:1]
+                for t in argument
+                if t.kind == "name" and t.text not in CAST_KEYWORDS
+            ),
+            "",
         )
-        if name in names:
-            yield names[name], ADDED if atomic and (atomic[1] or "Add").startswith(("Add", "Sub")) else STORED
+        if name in pointer_by_name:
+            yield (
+                pointer_by_name[name],
+                ADDED if atomic_match and (atomic_match[1] or "Add").startswith(("Add", "Sub")) else STORED,
+            )
 
 
-def _assignment(statement: Sequence[Token]) -> int:
+def _assignment_index(statement: Sequence[Token]) -> int:
     """Return the index of the `=` of an assignment outside of brackets; -1 without one."""
     index = 0
     while index < len(statement):
@@ -219,18 +246,18 @@ def _assignment(statement: Sequence[Token]) -> int:
         if token.kind == "mark" and token.text in "([":
             index = closing_bracket(statement, index)
         elif token.text == "=":
-            around = (*statement[index - 1 : index], *statement[index + 1 : index + 2])
-            if not any(other.text in ("=", "!", "<", ">") for other in around):
+            neighbours = (*statement[index - 1 : index], *statement[index + 1 : index + 2])
+            if not any(other.text in ("=", "!", "<", ">") for other in neighbours):
                 return index
             index += 1
         index += 1
     return -1
 
 
-def _target(left: Sequence[Token], names: Mapping[str, str]) -> str:
+def _stored_pointer(left_side: Sequence[Token], pointer_by_name: Mapping[str, str]) -> str:
     """Return the pointer that the left side of an assignment stores through: the first indexed name; "" if none."""
-    for index, token in enumerate(left):
-        after = left[index + 1].text if index + 1 < len(left) else ""
-        if token.kind == "name" and (after == "[" or (token.text in names and len(left) > 1)):
+    for index, token in enumerate(left_side):
+        next_text = left_side[index + 1].text if index + 1 < len(left_side) else ""
+        if token.kind == "name" and (next_text == "[" or (token.text in pointer_by_name and len(left_side) > 1)):
             return token.text
     return ""
