@@ -59,7 +59,7 @@ def times_of(
         for (name, ready), way in itertools.product(timing.timed.items(), ORDER):
             launches[f"{way} {name}"] = ready.binding.launch
             if way == "with":
-                turns[f"{way} {name}"] = timing.turns[name]
+                turns[f"{way} {name}"] = timing.launch_sources[name]
         measured = measure(clock, launches, options, turns=turns)
         refused: Mapping[str, str] = {**timing.invalid, **timing.invalid_times(), **timing.faults}
         lines = []

@@ -16,7 +16,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class ListedOperator:
-    """The name and title of an operator."""
+    """One operator of opbench with its title."""
 
     operator: str
     title: str
@@ -32,7 +32,7 @@ class OperatorList:
 
 @dataclass(frozen=True)
 class ArrayShape:
-    """An input or an output: its dimensions in elements, such as "m k", and its type in the example."""
+    """An input or output array of an operator: its axes, such as "m k", and its dtype in the example problem."""
 
     name: str
     dimensions: str
@@ -101,7 +101,7 @@ class CheckAnswer:
 
 @dataclass(frozen=True)
 class Advice:
-    """One limit of a kernel with the mechanism that removes it, as `opbench advise` prints it."""
+    """A mechanism that would make a kernel faster, with the limit that it removes and the estimated gain."""
 
     file: str
     line: int
@@ -111,23 +111,23 @@ class Advice:
     kind: str
     """The limit, such as "coalescing"."""
     mechanism: str
-    """The mechanism that removes the problem."""
+    """The mechanism that removes the limit, such as "vectorised"."""
     evidence: str
     advice: str
     avoidable_share: float
-    """The part of all passes or requests that the mechanism can save, from 0 to 1; 0 if no line is known."""
+    """The fraction of wavefronts or requests that the mechanism can save, from 0 to 1; 0 without a line."""
     gain: float | None
-    """The estimated time before, divided by the time after; null if only a time on a GPU can say so."""
+    """The estimated speedup; null if it can be estimated only from a time on a GPU."""
     gain_low: float | None
     gain_high: float | None
-    """The range of four steps of the ladders in five."""
+    """The range that contains the gain in four of five measured steps of shipped ladders."""
     example_variants: list[str]
     """Shipped variants that use the mechanism, the nearest first."""
 
 
 @dataclass(frozen=True)
 class TrafficCounts:
-    """Counts of global and shared memory over all kernels of a case; null where there is no such access."""
+    """Counted accesses to global and shared memory over all kernels of a case; null without such accesses."""
 
     moved_bytes: int
     asked_bytes: int
@@ -190,11 +190,11 @@ class ComparedKernel:
     kernel: str
     median_s: float | None
     time_ratio: float | None
-    """Its time divided by that of the first kernel; below 1 it is faster."""
+    """The kernel's time divided by the first kernel's; below 1 the kernel is faster than the first."""
     time_ratio_low: float | None
     time_ratio_high: float | None
     traffic_ratio: float | None
-    """Its bytes moved divided by those of the first kernel; if these are equal, shared-memory wavefronts."""
+    """The kernel's moved bytes divided by the first kernel's; if they are equal, the ratio of wavefronts."""
     traffic: TrafficCounts | None
 
 
@@ -229,7 +229,7 @@ class Section:
 
 @dataclass(frozen=True)
 class JudgeAnswer:
-    """One verdict on a submitted kernel."""
+    """The verdict on a submitted kernel, with its sections, faults and signs of cheating."""
 
     verdict: str
     """"accepted", "refused" or "not decided"."""

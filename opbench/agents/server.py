@@ -33,8 +33,8 @@ def server(tools: Tools) -> MCPServer:
 
     one_at_a_time = threading.Lock()
 
-    def with_message(tool: Callable[P, T]) -> Callable[P, T]:
-        """Run one call at a time, and turn an error of the user into an answer with its message."""
+    def serialised_with_messages(tool: Callable[P, T]) -> Callable[P, T]:
+        """Return the tool with one call at a time and with opbench's errors as answers for the client."""
 
         @functools.wraps(tool)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,5 +48,5 @@ def server(tools: Tools) -> MCPServer:
 
     mcp_server = MCPServer("opbench", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")
     for name in TOOLS:
-        mcp_server.add_tool(with_message(getattr(tools, name)), name=name)
+        mcp_server.add_tool(serialised_with_messages(getattr(tools, name)), name=name)
     return mcp_server

@@ -60,7 +60,7 @@ MAX_FAULTS = 5
 MAX_ADVICE = 5
 MAX_CASES = 12
 MAX_SOURCE_LENGTH = 3000
-"""Most characters of a source that an answer contains; a longer one is left to the file."""
+"""The most characters of source code in an answer; a longer file is not included."""
 HEADER = "// /// opbench\n"
 """The first line of a header. A file outside a folder of variants names its operator on the next one."""
 WORST_FIRST = ("failed", "wrong", "invalid", "unsupported", "no fault found", "right")
@@ -82,11 +82,11 @@ class Tools:
         """List the operators (matmul, softmax, conv2d, ...) for which opbench can check and time CUDA kernels."""
         catalog = Catalog()
         names = [name for name in catalog.operator_names() if not catalog.operator_role(name)]
-        listed = [ListedOperator(name, catalog.operator_title(name).removeprefix(f"{name}: ")) for name in names]
-        step = NextStep(
+        operators = [ListedOperator(name, catalog.operator_title(name).removeprefix(f"{name}: ")) for name in names]
+        next_step = NextStep(
             "Describe the operator that your kernel computes.", "describe_operator", {"operator": "one of the names"}
         )
-        return OperatorList(listed, step)
+        return OperatorList(operators, next_step)
 
     def describe_operator(self, operator: str) -> OperatorDescription:
         """Describe one operator: its sizes, arrays, shipped variants, and a complete simple kernel to start from.
@@ -95,20 +95,20 @@ class Tools:
         and the block; copy it from `simplest_source`.
         """
         catalog = Catalog()
-        described = catalog.operator(operator)
+        operator_class = catalog.operator(operator)
         variants = [variant for variant in catalog.variants(operator) if not variant.is_library]
-        example = case_of(variants[0].id, "", catalog, "quick").problem
-        declared = [_arrays(described, example, kind) for kind in ("inputs", "outputs")]
+        example_problem = case_of(variants[0].id, "", catalog, "quick").problem
+        shapes = [_arrays(operator_class, example_problem, direction) for direction in ("inputs", "outputs")]
         ladder = [LadderVariant(v.id, v.title, v.builds_on, ", ".join(v.mechanism)) for v in variants]
         return OperatorDescription(
             operator=operator,
             title=catalog.operator_title(operator).removeprefix(f"{operator}: "),
-            definition=inspect.getdoc(described) or "",
-            sizes=[name for name, value in example.axes.items() if isinstance(value, int)],
-            modes=described.modes(),
-            inputs=declared[0],
-            outputs=declared[1],
-            example_problem=str(example),
+            definition=inspect.getdoc(operator_class) or "",
+            sizes=[name for name, value in example_problem.axes.items() if isinstance(value, int)],
+            modes=operator_class.modes(),
+            inputs=shapes[0],
+            outputs=shapes[1],
+            example_problem=str(example_problem),
             variants=ladder,
             simplest_source=_simplest_source(variants),
             next_step=NextStep("Write your kernel into a .cu file, then check the file.", "check", {"file": "your.cu"}),
@@ -158,8 +158,10 @@ class Tools:
         catalog = Catalog()
         case = self._case(file, problem, catalog)
         bound = best_time(committed_ceilings(self.gpu), case.problem.flops(), case.problem.bytes(), case.unit)
-        explained = self._explained(case, catalog)
-        return _explain_answer(file, explained, bound or (None, ""), self.gpu, _last_variant_on_cpu(case, catalog))
+        explained_kernel = self._explain_case(case, catalog)
+        return _explain_answer(
+            file, explained_kernel, bound or (None, ""), self.gpu, _last_variant_on_cpu(case, catalog)
+        )
 
     def compare(self, files: Sequence[str], problem: str = "") -> CompareAnswer:
         """Compare two or more .cu kernels of one operator on one problem: by time on a GPU, else by memory traffic.
@@ -177,14 +179,16 @@ class Tools:
                 gpu=self.gpu,
                 time_limit_s=self.time_limit_s,
             )
-            compared = compare_own_variants(run(paths, options))
-            shared = [explanation for explanation in compared if explanation.problem == compared[0].problem]
-            return _compare_answer(files, shared[0].problem, shared)
+            comparisons = compare_own_variants(run(paths, options))
+            comparisons_on_problem = [
+                comparison for comparison in comparisons if comparison.problem == comparisons[0].problem
+            ]
+            return _compare_answer(files, comparisons_on_problem[0].problem, comparisons_on_problem)
         catalog = Catalog()
-        first = self._case(files[0], problem, catalog)
-        cases = [first, *(self._case(file, str(first.problem), catalog) for file in files[1:])]
-        explained = [self._explained(case, catalog) for case in cases]
-        return _compare_answer(files, str(first.problem), compare_explained(explained))
+        first_case = self._case(files[0], problem, catalog)
+        cases = [first_case, *(self._case(file, str(first_case.problem), catalog) for file in files[1:])]
+        explained_kernels = [self._explain_case(case, catalog) for case in cases]
+        return _compare_answer(files, str(first_case.problem), compare_explained(explained_kernels))
 
     def profile(self, file: str, problem: str = "") -> ProfileAnswer:
         """Measure hardware counters of a .cu kernel with Nsight Compute; needs a GPU and the right to read counters."""
@@ -193,9 +197,13 @@ class Tools:
         with tempfile.TemporaryDirectory(prefix="opbench-profile-") as folder:
             target = target_of(case, str(path), ())
             report = profile_case(target, Path(folder), ProfileOptions("ncu"), None, lambda line: None)
-        numbers = {k: float(v) for k, v in report.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        step = NextStep("See which source line causes the traffic.", "explain", {"file": file})
-        return ProfileAnswer(case.name, numbers, step)
+        counters = {
+            counter_name: float(counter_value)
+            for counter_name, counter_value in report.items()
+            if isinstance(counter_value, (int, float)) and not isinstance(counter_value, bool)
+        }
+        next_step = NextStep("See which source line causes the traffic.", "explain", {"file": file})
+        return ProfileAnswer(case.name, counters, next_step)
 
     def judge(self, file: str, task: str = "", problems: Sequence[str] = (), seed: int | None = None) -> JudgeAnswer:
         """Judge a .cu kernel: builds, memory-safe, race-free, right, time, comparison, signs of cheating: one verdict.
@@ -205,7 +213,7 @@ class Tools:
         """
         path = self._file(file)
         task_path = self._file(task) if task else None
-        folder = new_run("judge")
+        output_folder = new_run("judge")
         options = JudgeOptions(
             task=task_path,
             problems=tuple(problems),
@@ -215,23 +223,29 @@ class Tools:
             trust=self.trust,
         )
         document = judge([path], options)
-        written = verdict.write_document(document, folder)
-        write_verdict_page(document, folder)
-        return _judge_answer(file, document, written)
+        document_path = verdict.write_document(document, output_folder)
+        write_verdict_page(document, output_folder)
+        return _judge_answer(file, document, document_path)
 
-    def _file(self, name: str) -> Path:
-        path = (self.root / name).resolve()
+    def _file(self, file_name: str) -> Path:
+        """Return the path of a file below the root folder, relative to the working directory; refuse files
+        elsewhere.
+        """
+        path = (self.root / file_name).resolve()
         if not path.is_relative_to(self.root.resolve()):
             raise UsageError(
-                f"{name}: lies outside {self.root}; copy the file into that folder, or start: opbench mcp --root DIR"
+                f"{file_name}: lies outside {self.root}; copy the file into that folder, or start: "
+                "opbench mcp --root DIR"
             )
         return Path(from_here(str(path)))
 
-    def _case(self, name: str, problem: str, catalog: Catalog) -> Case:
-        is_variant = "/" in name and not Path(name).suffix
-        return case_of(name if is_variant else str(self._file(name)), problem, catalog, "quick")
+    def _case(self, file_or_variant: str, problem: str, catalog: Catalog) -> Case:
+        """Return the case of a file, or of a shipped variant such as "softmax/online", on a problem."""
+        is_variant = "/" in file_or_variant and not Path(file_or_variant).suffix
+        return case_of(file_or_variant if is_variant else str(self._file(file_or_variant)), problem, catalog, "quick")
 
-    def _explained(self, case: Case, catalog: Catalog) -> ExplainedKernel:
+    def _explain_case(self, case: Case, catalog: Catalog) -> ExplainedKernel:
+        """Count the traffic of a case in a worker process; raise UsageError if the kernel is not right."""
         try:
             return explain_in_worker(case, catalog, self.gpu, not self.trust, self.time_limit_s)
         except NotExplained as fault:
@@ -242,10 +256,11 @@ TOOLS = ("list_operators", "describe_operator", "check", "run", "explain", "comp
 """The names of the tools, in the order in which a client sees them."""
 
 
-def _arrays(operator: type[Operator], example: Operator, kind: str) -> list[ArrayShape]:
-    tensors = example.input_tensors() if kind == "inputs" else example.output_tensors()
-    declared = getattr(example, kind)
-    return [ArrayShape(tensor.name, declared.get(tensor.name, ""), tensor.dtype) for tensor in tensors]
+def _arrays(operator: type[Operator], example: Operator, direction: str) -> list[ArrayShape]:
+    """Return the operator's arrays; `direction` is "inputs" or "outputs"."""
+    tensors = example.input_tensors() if direction == "inputs" else example.output_tensors()
+    axes_by_tensor = getattr(example, direction)
+    return [ArrayShape(tensor.name, axes_by_tensor.get(tensor.name, ""), tensor.dtype) for tensor in tensors]
 
 
 def _simplest_source(variants: Sequence[Variant]) -> str:
@@ -259,59 +274,65 @@ def _simplest_source(variants: Sequence[Variant]) -> str:
 
 
 def _check_answer(file: str, results: Sequence[Result]) -> CheckAnswer:
-    status = next(status for status in WORST_FIRST if any(r.status == status for r in results))
+    """Return the answer of the tool `check` for the results of all cases, with the next step."""
+    status = next(status for status in WORST_FIRST if any(result.status == status for result in results))
     faults = [_fault(fault) for fault in faults_of(results)]
-    right = sum(r.status == "right" for r in results)
+    right = sum(result.status == "right" for result in results)
     if faults:
-        first = faults[0]
-        step = NextStep(f"{_place(first.file, first.line)}{first.remedy}", "check", {"file": file})
+        first_fault = faults[0]
+        next_step = NextStep(
+            f"{_location_prefix(first_fault.file, first_fault.line)}{first_fault.remedy}", "check", {"file": file}
+        )
     elif status == "unsupported":
-        step = NextStep(
+        next_step = NextStep(
             "Change what the CPU backend cannot run, or check the kernel on a GPU.", "check", {"file": file}
         )
     elif status == "no fault found":
-        step = NextStep("Name the operator in the file's header, so that results are compared with a reference.")
+        next_step = NextStep("Name the operator in the file's header, so that results are compared with a reference.")
     else:
-        step = NextStep("See where the memory traffic goes and what to change first.", "explain", {"file": file})
-    reason = next((r.reason for r in results if r.status == status and r.reason), "")
+        next_step = NextStep("See where the memory traffic goes and what to change first.", "explain", {"file": file})
+    reason = next((result.reason for result in results if result.status == status and result.reason), "")
     summary = f"{right} of {len(results)} cases are right" + (f"; first fault: {reason}" if reason else "")
     return CheckAnswer(
-        status, summary, len(results), right, faults[:MAX_FAULTS], max(0, len(faults) - MAX_FAULTS), step
+        status, summary, len(results), right, faults[:MAX_FAULTS], max(0, len(faults) - MAX_FAULTS), next_step
     )
 
 
 def _fault(fault: verdict.Fault) -> KernelFault:
+    """Return a fault of a verdict as a client sees it, with the remedy of its code."""
     remedy = CODES[fault.code].remedy
     return KernelFault(
         fault.code, fault.message, fault.file, fault.line, fault.source.strip(), remedy, fault.case, fault.cases
     )
 
 
-def _place(file: str, line: int) -> str:
+def _location_prefix(file: str, line: int) -> str:
+    """Return "my.cu:12: " for a known file and line, else ""."""
     return f"{file}:{line}: " if file and line else ""
 
 
-def _run_answer(file: str, finished: Run, gpu: str) -> RunAnswer:
-    timed = finished.header.backend == "cuda"
-    ordered = sorted(rows(finished, gpu), key=_rank)
+def _run_answer(file: str, finished_run: Run, gpu: str) -> RunAnswer:
+    """Return the answer of the tool `run` for a finished run, with the next step."""
+    timed = finished_run.header.backend == "cuda"
+    ordered = sorted(rows(finished_run, gpu), key=_rank)
     cases = [_case_time(row) for row in ordered]
-    mine = [row for row in ordered if row.own]
-    if any(row.status not in ("right", "unsupported") for row in mine):
-        step = NextStep("A case of the kernel is not right: check the kernel.", "check", {"file": file})
+    own_rows = [row for row in ordered if row.own]
+    if any(row.status not in ("right", "unsupported") for row in own_rows):
+        next_step = NextStep("A case of the kernel is not right: check the kernel.", "check", {"file": file})
     elif not timed:
-        step = NextStep("No GPU, so no time. See what to change first by the traffic.", "explain", {"file": file})
+        next_step = NextStep("No GPU, so no time. See what to change first by the traffic.", "explain", {"file": file})
     elif ordered and not ordered[0].own:
-        text = f"{ordered[0].operator}/{ordered[0].variant} is the fastest here. See what to change in your kernel."
-        step = NextStep(text, "explain", {"file": file})
+        sentence = f"{ordered[0].operator}/{ordered[0].variant} is the fastest here. See what to change in your kernel."
+        next_step = NextStep(sentence, "explain", {"file": file})
     else:
-        step = NextStep("The kernel is the fastest here. Get a verdict.", "judge", {"file": file})
+        next_step = NextStep("The kernel is the fastest here. Get a verdict.", "judge", {"file": file})
     return RunAnswer(
-        backend=finished.header.backend,
-        gpu=finished.header.environment.gpu,
+        backend=finished_run.header.backend,
+        gpu=finished_run.header.environment.gpu,
         cases=cases[:MAX_CASES],
         cases_not_shown=max(0, len(cases) - MAX_CASES),
-        results=from_here(str(finished.folder)),
-        next_step=step,
+        results=from_here(str(finished_run.folder)),
+        next_step=next_step,
     )
 
 
@@ -337,39 +358,48 @@ def _case_time(row: Row) -> CaseTime:
 
 
 def _explain_answer(
-    file: str, explained: ExplainedKernel, bound: tuple[float | None, str], gpu: str, fastest: str
+    file: str, explained_kernel: ExplainedKernel, bound: tuple[float | None, str], gpu: str, fast_variant: str
 ) -> ExplainAnswer:
-    explanation = explained.explanation
-    texts = {annotated.path: {line.number: line.text for line in annotated.lines} for annotated in explanation.files}
-    advised = explained.advised
-    advice = [_advice(advice, advised, texts) for advice in advised.advice]
+    """Return the answer of the tool `explain`: the traffic, the strongest advice and the next step.
+
+    `bound` is the lower bound in seconds and its limit; `fast_variant` is a shipped variant to compare with, or "".
+    """
+    explanation = explained_kernel.explanation
+    lines_by_file = {
+        annotated.path: {line.number: line.text for line in annotated.lines} for annotated in explanation.files
+    }
+    advised = explained_kernel.advised
+    advice = [_advice(advice, advised, lines_by_file) for advice in advised.advice]
     if advice:
-        first = advice[0]
-        text = f"{_place(first.file, first.line)}{first.advice}. Then check the file again."
-        step = NextStep(text, "check", {"file": file})
-    elif fastest:
-        text = "No problem of the memory traffic is left. Compare the kernel with a fast shipped variant."
-        step = NextStep(text, "compare", {"files": [file, fastest]})
+        first_advice = advice[0]
+        sentence = (
+            f"{_location_prefix(first_advice.file, first_advice.line)}{first_advice.advice}. Then check the file again."
+        )
+        next_step = NextStep(sentence, "check", {"file": file})
+    elif fast_variant:
+        sentence = "No problem of the memory traffic is left. Compare the kernel with a fast shipped variant."
+        next_step = NextStep(sentence, "compare", {"files": [file, fast_variant]})
     else:
-        step = NextStep("No problem of the memory traffic is left. Get a verdict.", "judge", {"file": file})
+        next_step = NextStep("No problem of the memory traffic is left. Get a verdict.", "judge", {"file": file})
     return ExplainAnswer(
         case=explanation.case,
-        traffic=_counts(summarise(explained.traffic)),
+        traffic=_counts(summarise(explained_kernel.traffic)),
         lower_bound_s=bound[0],
         lower_bound_by=bound[1],
         gpu=gpu,
         advice=advice[:MAX_ADVICE],
-        next_step=step,
+        next_step=next_step,
     )
 
 
-def _advice(advice: insight.Advice, advised: Advised, texts: Mapping[str, Mapping[int, str]]) -> Advice:
+def _advice(advice: insight.Advice, advised: Advised, lines_by_file: Mapping[str, Mapping[int, str]]) -> Advice:
+    """Return one piece of advice as a client sees it; gains are None if they cannot be estimated."""
     low, middle, high = (round(factor, 3) for factor in advice.gain) if advised.gains else (None, None, None)
     return Advice(
         file=from_here(advice.file) if advice.file else "",
         line=advice.line,
         further_lines=list(advice.further_lines),
-        source_line=texts.get(advice.file, {}).get(advice.line, "").strip(),
+        source_line=lines_by_file.get(advice.file, {}).get(advice.line, "").strip(),
         kind=advice.binds,
         mechanism=advice.mechanism,
         evidence=f"{advice.evidence} ({advice.source})",
@@ -396,47 +426,55 @@ def _last_variant_on_cpu(case: Case, catalog: Catalog) -> str:
     return fitting[-1].id if fitting and fitting[-1].id != case.variant.id else ""
 
 
-def _compare_answer(files: Sequence[str], problem: str, compared: Sequence[VariantComparison]) -> CompareAnswer:
-    by_time = any(explanation.time for explanation in compared)
-    base = compared[0]
-    kernels = [ComparedKernel(files[0], base.base_s, None, None, None, None, _counts(base.base_traffic))]
-    for file, explanation in zip(files[1:], compared, strict=True):
-        ratio = explanation.time
+def _compare_answer(files: Sequence[str], problem: str, comparisons: Sequence[VariantComparison]) -> CompareAnswer:
+    """Return the answer of the tool `compare`; the first of `files` is the base of all ratios."""
+    by_time = any(comparison.time for comparison in comparisons)
+    first_comparison = comparisons[0]
+    kernels = [
+        ComparedKernel(
+            files[0], first_comparison.base_s, None, None, None, None, _counts(first_comparison.base_traffic)
+        )
+    ]
+    for file, comparison in zip(files[1:], comparisons, strict=True):
+        ratio = comparison.time
         kernels.append(
             ComparedKernel(
                 kernel=file,
-                median_s=explanation.new_s,
+                median_s=comparison.new_s,
                 time_ratio=ratio.value if ratio else None,
                 time_ratio_low=ratio.low if ratio else None,
                 time_ratio_high=ratio.high if ratio else None,
-                traffic_ratio=explanation.traffic_ratio,
-                traffic=_counts(explanation.new_traffic),
+                traffic_ratio=comparison.traffic_ratio,
+                traffic=_counts(comparison.new_traffic),
             )
         )
     ratios = [(kernel.time_ratio if by_time else kernel.traffic_ratio, kernel.kernel) for kernel in kernels[1:]]
-    least = min([(1.0, files[0]), *((ratio, kernel) for ratio, kernel in ratios if ratio is not None)])[1]
-    text = f"{least} {'is the fastest' if by_time else 'moves the least'}."
-    own = [file for file in files if Path(file).suffix]
-    if least in own:
-        step = NextStep(f"{text} Get a verdict on it.", "judge", {"file": least})
+    best_file = min([(1.0, files[0]), *((ratio, kernel) for ratio, kernel in ratios if ratio is not None)])[1]
+    sentence = f"{best_file} {'is the fastest' if by_time else 'moves the least'}."
+    own_files = [file for file in files if Path(file).suffix]
+    if best_file in own_files:
+        next_step = NextStep(f"{sentence} Get a verdict on it.", "judge", {"file": best_file})
     else:
-        step = NextStep(f"{text} See what to change in your kernel.", "explain", {"file": own[0]} if own else {})
-    return CompareAnswer(problem, "time" if by_time else "traffic", kernels, step)
+        next_step = NextStep(
+            f"{sentence} See what to change in your kernel.", "explain", {"file": own_files[0]} if own_files else {}
+        )
+    return CompareAnswer(problem, "time" if by_time else "traffic", kernels, next_step)
 
 
-def _judge_answer(file: str, document: verdict.VerdictDocument, written: Path) -> JudgeAnswer:
+def _judge_answer(file: str, document: verdict.VerdictDocument, document_path: Path) -> JudgeAnswer:
+    """Return the answer of the tool `judge` for a verdict document that was written to `document_path`."""
     faults = [_fault(fault) for fault in faults_of_document(document)]
-    parts = [(name, getattr(document, part)) for part, name in SECTIONS]
-    retry = "explain" if document.overall == "accepted" else "check"
+    sections = [(name, getattr(document, section)) for section, name in SECTIONS]
+    next_tool = "explain" if document.overall == "accepted" else "check"
     return JudgeAnswer(
         verdict=document.overall,
         code=document.code,
         reason=document.reason,
         not_judged=list(document.lacking),
-        sections=[Section(name, part.status, part.summary) for name, part in parts],
+        sections=[Section(name, section.status, section.summary) for name, section in sections],
         faults=faults[:MAX_FAULTS],
         signs=[f"{sign.file}:{sign.line}: {sign.title}" for sign in document.signs.seen[:MAX_FAULTS]],
         seed=document.seed,
-        document=from_here(str(written)),
-        next_step=NextStep(document.next_step.sentence, retry, {"file": file}),
+        document=from_here(str(document_path)),
+        next_step=NextStep(document.next_step.sentence, next_tool, {"file": file}),
     )

@@ -70,7 +70,7 @@ class Buffer(Protocol):
         """Return a 64-bit hash of the content: equal contents give equal hashes within one process."""
 
     def damage(self) -> int | None:
-        """Return the offset in bytes, from the buffer's start, of the nearest changed guard byte, else None."""
+        """Return the offset in bytes of the changed guard byte that is nearest to the content; None if none changed."""
 
 
 class SparseMemory(Buffer, Protocol):
@@ -121,7 +121,7 @@ class Backend(Protocol):
         """Return the device, the driver, the compiler and their versions."""
 
     def unsupported(self, request: BuildRequest) -> str | None:
-        """Return why this backend cannot run a module, else None."""
+        """Return the reason why this backend cannot run a module; None if it can."""
 
     def compile(self, request: BuildRequest) -> Path:
         """Compile a module into the disk cache, or reuse the cached file; raise CompileError."""
@@ -149,15 +149,15 @@ class Backend(Protocol):
 
 
 class RotatingLaunch:
-    """A launch that uses the next of several sets of buffers in each call."""
+    """A launch that uses the next of several sets of buffers in each call, in a cycle."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.launches = tuple(launches)
-        self._turn = 0
+        self._call_count = 0
 
     def __call__(self) -> None:
-        self.launches[self._turn % len(self.launches)]()
-        self._turn += 1
+        self.launches[self._call_count % len(self.launches)]()
+        self._call_count += 1
 
 
 class DeviceClock(Clock, Protocol):
@@ -209,7 +209,7 @@ class TraceOptions:
     undefined_line: int = 0
     """The line whose shuffles return other values where CUDA leaves them undefined; 0 for no line."""
     undefined_fill: int = 0
-    """Which undefined values to return: 1 or 2; 0 for the usual ones."""
+    """The set of values for undefined shuffles: 0 is the default set; 1 and 2 are other values."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Trace:
     accesses: int
     """The number of checked accesses, per thread."""
     unfinished: int = 0
-    """Of a sample: one bit for each block that was stopped early."""
+    """For a sample of blocks: bit n is set if the n-th block was stopped early."""
     notes: tuple[Finding, ...] = ()
     """Notes about allowed behaviour; they are not findings."""
 
@@ -256,7 +256,7 @@ class TracingBackend(Backend, Protocol):
     ) -> Trace:
         """Run some blocks of each launch of a huge problem on sparse buffers, and trace them.
 
-        Blocks whose number contains a bit of `skip_blocks` do not run.
+        Bit n of `skip_blocks` excludes the n-th of these blocks.
         """
 
     def allocate_sparse(self, name: str, shape: tuple[int, ...], dtype: str) -> SparseMemory:
@@ -311,10 +311,10 @@ class RecordedGraph(Protocol):
 class GraphBackend(Backend, Protocol):
     """A backend that can record launches as a graph, and that several threads may use."""
 
-    def graph(self, steps: Sequence[tuple[Launch, Sequence[int]]]) -> RecordedGraph:
+    def graph(self, launches_with_dependencies: Sequence[tuple[Launch, Sequence[int]]]) -> RecordedGraph:
         """Record launches as one graph.
 
-        Each step is a launch with the numbers of the earlier launches that it depends on.
+        Each item is a launch, and the indices of the earlier launches that must end before it starts.
         """
 
     def enter_thread(self) -> None:
@@ -340,7 +340,7 @@ class CollectiveBackend(Backend, Protocol):
     """A backend that can sum buffers over several devices."""
 
     def new_identity(self) -> bytes:
-        """Return a new communicator's identifier, which the first rank sends to the others."""
+        """Return the identifier of a new communicator, which rank 0 sends to the other ranks."""
 
     def communicator(self, ranks: int, identity: bytes, rank: int) -> Communicator:
         """Open a rank of the communicator; return when all ranks have done so."""

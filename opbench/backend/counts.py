@@ -91,17 +91,17 @@ class LineTraffic:
     @property
     def lanes_per_request(self) -> float:
         """Return the mean number of active lanes in a request, at most 32."""
-        return _ratio(self.lanes, self.requests)
+        return _ratio_or_zero(self.lanes, self.requests)
 
     @property
     def sectors_per_request(self) -> float:
         """Return the sectors per request: 1 if all lanes share one, 4 for coalesced 4-byte accesses, 32 at most."""
-        return _ratio(self.sectors, self.requests)
+        return _ratio_or_zero(self.sectors, self.requests)
 
     @property
     def ideal_sectors_per_request(self) -> float:
         """Return the sectors per request if the requested bytes were contiguous."""
-        return _ratio(self.ideal_sectors, self.requests)
+        return _ratio_or_zero(self.ideal_sectors, self.requests)
 
     @property
     def conflicts(self) -> int:
@@ -111,7 +111,7 @@ class LineTraffic:
     @property
     def conflicts_per_request(self) -> float:
         """Return the additional wavefronts per request that bank conflicts cause."""
-        return _ratio(self.conflicts, self.requests)
+        return _ratio_or_zero(self.conflicts, self.requests)
 
     def scaled(self, factor: float) -> LineTraffic:
         """Multiply all counts by a factor, for launches of which only some blocks were counted."""
@@ -142,17 +142,17 @@ class BranchTraffic:
     fewest_lanes: int = 0
     """Lanes on the path with fewer lanes, summed over the divergences: 1 each if one lane was elected."""
     called_from: int = field(default=0, kw_only=True)
-    """As of `LineTraffic`."""
+    """For a line of a header: the line of the kernel's own file that calls it; 0 if there is none."""
 
     @property
     def fewest_lanes_each(self) -> float:
         """Return the mean number of lanes on the path with fewer lanes."""
-        return _ratio(self.fewest_lanes, self.divergent)
+        return _ratio_or_zero(self.fewest_lanes, self.divergent)
 
     @property
     def share(self) -> float:
         """Return the fraction of executions at which the warp diverged."""
-        return _ratio(self.divergent, self.executions)
+        return _ratio_or_zero(self.divergent, self.executions)
 
     def scaled(self, factor: float) -> BranchTraffic:
         """Multiply all counts by a factor, for launches of which only some blocks were counted."""
@@ -175,18 +175,18 @@ class CacheTraffic:
     """Predicted cache misses of the counted requests, in sectors, for caches that are cold before the first launch."""
 
     l2_loads: int = 0
-    """Missed in the multiprocessor's L1 cache, or bypassed it."""
+    """Sectors of loads that missed in L1 or bypassed L1."""
     l2_stores: int = 0
     l2_atomics: int = 0
     dram_loads: int = 0
-    """Missed in L2, including atomic updates."""
+    """Sectors of loads and atomic updates that missed in L2."""
     dram_stores: int = 0
-    """Written back on eviction; lines still in L2 at the end do not count."""
+    """Sectors that L2 wrote back on eviction; modified lines that remain in L2 at the end do not count."""
     carried: int = 0
     """Read hits in L2 on data from an earlier launch of the case."""
 
     def __add__(self, other: CacheTraffic) -> CacheTraffic:
-        """Add the counts of both."""
+        """Add the counts of two records."""
         return CacheTraffic(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(CacheTraffic)))
 
 
@@ -199,7 +199,7 @@ class KernelTraffic:
     blocks: int
     counted_blocks: int
     threads: int
-    """Per block."""
+    """Threads of one block."""
     barriers: int
     """Block-wide barriers passed by the counted blocks."""
     caches: CacheTraffic | None = None
@@ -208,7 +208,7 @@ class KernelTraffic:
     @property
     def barriers_per_block(self) -> float:
         """Return the mean number of block-wide barriers that a block passes."""
-        return _ratio(self.barriers, self.counted_blocks)
+        return _ratio_or_zero(self.barriers, self.counted_blocks)
 
     @property
     def sampled(self) -> bool:
@@ -218,7 +218,7 @@ class KernelTraffic:
     @property
     def factor(self) -> float:
         """Return the factor that converts a count of the sampled blocks to an estimate for all blocks."""
-        return _ratio(self.blocks, self.counted_blocks)
+        return _ratio_or_zero(self.blocks, self.counted_blocks)
 
     def __add__(self, other: KernelTraffic) -> KernelTraffic:
         """Add two launches of the same kernel."""
@@ -248,10 +248,12 @@ class Traffic:
 
     def select(self, *, kernel: str = "", space: str = "", kind: str = "", line: int = 0) -> list[LineTraffic]:
         """Return the lines that match all the given values."""
-        wanted = {"kernel": kernel, "space": space, "kind": kind, "line": line}
-        selection = {name: value for name, value in wanted.items() if value}
+        conditions = {"kernel": kernel, "space": space, "kind": kind, "line": line}
+        given_conditions = {name: value for name, value in conditions.items() if value}
         return [
-            entry for entry in self.lines if all(getattr(entry, name) == value for name, value in selection.items())
+            entry
+            for entry in self.lines
+            if all(getattr(entry, name) == value for name, value in given_conditions.items())
         ]
 
     def total(self, name: str, **selection: Any) -> int:
@@ -274,10 +276,10 @@ class Traffic:
         branches = tuple(e.scaled(factors[e.kernel]) if e.kernel in factors else e for e in self.branches)
         return replace(self, lines=lines, branches=branches, source=ORIGIN_PREDICTED)
 
-    def renamed(self, name: Callable[[str], str]) -> Traffic:
-        """Return the same traffic with file names converted by `name`."""
-        lines = tuple(replace(entry, file=name(entry.file)) for entry in self.lines)
-        return replace(self, lines=lines, branches=tuple(replace(e, file=name(e.file)) for e in self.branches))
+    def renamed(self, convert: Callable[[str], str]) -> Traffic:
+        """Return the same traffic with each file name replaced by `convert(file)`."""
+        lines = tuple(replace(entry, file=convert(entry.file)) for entry in self.lines)
+        return replace(self, lines=lines, branches=tuple(replace(e, file=convert(e.file)) for e in self.branches))
 
     def __add__(self, other: Traffic) -> Traffic:
         """Add the traffic of both; they must come from the same source."""
@@ -323,24 +325,29 @@ def gather(
     """Combine counts from several records: add those with the same source position, space, kind and width."""
     merged: dict[tuple[object, ...], LineTraffic] = {}
     for entry in lines:
-        place = (entry.kernel, entry.file, entry.line, entry.column, entry.called_from)
-        key = (*place, entry.space, entry.kind, entry.width)
+        position = (entry.kernel, entry.file, entry.line, entry.column, entry.called_from)
+        key = (*position, entry.space, entry.kind, entry.width)
         merged[key] = merged[key] + entry if key in merged else entry
-    launched: dict[str, KernelTraffic] = {}
+    kernels_by_name: dict[str, KernelTraffic] = {}
     for launch in kernels:
-        launched[launch.kernel] = launched[launch.kernel] + launch if launch.kernel in launched else launch
-    divergent: dict[tuple[object, ...], BranchTraffic] = {}
+        kernels_by_name[launch.kernel] = (
+            kernels_by_name[launch.kernel] + launch if launch.kernel in kernels_by_name else launch
+        )
+    merged_branches: dict[tuple[object, ...], BranchTraffic] = {}
     for branch in branches:
-        at = (branch.kernel, branch.file, branch.line, branch.called_from)
-        divergent[at] = divergent[at] + branch if at in divergent else branch
+        branch_position = (branch.kernel, branch.file, branch.line, branch.called_from)
+        merged_branches[branch_position] = (
+            merged_branches[branch_position] + branch if branch_position in merged_branches else branch
+        )
     return Traffic(
         tuple(merged[key] for key in sorted(merged)),
-        tuple(launched.values()),
+        tuple(kernels_by_name.values()),
         source,
         complete,
-        tuple(divergent[at] for at in sorted(divergent)),
+        tuple(merged_branches[branch_position] for branch_position in sorted(merged_branches)),
     )
 
 
-def _ratio(part: float, whole: float) -> float:
+def _ratio_or_zero(part: float, whole: float) -> float:
+    """Return part / whole; 0 if the whole is 0."""
     return part / whole if whole else 0.0

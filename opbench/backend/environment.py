@@ -11,7 +11,7 @@ from opbench.records import to_json
 
 @dataclass(frozen=True)
 class Environment:
-    """One device of one machine; a field has its default value if it is not known."""
+    """The device, system and software of a measurement; a field that is unknown has its default value."""
 
     python: str = ""
     system: str = ""
@@ -58,7 +58,7 @@ class Environment:
     """Source of registers and occupancy in a run without a GPU."""
 
     @property
-    def place(self) -> str:
+    def device_name(self) -> str:
         """Return the name of the device, such as "NVIDIA H200" or a processor's name; empty if unknown."""
         return self.gpu or self.device or self.processor
 
@@ -69,5 +69,5 @@ class Environment:
 
     def to_json(self) -> dict[str, Any]:
         """Return the known fields as JSON data."""
-        written: dict[str, Any] = to_json(self, sparse=True)
-        return written
+        known_fields: dict[str, Any] = to_json(self, sparse=True)
+        return known_fields

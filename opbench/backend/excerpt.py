@@ -11,7 +11,7 @@ UPDATE_STATEMENTS = (
     r"(?<![\w.\]]){element}(?:\+\+|--)|(?:\+\+|--){element}(?!\w)",
     r"(?<![\w.\]]){element}=(?!=)[^;]*(?<![\w.\]]){element}(?![\w\[])",
 )
-"""Statements that read and write an element, without blanks."""
+"""Regular expressions of statements that update an element, after all spaces are removed."""
 OPENING_BRACKETS = {"]": "[", ")": "("}
 MEMBER_ACCESS = re.compile(r"(?:\w|\.|->|::)+$")
 
@@ -43,25 +43,25 @@ def expression_at(text: str, column: int, name: str = "") -> Span | None:
     GCC marks an element of an array at its closing bracket, a store at its assignment, and a plain variable at
     the operator that uses it; Clang marks the start. The use of `name` next to a bare operator replaces it.
     """
-    at = column - 1
-    if not 0 <= at < len(text) or text[at].isspace():
+    index = column - 1
+    if not 0 <= index < len(text) or text[index].isspace():
         return None
-    if text[at] in OPENING_BRACKETS:
-        return Span(_postfix_start(text, at + 1) + 1, at + 2)
-    if re.match(r"(?:[-+*/&|^%]|<<|>>)?=(?!=)|\+\+|--", text[at:]) and (left := text[:at].rstrip()):
-        start = _postfix_start(text, len(left))
-        if start < len(left):
-            return Span(start + 1, len(left) + 1)
-    if text[at] == "(" and (called := re.search(r"\w+$", text[:at])):
-        argument = re.search(rf"(?<!\w){re.escape(name)}(?=\s*\[)", text[at:]) if name.isidentifier() else None
+    if text[index] in OPENING_BRACKETS:
+        return Span(_postfix_start(text, index + 1) + 1, index + 2)
+    if re.match(r"(?:[-+*/&|^%]|<<|>>)?=(?!=)|\+\+|--", text[index:]) and (before_operator := text[:index].rstrip()):
+        start = _postfix_start(text, len(before_operator))
+        if start < len(before_operator):
+            return Span(start + 1, len(before_operator) + 1)
+    if text[index] == "(" and (function_name := re.search(r"\w+$", text[:index])):
+        argument = re.search(rf"(?<!\w){re.escape(name)}(?=\s*\[)", text[index:]) if name.isidentifier() else None
         if argument:
-            start = at + argument.start()
-            return Span(start + 1, _postfix_end(text, at + argument.end()) + 1)
-        return Span(called.start() + 1, at + 1)
-    if word := re.match(r"\w+" if not _is_dereference(text, at) else r"\*\w+", text[at:]):
-        return Span(column, _postfix_end(text, at + word.end()) + 1)
-    if name.isidentifier() and (seen := list(re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text))):
-        nearest = min(seen, key=lambda match: abs(match.end() - at))
+            start = index + argument.start()
+            return Span(start + 1, _postfix_end(text, index + argument.end()) + 1)
+        return Span(function_name.start() + 1, index + 1)
+    if name_match := re.match(r"\w+" if not _is_dereference(text, index) else r"\*\w+", text[index:]):
+        return Span(column, _postfix_end(text, index + name_match.end()) + 1)
+    if name.isidentifier() and (matches := list(re.finditer(rf"(?<!\w){re.escape(name)}(?!\w)", text))):
+        nearest = min(matches, key=lambda match: abs(match.end() - index))
         return Span(nearest.start() + 1, _postfix_end(text, nearest.end()) + 1)
     return Span(column, column + 1)
 
@@ -72,60 +72,60 @@ def is_update(text: str, *columns: int) -> bool:
     The columns must not name another element. A column of 0 is unknown: the answer is then False.
     """
     spans = [expression_at(text, column) for column in columns]
-    named = {re.sub(r"\s", "", text[span.start - 1 : span.end - 1]) if span else "" for span in spans}
-    elements = {name for name in named if re.search(r"\w", name)}
-    if "" in named or len(elements) != 1:
+    expressions = {re.sub(r"\s", "", text[span.start - 1 : span.end - 1]) if span else "" for span in spans}
+    elements = {name for name in expressions if re.search(r"\w", name)}
+    if "" in expressions or len(elements) != 1:
         return False
     (element,) = elements
-    if element != min(named, key=len) and not element.isidentifier():  # a bare operator may use any other element
+    if element != min(expressions, key=len) and not element.isidentifier():  # a bare operator may use any other element
         return False
     statement = re.sub(r"\s", "", text)
-    return any(re.search(form.format(element=re.escape(element)), statement) for form in UPDATE_STATEMENTS)
+    return any(re.search(pattern.format(element=re.escape(element)), statement) for pattern in UPDATE_STATEMENTS)
 
 
-def _is_dereference(text: str, at: int) -> bool:
+def _is_dereference(text: str, index: int) -> bool:
     """Return whether the asterisk at a position is a dereference, and not a product."""
-    before = text[:at].rstrip()
-    return text[at] == "*" and (not before or before[-1] in "(;{}=,&|+-<>!?:")
+    preceding_text = text[:index].rstrip()
+    return text[index] == "*" and (not preceding_text or preceding_text[-1] in "(;{}=,&|+-<>!?:")
 
 
 def _postfix_start(text: str, end: int) -> int:
     """Return the start of the postfix expression that ends before `end`, such as `a.b[i][j]`."""
-    at = end
-    while at > 0:
-        if text[at - 1] in OPENING_BRACKETS:
-            opening = _opening_bracket(text, at - 1)
+    start = end
+    while start > 0:
+        if text[start - 1] in OPENING_BRACKETS:
+            opening = _opening_bracket(text, start - 1)
             if opening < 0:
-                return at
-            at = opening
-        elif name := MEMBER_ACCESS.search(text[:at]):
-            at = name.start()
+                return start
+            start = opening
+        elif name := MEMBER_ACCESS.search(text[:start]):
+            start = name.start()
         else:
             break
-        if at == 0 or (text[at - 1] not in OPENING_BRACKETS and not MEMBER_ACCESS.search(text[:at])):
+        if start == 0 or (text[start - 1] not in OPENING_BRACKETS and not MEMBER_ACCESS.search(text[:start])):
             break
-    return at - 1 if at > 0 and _is_dereference(text, at - 1) else at
+    return start - 1 if start > 0 and _is_dereference(text, start - 1) else start
 
 
 def _postfix_end(text: str, end: int) -> int:
     """Return the end of the subscripts that follow a name."""
     while end < len(text) and text[end] == "[":
         depth = 0
-        for at in range(end, len(text)):
-            depth += (text[at] == "[") - (text[at] == "]")
+        for index in range(end, len(text)):
+            depth += (text[index] == "[") - (text[index] == "]")
             if depth == 0:
                 break
         else:
             return end
-        end = at + 1
+        end = index + 1
     return end
 
 
-def _opening_bracket(text: str, closing: int) -> int:
+def _opening_bracket(text: str, closing_index: int) -> int:
     """Return the position of the bracket that matches a closing one; -1 without a match."""
     depth = 0
-    for at in range(closing, -1, -1):
-        depth += (text[at] == text[closing]) - (text[at] == OPENING_BRACKETS[text[closing]])
+    for index in range(closing_index, -1, -1):
+        depth += (text[index] == text[closing_index]) - (text[index] == OPENING_BRACKETS[text[closing_index]])
         if depth == 0:
-            return at
+            return index
     return -1

@@ -29,7 +29,7 @@ class RelatedLocation:
 
 @dataclass(frozen=True)
 class Finding:
-    """One error of a kernel, or one note about it."""
+    """An error of a kernel, or a note about it, with its rule, source position and remedy."""
 
     kind: str
     message: str
@@ -65,9 +65,9 @@ class Finding:
     """How to correct it; by default the rule's own remedy."""
 
     def __post_init__(self) -> None:
-        known = rule_of(self.kind)
-        object.__setattr__(self, "rule", self.rule or known.name)
-        object.__setattr__(self, "remedy", self.remedy or known.remedy)
+        own_rule = rule_of(self.kind)
+        object.__setattr__(self, "rule", self.rule or own_rule.name)
+        object.__setattr__(self, "remedy", self.remedy or own_rule.remedy)
 
     @property
     def place(self) -> str:
@@ -75,19 +75,19 @@ class Finding:
         return place_text(self.file, self.line, self.called_from) if self.line else ""
 
     @property
-    def first_place(self) -> tuple[str, int, int]:
-        """Return the file, line and column to show first: the kernel's file rather than a header's."""
+    def location_to_show(self) -> tuple[str, int, int]:
+        """Return file, line and column: of the kernel's own line that calls a header, else of the finding's line."""
         if self.kernel_file and self.called_from:
             return self.kernel_file, self.called_from, 0
         return self.file, self.line, self.column
 
     @property
-    def first_source(self) -> str:
-        """Return the source text of the line that `first_place` names."""
+    def source_to_show(self) -> str:
+        """Return the source text of the line that `location_to_show` names."""
         return self.caller_source if self.kernel_file and self.called_from else self.source
 
     @property
-    def who(self) -> str:
+    def block_and_thread(self) -> str:
         """Return the block and thread as text, such as "block (0,0,0) thread (224,0,0)"; empty if unknown."""
         block = f"block {triple(self.block)}" if self.block is not None else ""
         thread = f"thread {triple(self.thread)}" if self.thread is not None else ""
@@ -100,16 +100,16 @@ class Finding:
 
 def headline(finding: Finding) -> str:
     """Return a finding in one line: "my.cu:12: shared-race: …, block (0,0,0) thread (1,0,0)"."""
-    who = f", {finding.who}" if finding.who else ""
-    return f"{place_and_message(finding, from_here(finding.first_place[0]))}{who}"
+    thread_text = f", {finding.block_and_thread}" if finding.block_and_thread else ""
+    return f"{place_and_message(finding, from_here(finding.location_to_show[0]))}{thread_text}"
 
 
-def place_and_message(finding: Finding, path: str) -> str:
-    """Return a finding as "my.cu:12: shared-race: …"; `path` converts the file name."""
-    file, line, _ = finding.first_place
-    location = f"{path}:{line}: " if file and line else f"{path}: " if file else ""
-    inside = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""
-    return f"{location}{finding.rule}: {finding.message}{inside}"
+def place_and_message(finding: Finding, shown_file: str) -> str:
+    """Return a finding as "my.cu:12: shared-race: …"; `shown_file` is the file's name to print."""
+    file, line, _ = finding.location_to_show
+    prefix = f"{shown_file}:{line}: " if file and line else f"{shown_file}: " if file else ""
+    header_location = f", in {PurePath(finding.file).name}:{finding.line}" if file != finding.file else ""
+    return f"{prefix}{finding.rule}: {finding.message}{header_location}"
 
 
 def place_text(file: str, line: int, called_from: int = 0) -> str:

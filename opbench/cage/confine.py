@@ -26,7 +26,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Confinement:
-    """The files that one process may use, and its limits. Paths that do not exist are skipped."""
+    """The paths that a process may read, write and execute, and its limits; paths that do not exist are skipped."""
 
     read: tuple[Path, ...]
     write: tuple[Path, ...] = ()
@@ -39,7 +39,7 @@ def enter(confinement: Confinement, filter_program: bytes) -> None:
 
     Call it before a second thread starts. Namespaces are used if the system allows them.
     """
-    _limit(confinement.limits)
+    _set_resource_limits(confinement.limits)
     forbid_new_privileges()
     with contextlib.suppress(OSError):
         unshare(NEW_USER | NEW_NETWORK | NEW_IPC | NEW_UTS)
@@ -47,17 +47,18 @@ def enter(confinement: Confinement, filter_program: bytes) -> None:
     seccomp.install(filter_program)
 
 
-def _limit(limits: Limits) -> None:
+def _set_resource_limits(limits: Limits) -> None:
+    """Set the process's resource limits, disable core dumps, and make new files private to the user."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    wanted = {
+    amounts = {
         resource.RLIMIT_CPU: limits.cpu_s,
         resource.RLIMIT_DATA: limits.memory_bytes,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
     }
-    for kind, amount in wanted.items():
+    for limit_kind, amount in amounts.items():
         if amount:
-            hard = resource.getrlimit(kind)[1]
-            most = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
-            resource.setrlimit(kind, (most, most))
+            hard_limit = resource.getrlimit(limit_kind)[1]
+            allowed = amount if hard_limit == resource.RLIM_INFINITY else min(amount, hard_limit)
+            resource.setrlimit(limit_kind, (allowed, allowed))
     os.umask(0o077)

@@ -1,4 +1,4 @@
-"""Find the means of this system to confine a stranger's code."""
+"""Find out by which means this system can confine a stranger's code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USER_NAMESPACE_LIMITS = {
 
 @dataclass(frozen=True)
 class CageFacts:
-    """The means of this system; each field can be True on one machine and False on another of the same release."""
+    """The features of this system that can confine a process; they vary even between machines of one release."""
 
     system: str
     """The kernel and its release, such as "Linux 6.8.0"."""
@@ -37,13 +37,13 @@ class CageFacts:
     """Whether a user may create namespaces; they add a second barrier to the network and are not required."""
 
     @property
-    def lacks(self) -> str:
-        """Return why a stranger's code cannot be confined here; "" if it can."""
+    def missing_feature(self) -> str:
+        """Return the reason why a stranger's code cannot be confined on this system; "" if it can."""
         if self.system.split()[0] != "Linux":
             return f"the system is {self.system}; the cage needs Linux"
         if not self.seccomp:
-            known = ", ".join(seccomp.ARCHITECTURES)
-            return f"{self.system} on {self.machine} offers no seccomp filter; the cage has filters for {known}"
+            architectures = ", ".join(seccomp.ARCHITECTURES)
+            return f"{self.system} on {self.machine} offers no seccomp filter; the cage has filters for {architectures}"
         if not self.landlock_version:
             return (
                 f"{self.system} offers no Landlock; it is part of {FIRST_LANDLOCK} and newer, and must be in the list "
@@ -65,23 +65,25 @@ def available() -> CageFacts:
 def require() -> CageFacts:
     """Return what the system offers; raise EnvironmentFault with the reason if a stranger's code cannot be confined."""
     facts = available()
-    if facts.lacks:
+    if facts.missing_feature:
         raise EnvironmentFault(
-            f"--untrusted is not possible here: {facts.lacks}; run it on another machine, or, if you trust the "
+            f"--untrusted is not possible here: {facts.missing_feature}; run it on another machine, or, if "
+            "you trust the "
             "kernel, without --untrusted (opbench doctor)",
             kind="cage-impossible",
             subject="--untrusted",
-            value=facts.lacks,
+            value=facts.missing_feature,
         )
     return facts
 
 
 def _user_namespaces() -> bool:
+    """Return whether a user without privileges may create namespaces."""
     if not Path("/proc/self/ns/user").exists():
         return False
-    for name, forbidding in USER_NAMESPACE_LIMITS.items():
+    for setting, forbidding_content in USER_NAMESPACE_LIMITS.items():
         try:
-            if Path("/proc/sys", name).read_text().strip() == forbidding:
+            if Path("/proc/sys", setting).read_text().strip() == forbidding_content:
                 return False
         except OSError:
             continue

@@ -29,10 +29,10 @@ REQUEST_BYTES = 1 << 20
 """The longest request; it holds paths and a command line."""
 MAX_PASSED_FILES = 8
 NUMBER = struct.Struct("<i")
-KEPT_VARIABLES = ("PATH", "LANG", "OPBENCH_CPU_ORDER", "TMPDIR")
+PASSED_VARIABLES = ("PATH", "LANG", "OPBENCH_CPU_ORDER", "TMPDIR")
 """The environment variables that children see; others may hold secrets."""
-FAILED = 125
-"""The exit code of a child whose task raised an error; its traceback is in the log."""
+FAILED_EXIT_CODE = 125
+"""The exit code of a child whose task raised an exception; the log has the traceback."""
 
 Task = Callable[..., None]
 
@@ -46,7 +46,7 @@ class _Request:
 
 
 class Child:
-    """A child of the fork server."""
+    """A process that the fork server started, as the parent sees it."""
 
     def __init__(self, pid: int, status: int) -> None:
         self.pid = pid
@@ -58,19 +58,21 @@ class Child:
         if self._code is None:
             if limit_s is not None and not select.select([self._status], [], [], limit_s)[0]:
                 return None
-            answer = os.read(self._status, NUMBER.size)
+            status_bytes = os.read(self._status, NUMBER.size)
             os.close(self._status)
             # Without an answer the server has ended, and its children with it.
-            code = os.waitstatus_to_exitcode(NUMBER.unpack(answer)[0]) if len(answer) == NUMBER.size else -9
-            self._code = code
+            exit_code = (
+                os.waitstatus_to_exitcode(NUMBER.unpack(status_bytes)[0]) if len(status_bytes) == NUMBER.size else -9
+            )
+            self._code = exit_code
         return self._code
 
     def kill(self) -> None:
         """End the child and the processes that it started, and wait for its end."""
         if self._code is None and self.wait(0) is None:
-            for end in (os.killpg, os.kill):
+            for send_signal in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
-                    end(self.pid, signal.SIGKILL)
+                    send_signal(self.pid, signal.SIGKILL)
             self.wait()
 
 
@@ -78,16 +80,16 @@ class ForkServer:
     """The parent's handle to its fork server; threads may share it."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
+        parent_socket, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end_socket in (parent_socket, server_socket):
+            end_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
         sys.stdout.flush()
         sys.stderr.flush()
-        parent, pid = os.getpid(), os.fork()
+        parent_pid, pid = os.getpid(), os.fork()
         if pid == 0:
-            _run_server(theirs, parent)
-        theirs.close()
-        self._socket, self._pid = ours, pid
+            _run_server(server_socket, parent_pid)
+        server_socket.close()
+        self._socket, self._pid = parent_socket, pid
         self._lock = threading.Lock()
 
     def start(self, task: Task, *arguments: object, files: Sequence[int] = ()) -> Child:
@@ -107,26 +109,30 @@ class ForkServer:
             )
 
     def _send(self, request: _Request, files: Sequence[int]) -> Child:
-        status, theirs = os.pipe()
+        """Send a request with files to the server, and return the child that the server starts for it."""
+        read_end, write_end = os.pipe()
         try:
             with self._lock:
-                socket.send_fds(self._socket, [pickle.dumps(request)], [theirs, *files])
+                socket.send_fds(self._socket, [pickle.dumps(request)], [write_end, *files])
         except OSError as error:
-            os.close(status)
+            os.close(read_end)
             raise EnvironmentFault(f"the process that starts confined kernels has ended: {error}") from None
         finally:
-            os.close(theirs)
-        answer = os.read(status, NUMBER.size)
-        if len(answer) < NUMBER.size:
-            os.close(status)
+            os.close(write_end)
+        pid_bytes = os.read(read_end, NUMBER.size)
+        if len(pid_bytes) < NUMBER.size:
+            os.close(read_end)
             raise EnvironmentFault("the process that starts confined kernels has ended; check: ulimit -u")
-        return Child(NUMBER.unpack(answer)[0], status)
+        return Child(NUMBER.unpack(pid_bytes)[0], read_end)
 
     def __enter__(self) -> ForkServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback_object: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -140,10 +146,10 @@ class ForkServer:
 
 def _run_server(requests: socket.socket, parent: int) -> None:
     """Serve in a process that was just forked, and never return."""
-    code = FAILED
+    code = FAILED_EXIT_CODE
     try:
         die_with_parent(parent)
-        _forget_parent(requests.fileno())
+        _drop_parent_state(requests.fileno())
         _serve(requests)
         code = 0
     except BaseException:
@@ -152,56 +158,60 @@ def _run_server(requests: socket.socket, parent: int) -> None:
         os._exit(code)
 
 
-def _forget_parent(keep: int) -> None:
-    """Close every file of the parent but its log, and forget its environment."""
+def _drop_parent_state(kept_file: int) -> None:
+    """Close every file of the parent except the log, and delete its environment variables."""
     gc.disable()
     gc.freeze()
-    os.closerange(3, keep)
-    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
-    for name in [name for name in os.environ if name not in KEPT_VARIABLES]:
+    os.closerange(3, kept_file)
+    os.closerange(kept_file + 1, os.sysconf("SC_OPEN_MAX"))
+    for name in [name for name in os.environ if name not in PASSED_VARIABLES]:
         del os.environ[name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
 
 
 def _serve(requests: socket.socket) -> None:
+    """Handle requests until the parent closes the socket, and report each child's exit code when it ends."""
     children: dict[int, int] = {}
-    ended, wake = os.pipe()
-    for end in (ended, wake):
+    read_end, write_end = os.pipe()
+    for end in (read_end, write_end):
         os.set_blocking(end, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     while True:
-        ready, _, _ = select.select([requests.fileno(), ended], [], [])
-        if ended in ready:
+        ready, _, _ = select.select([requests.fileno(), read_end], [], [])
+        if read_end in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(ended, 4096)
-            _report_ends(children)
+                os.read(read_end, 4096)
+            _report_exit_codes(children)
         if requests.fileno() in ready:
             data, files, _, _ = socket.recv_fds(requests, REQUEST_BYTES, MAX_PASSED_FILES)
             if not data:
                 return
-            _answer(pickle.loads(data), files, children, (requests.fileno(), ended, wake))
+            _handle_request(pickle.loads(data), files, children, (requests.fileno(), read_end, write_end))
 
 
-def _answer(request: _Request, files: list[int], children: dict[int, int], own: Sequence[int]) -> None:
-    status, *descriptors = files
+def _handle_request(
+    request: _Request, received_files: list[int], children: dict[int, int], server_files: Sequence[int]
+) -> None:
+    """Run a task in a new child, or in the server itself; send its process ID through the first received file."""
+    status, *descriptors = received_files
     server = os.getpid()
     if request.here:
         os.write(status, NUMBER.pack(server))
-        os.write(status, NUMBER.pack(_succeeds(request, []) << 8))
+        os.write(status, NUMBER.pack(_run_task(request, []) << 8))
         os.close(status)
         return
     pid = os.fork()
     if pid == 0:
-        code = FAILED
+        code = FAILED_EXIT_CODE
         try:
             die_with_parent(server)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for other in (*own, status, *children.values()):
-                os.close(other)
+            for descriptor in (*server_files, status, *children.values()):
+                os.close(descriptor)
             os.setsid()
-            code = _succeeds(request, descriptors)
+            code = _run_task(request, descriptors)
         finally:
             os._exit(code)
     children[pid] = status
@@ -210,20 +220,21 @@ def _answer(request: _Request, files: list[int], children: dict[int, int], own: 
         os.close(file)
 
 
-def _succeeds(request: _Request, files: list[int]) -> int:
+def _run_task(request: _Request, files: list[int]) -> int:
     """Run a task and return its exit code."""
     try:
         request.task(*request.arguments, *([files] if files else []))
         return 0
     except BaseException:
         traceback.print_exc()
-        return FAILED
+        return FAILED_EXIT_CODE
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
 
 
-def _report_ends(children: dict[int, int]) -> None:
+def _report_exit_codes(children: dict[int, int]) -> None:
+    """Send the wait status of each ended child to the parent."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -231,7 +242,7 @@ def _report_ends(children: dict[int, int]) -> None:
             return
         if not pid:
             return
-        file = children.pop(pid)
+        status_file = children.pop(pid)
         with contextlib.suppress(OSError):
-            os.write(file, NUMBER.pack(status))
-        os.close(file)
+            os.write(status_file, NUMBER.pack(status))
+        os.close(status_file)

@@ -22,7 +22,7 @@ FIRST_RIGHTS = (1 << 13) - 1
 """The rights of the first version: everything from EXECUTE to MAKE_SYM (bit 12)."""
 READ = READ_FILE | READ_FOLDER
 WRITE = (FIRST_RIGHTS & ~EXECUTE & ~(1 << 6) & ~(1 << 9) & ~(1 << 10) & ~(1 << 11)) | TRUNCATE | REFER
-"""Every right but to execute a file and to make a device, a socket or a named pipe."""
+"""Every right except to execute a file and to create a device, a socket or a named pipe."""
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 """The rights that a rule for a single file may grant."""
 NETWORK_TCP = 0b11
@@ -44,12 +44,12 @@ def restrict(read: Iterable[Path], write: Iterable[Path] = (), execute: Iterable
 
     `write` includes reading, `execute` too. A path that does not exist is skipped. Needs no_new_privs. Raises OSError.
     """
-    known = version()
-    handled = FIRST_RIGHTS | (REFER if known >= 2 else 0) | (TRUNCATE if known >= 3 else 0)
-    handled |= IOCTL if known >= 5 else 0
-    network = NETWORK_TCP if known >= 4 else 0
-    scopes = SCOPES if known >= 6 else 0
-    size = 24 if known >= 6 else 16 if known >= 4 else 8
+    landlock_version = version()
+    handled = FIRST_RIGHTS | (REFER if landlock_version >= 2 else 0) | (TRUNCATE if landlock_version >= 3 else 0)
+    handled |= IOCTL if landlock_version >= 5 else 0
+    network = NETWORK_TCP if landlock_version >= 4 else 0
+    scopes = SCOPES if landlock_version >= 6 else 0
+    size = 24 if landlock_version >= 6 else 16 if landlock_version >= 4 else 8
     attributes = struct.pack("<QQQ", handled, network, scopes)[:size]
     ruleset = system_call(CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
@@ -62,12 +62,13 @@ def restrict(read: Iterable[Path], write: Iterable[Path] = (), execute: Iterable
 
 
 def _allow(ruleset: int, path: Path, rights: int) -> None:
+    """Add a rule to a ruleset that grants rights on a path and all below it; skip a path that does not exist."""
     try:
-        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        path_file = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        rule = struct.pack("<Qi", rights if path.is_dir() else rights & OF_FILES, handle)
+        rule = struct.pack("<Qi", rights if path.is_dir() else rights & OF_FILES, path_file)
         system_call(ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(BENEATH_PATH), rule, ctypes.c_uint32(0))
     finally:
-        os.close(handle)
+        os.close(path_file)

@@ -14,17 +14,17 @@ from opbench.cage.confine import Confinement, enter
 from opbench.cage.fork_server import ForkServer
 
 MAX_OUTPUT_BYTES = 1 << 20
-"""Bytes of a program's messages that are read."""
+"""The most bytes that are read of a program's messages."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The exit code and messages of a program that ended or was stopped."""
+class FinishedProgram:
+    """The exit code and the messages of a program that ended or was stopped."""
 
     code: int | None
     """The exit code, negative for a signal; None if it was stopped at its time limit."""
     messages: str
-    """The text of its standard error and output."""
+    """The text on standard error and standard output."""
 
 
 def run_program(
@@ -33,18 +33,18 @@ def run_program(
     command: Sequence[str],
     environment: Mapping[str, str],
     limit_s: float,
-) -> Ended:
+) -> FinishedProgram:
     """Run a program in a cage for at most `limit_s` seconds.
 
-    `environment` is all that it sees of the environment. Messages longer than the largest file that the confinement
-    allows end the program.
+    `environment` has all environment variables of the program. A program that writes more messages than the confinement
+    allows in one file is ended.
     """
     with tempfile.TemporaryFile() as messages:
         child = server.start(_execute, confinement, list(command), dict(environment), files=[messages.fileno()])
         code = child.wait(limit_s)
         child.kill()
         messages.seek(0)
-        return Ended(code, messages.read(MAX_OUTPUT_BYTES).decode(errors="replace"))
+        return FinishedProgram(code, messages.read(MAX_OUTPUT_BYTES).decode(errors="replace"))
 
 
 def _execute(confinement: Confinement, command: list[str], environment: dict[str, str], files: list[int]) -> None:

@@ -17,7 +17,7 @@ from opbench.cage.system import MACHINE, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pr
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The machines for which this module knows the numbers of the system calls, with the kernel's constant for each."""
-COLUMN = {"x86_64": 0, "aarch64": 1}
+MACHINE_COLUMN = {"x86_64": 0, "aarch64": 1}
 X32 = 0x40000000
 """A number with this bit is a call of the x32 ABI, another way to each system call."""
 SYSTEM_CALL = {"x86_64": 317, "aarch64": 277}
@@ -38,7 +38,7 @@ OPENED_TO_WRITE = 0x1 | 0x2 | 0x40 | 0x200 | 0x400 | 0x400000
 """O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND and O_TMPFILE."""
 
 # Names and numbers on x86-64 and aarch64; None where the machine has no such call.
-NUMBERS: dict[str, tuple[int | None, int | None]] = {
+CALL_NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "accept": (43, 202), "accept4": (288, 242), "access": (21, None), "acct": (163, 89), "add_key": (248, 217),
     "adjtimex": (159, 171), "arch_prctl": (158, None), "bind": (49, 200), "bpf": (321, 280), "brk": (12, 214),
     "chroot": (161, 51), "clock_adjtime": (305, 266), "clock_getres": (229, 114), "clock_gettime": (228, 113),
@@ -77,7 +77,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "write": (1, 64), "writev": (20, 66),
 }  # fmt: skip
 
-OUTSIDE = (
+CALLS_OUTSIDE_THE_PROCESS = (
     "accept", "accept4", "acct", "add_key", "adjtimex", "bind", "bpf", "chroot", "clock_adjtime", "clock_settime",
     "connect", "delete_module", "fanotify_init", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick",
     "init_module", "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kcmp",
@@ -88,10 +88,10 @@ OUTSIDE = (
     "semget", "setdomainname", "sethostname", "setns", "settimeofday", "shmget", "shmat", "socket", "socketpair",
     "swapoff", "swapon", "syslog", "tkill", "umount2", "unshare", "userfaultfd", "vhangup",
 )  # fmt: skip
-"""Calls that reach other processes, the network or the machine; no compiler and no kernel needs one."""
-OTHER_PROGRAMS = ("execve", "execveat", "fork", "vfork", "memfd_create")
-"""Calls that a compiler needs and a kernel does not."""
-COMPUTING = (
+"""System calls that reach other processes, the network or the machine; neither a compiler nor a kernel needs them."""
+CALLS_THAT_START_PROGRAMS = ("execve", "execveat", "fork", "vfork", "memfd_create")
+"""System calls that a compiler needs and a kernel does not."""
+CALLS_OF_A_KERNEL = (
     "access", "brk", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "dup", "exit", "exit_group",
     "faccessat", "faccessat2", "fstat", "futex", "get_robust_list", "getcpu", "getcwd", "getdents64", "getegid",
     "geteuid", "getgid", "getpid", "getppid", "getrandom", "getrusage", "gettid", "gettimeofday", "getuid", "lseek",
@@ -101,7 +101,7 @@ COMPUTING = (
     "set_robust_list", "setitimer", "sigaltstack", "stat", "statx", "sysinfo", "timer_create", "timer_delete",
     "timer_gettime", "timer_settime", "uname", "write", "writev",
 )  # fmt: skip
-"""Calls of the emulator's runtime, of Python and of the C library while a kernel runs."""
+"""System calls that the emulator's runtime, Python and the C library make while a kernel runs."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Condition:
 
     argument: int
     values: tuple[int, ...] = ()
-    """Allowed values; empty if bits decide."""
+    """Allowed values of the argument; empty if `forbidden` or `needed` decides."""
     forbidden: int = 0
     """Bits that must not be set."""
     needed: int = 0
@@ -120,35 +120,57 @@ class Condition:
 
     def program(self) -> bytes:
         """Return instructions that allow the call if the condition holds and refuse it otherwise."""
-        low, high = ARGUMENTS + 8 * self.argument, ARGUMENTS + 8 * self.argument + 4
+        low_offset, high_offset = ARGUMENTS + 8 * self.argument, ARGUMENTS + 8 * self.argument + 4
         if self.is_null:
-            tests = (_step(LOAD, low), _step(EQUAL, 0, 0, 3), _step(LOAD, high), _step(EQUAL, 0, 0, 1))
-            return b"".join((*tests, _step(RETURN, ALLOW), _step(RETURN, REFUSE)))
+            null_tests = (
+                _instruction(LOAD, low_offset),
+                _instruction(EQUAL, 0, 0, 3),
+                _instruction(LOAD, high_offset),
+                _instruction(EQUAL, 0, 0, 1),
+            )
+            return b"".join((*null_tests, _instruction(RETURN, ALLOW), _instruction(RETURN, REFUSE)))
         if self.values:
-            last = len(self.values) - 1
-            steps = (_step(EQUAL, v, last - n, 0 if n < last else 1) for n, v in enumerate(self.values))
-            return b"".join((_step(LOAD, low), *steps, _step(RETURN, ALLOW), _step(RETURN, REFUSE)))
+            last_index = len(self.values) - 1
+            value_tests = (
+                _instruction(EQUAL, value, last_index - value_index, 0 if value_index < last_index else 1)
+                for value_index, value in enumerate(self.values)
+            )
+            return b"".join(
+                (
+                    _instruction(LOAD, low_offset),
+                    *value_tests,
+                    _instruction(RETURN, ALLOW),
+                    _instruction(RETURN, REFUSE),
+                )
+            )
         bits, allowed_if_set = (self.needed, True) if self.needed else (self.forbidden, False)
-        first, second = (ALLOW, REFUSE) if allowed_if_set else (REFUSE, ALLOW)
-        return b"".join((_step(LOAD, low), _step(ANY_BIT, bits, 0, 1), _step(RETURN, first), _step(RETURN, second)))
+        action_if_set, action_if_clear = (ALLOW, REFUSE) if allowed_if_set else (REFUSE, ALLOW)
+        return b"".join(
+            (
+                _instruction(LOAD, low_offset),
+                _instruction(ANY_BIT, bits, 0, 1),
+                _instruction(RETURN, action_if_set),
+                _instruction(RETURN, action_if_clear),
+            )
+        )
 
 
 def compiler_filter() -> bytes:
     """Return the filter of the compiler: it refuses every call that reaches outside."""
-    return _program([(name, _step(RETURN, REFUSE)) for name in OUTSIDE], ALLOW)
+    return _program([(name, _instruction(RETURN, REFUSE)) for name in CALLS_OUTSIDE_THE_PROCESS], ALLOW)
 
 
 def loading_filter() -> bytes:
     """Return the filter of a process that is about to load a kernel: no other program, no other process, no network."""
-    rules = [(name, _step(RETURN, KILL)) for name in (*OUTSIDE, *OTHER_PROGRAMS)]
-    return _program([*rules, *_conditional("clone"), ("clone3", _step(RETURN, UNKNOWN))], ALLOW)
+    rules = [(name, _instruction(RETURN, KILL)) for name in (*CALLS_OUTSIDE_THE_PROCESS, *CALLS_THAT_START_PROGRAMS)]
+    return _program([*rules, *_conditional("clone"), ("clone3", _instruction(RETURN, UNKNOWN))], ALLOW)
 
 
 def kernel_filter() -> bytes:
     """Return the filter of a process that runs a kernel: only calls that compute, and no new executable memory."""
-    rules = [(name, _step(RETURN, ALLOW)) for name in COMPUTING]
-    rules += [(name, _step(RETURN, KILL)) for name in (*OUTSIDE, *OTHER_PROGRAMS)]
-    rules += [("clone3", _step(RETURN, UNKNOWN))]
+    rules = [(name, _instruction(RETURN, ALLOW)) for name in CALLS_OF_A_KERNEL]
+    rules += [(name, _instruction(RETURN, KILL)) for name in (*CALLS_OUTSIDE_THE_PROCESS, *CALLS_THAT_START_PROGRAMS)]
+    rules += [("clone3", _instruction(RETURN, UNKNOWN))]
     rules += _conditional("clone", "mmap", "mprotect", "open", "openat", "tgkill", "fcntl", "ioctl", "prctl")
     return _program([*rules, *_conditional("prlimit64")], REFUSE)
 
@@ -172,6 +194,7 @@ def is_available() -> bool:
 
 
 def _conditional(*names: str) -> list[tuple[str, bytes]]:
+    """Return the conditions under which a kernel may make each of these system calls, as filter instructions."""
     conditions = {
         "clone": Condition(0, needed=THREAD),
         "mmap": Condition(2, forbidden=EXECUTABLE),
@@ -192,20 +215,26 @@ def _conditional(*names: str) -> list[tuple[str, bytes]]:
     return [(name, conditions[name].program()) for name in names]
 
 
-def _program(rules: Iterable[tuple[str, bytes]], otherwise: int) -> bytes:
-    """Return a program that answers each named call by its rule's instructions, and all others by `otherwise`."""
-    start = [_step(LOAD, ARCHITECTURE), _step(EQUAL, ARCHITECTURES[MACHINE], 1, 0), _step(RETURN, KILL)]
-    start += [_step(LOAD, NUMBER), _step(AT_LEAST, X32, 0, 1), _step(RETURN, KILL)]
-    return b"".join([*start, *_tests(list(rules)), _step(RETURN, otherwise)])
+def _program(rules: Iterable[tuple[str, bytes]], default_action: int) -> bytes:
+    """Return a filter program: each named call runs its rule's instructions, all others get `default_action`."""
+    instructions = [
+        _instruction(LOAD, ARCHITECTURE),
+        _instruction(EQUAL, ARCHITECTURES[MACHINE], 1, 0),
+        _instruction(RETURN, KILL),
+    ]
+    instructions += [_instruction(LOAD, NUMBER), _instruction(AT_LEAST, X32, 0, 1), _instruction(RETURN, KILL)]
+    return b"".join([*instructions, *_call_tests(list(rules)), _instruction(RETURN, default_action)])
 
 
-def _tests(rules: Sequence[tuple[str, bytes]]) -> Iterable[bytes]:
+def _call_tests(rules: Sequence[tuple[str, bytes]]) -> Iterable[bytes]:
+    """Yield, for each rule, a test of the call's number and the rule's instructions."""
     for name, instructions in rules:
-        number = NUMBERS[name][COLUMN[MACHINE]]
+        number = CALL_NUMBERS[name][MACHINE_COLUMN[MACHINE]]
         if number is not None:
-            yield _step(EQUAL, number, 0, len(instructions) // 8)
+            yield _instruction(EQUAL, number, 0, len(instructions) // 8)
             yield instructions
 
 
-def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    """Return one instruction of the kernel's packet filter; `if_true` and `if_false` are relative jumps."""
     return struct.pack("=HBBI", code, if_true, if_false, value)

@@ -54,5 +54,6 @@ def forbid_new_privileges() -> None:
 
 
 def _error() -> OSError:
+    """Return the OSError for the C library's current error number."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))

@@ -38,14 +38,14 @@ def prepare(name: str) -> None:
     if resolve(name) != "cpu":
         return
 
-    def build() -> None:
-        from opbench.emulator.build import prepare as build_own
+    def build_runtime() -> None:
+        from opbench.emulator.build import prepare as prepare_runtime
 
         # Opening the backend reports the error. RuntimeError: Python is exiting and cannot start threads.
         with contextlib.suppress(OpbenchError, OSError, RuntimeError):
-            build_own(cache_folder("cpu"))
+            prepare_runtime(cache_folder("cpu"))
 
-    threading.Thread(target=build).start()
+    threading.Thread(target=build_runtime).start()
 
 
 def start_fork_server() -> ForkServer:

@@ -33,36 +33,36 @@ def bind(
     case: Case,
     buffers: Mapping[str, Buffer],
     sm_count: int | None = None,
-    written: Collection[str] = (),
+    pending_inputs: Collection[str] = (),
     setup: bool | None = None,
     traced: bool = False,
     overlapped: bool = True,
 ) -> Binding:
     """Bind a case to its tensors and workspaces, given by name in `buffers`.
 
-    `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `written` are inputs
-    that an earlier launch may still write: a programmatic launch that reads one of them then waits for the end
-    of the earlier launch. `setup` selects the setup launches (True), the others (False) or all (None); only
-    their buffers are needed. `traced` loads the instrumented build. Without `overlapped`, no launch starts
-    before the launch before it ends (no programmatic dependent launch).
+    `sm_count` is the number of multiprocessors for grid sizes; None means this backend's. `pending_inputs` are inputs
+    that an earlier launch may still write: a programmatic launch that reads one of them then waits for the end of the
+    earlier launch. `setup` selects the setup launches (True), the others (False) or all (None); only their buffers are
+    needed. `traced` loads the instrumented build. Without `overlapped`, no launch starts before the launch before it
+    ends (no programmatic dependent launch).
 
-    Raises LaunchError if the device rejects a launch, CompileError, and UsageError for an invalid header or
-    library file.
+    Raises LaunchError if the device rejects a launch, CompileError, and UsageError for an invalid header or library
+    file.
     """
     if case.variant.is_library:
         return Binding(_bind_library(backend, case, _with_in_place_outputs(case, buffers)))
-    every = case.launches(sm_count or backend.sm_count)
-    launches = [launch for launch in every if setup in (None, launch.setup)]
+    all_launches = case.launches(sm_count or backend.sm_count)
+    launches = [launch for launch in all_launches if setup in (None, launch.setup)]
     # A first launch whose predecessor is not part of this binding has nothing to wait for.
-    if launches and launches[0] is not every[0]:
+    if launches and launches[0] is not all_launches[0]:
         launches[0] = replace(launches[0], programmatic=False)
     if not overlapped:
         launches = [replace(launch, programmatic=False) for launch in launches]
-    for number, launch in enumerate(launches):
+    for index, launch in enumerate(launches):
         if not launch.programmatic:
             break  # it starts after all earlier launches have ended, so later launches are safe, too
-        if set(launch.early) & set(written):
-            launches[number] = replace(launch, programmatic=False)
+        if set(launch.early) & set(pending_inputs):
+            launches[index] = replace(launch, programmatic=False)
             break
     load = backend.load_traced if traced and isinstance(backend, TracingBackend) else backend.load
     program = load(case.request())
@@ -78,8 +78,8 @@ def rebind(backend: Backend, case: Case, bound: Binding, buffers: Mapping[str, B
 
 def _with_in_place_outputs(case: Case, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
     """Return the buffers; outputs that a library updates in place are replaced by their inputs."""
-    own = case.problem.in_place if case.variant.in_place else {}
-    return {**buffers, **{old: buffers[new] for new, old in own.items()}}
+    in_place = case.problem.in_place if case.variant.in_place else {}
+    return {**buffers, **{input_name: buffers[output] for output, input_name in in_place.items()}}
 
 
 def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -> Launch:
@@ -131,16 +131,18 @@ def bind_bare(backend: Backend, case: Case) -> tuple[Launch, dict[str, Buffer]]:
     """
     problem = case.problem
     input_tensors = problem.input_tensors()
-    own = sum(t.nbytes for t in input_tensors) <= MAX_OWN_INPUT_BYTES or any(t.is_integer for t in input_tensors)
-    inputs = problem.make_inputs(0) if own else {}
-    values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
+    uses_own_inputs = sum(t.nbytes for t in input_tensors) <= MAX_OWN_INPUT_BYTES or any(
+        t.is_integer for t in input_tensors
+    )
+    inputs = problem.make_inputs(0) if uses_own_inputs else {}
+    random_values = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
     tensors = [*problem.input_tensors(), *problem.output_tensors(), *case.workspace(backend.sm_count)]
     buffers = allocate(backend, tensors)
     try:
         for tensor in tensors:
             content = inputs.get(tensor.name)
             if content is None:
-                content = np.resize(to_storage(values, tensor.dtype), tensor.shape)
+                content = np.resize(to_storage(random_values, tensor.dtype), tensor.shape)
             buffers[tensor.name].write(content)
         launch = bind(backend, case, buffers).launch
         launch()

@@ -32,20 +32,20 @@ def pointer_type_findings(case: Case, launches: Sequence[KernelLaunch]) -> list[
         return []
     tensors = {tensor.name: tensor for tensor in (*case.problem.input_tensors(), *case.problem.output_tensors())}
     macros = dict(case.request().macros)
-    mistakes: dict[PointerMismatch, None] = {}
+    mismatches: dict[PointerMismatch, None] = {}
     for launch in launches:
         if launch.kernel:
-            mistakes |= dict.fromkeys(pointer_mismatches(case.variant.sources, launch, tensors, macros))
+            mismatches |= dict.fromkeys(pointer_mismatches(case.variant.sources, launch, tensors, macros))
     return [
         Finding(
             POINTER_TYPE.kind,
-            mistake.sentence(case.problem.name),
-            mistake.file,
-            mistake.line,
-            kernel=mistake.kernel,
-            buffer=mistake.tensor,
+            mismatch.sentence(case.problem.name),
+            mismatch.file,
+            mismatch.line,
+            kernel=mismatch.kernel,
+            buffer=mismatch.tensor,
         )
-        for mistake in mistakes
+        for mismatch in mismatches
     ]
 
 
@@ -65,19 +65,21 @@ def error_pattern(
     reference = expected.reference[tensor.name]
     if tensor.elements > MAX_PATTERN_ELEMENTS or not problem.is_number(tensor) or not isinstance(reference, np.ndarray):
         return None
-    out = buffer.read().reshape(tensor.shape)
-    got = from_storage(out, tensor.dtype).astype(np.float64)
-    wanted = (expected.scale * reference).reshape(tensor.shape)
+    stored_output = buffer.read().reshape(tensor.shape)
+    output = from_storage(stored_output, tensor.dtype).astype(np.float64)
+    expected_values = (expected.scale * reference).reshape(tensor.shape)
     magnitude = expected.magnitude[tensor.name] if expected.magnitude else np.abs(reference)
     allowed = expected.tolerance.elementwise * expected.scale * np.asarray(magnitude).reshape(tensor.shape)
-    bits = out.view(f"u{out.itemsize}")
+    bits = stored_output.view(f"u{stored_output.itemsize}")
     with np.errstate(invalid="ignore"):
-        wrong = ~(np.abs(got - wanted) <= allowed) & ~np.isnan(wanted) & (got != wanted)
+        wrong = (
+            ~(np.abs(output - expected_values) <= allowed) & ~np.isnan(expected_values) & (output != expected_values)
+        )
     blocks = [launch.block for launch in launches if launch.kernel]
     return pattern_of(
         Evidence(
-            got,
-            wanted,
+            output,
+            expected_values,
             wrong,
             wrong & (bits == np.iinfo(bits.dtype).max),
             "" if case.variant.is_library else "".join(source.text for source in case.variant.sources[:1]),
@@ -92,8 +94,8 @@ def error_pattern(
 def _reduced_axes(problem: Operator, tensor: Tensor) -> dict[str, int]:
     """Return the axes, with their sizes, that the inputs have and an output lacks."""
     output_axes = set(problem.outputs[tensor.name].split())
-    named = {axis for axes in problem.inputs.values() for axis in axes.split()}
-    return {axis: int(problem.scope[axis]) for axis in sorted(named - output_axes) if not axis.isdigit()}
+    input_axes = {axis for axes in problem.inputs.values() for axis in axes.split()}
+    return {axis: int(problem.scope[axis]) for axis in sorted(input_axes - output_axes) if not axis.isdigit()}
 
 
 def _partial_reference(problem: Operator, tensor: Tensor, expected: Expected) -> Partial | None:

@@ -47,7 +47,7 @@ MAX_TRACED_WORK = 1e7
 UNDEFINED_FILLS = (1, 2)
 """Alternative values for shuffles that CUDA leaves undefined; with the first run each lane gets NaN, large and tiny."""
 MAX_TESTED_SHUFFLES = 8
-"""Most lines with such shuffles to test: each costs two runs."""
+"""The most lines with undefined shuffles that are tested; each line needs two runs."""
 MAX_INTEGER_RUN_FLOPS = 4e9
 MAX_INTEGER_RUN_BYTES = 1 << 28
 """Above these limits the integer run is skipped, as its reference would take longer than the measurement."""
@@ -119,15 +119,17 @@ class Session:
 
     # A problem's buffers ------------------------------------------------------------------------------------------
 
-    def prepare(self, problem: Operator, given: Arrays | None = None) -> PreparedProblem:
+    def prepare(self, problem: Operator, given_inputs: Arrays | None = None) -> PreparedProblem:
         """Return the buffers of a problem; free those of the previous problem.
 
-        `given` are stored inputs to use instead of random ones.
+        `given_inputs` are stored inputs to use instead of random ones.
         """
-        if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given:
+        if self._prepared is None or self._prepared.problem != problem or self._prepared.given is not given_inputs:
             self.release()
             buffers = allocate(self.backend, _all_tensors(problem))
-            self._prepared = PreparedProblem(problem, self.seed, buffers, given, self.backend, secret=self.secret)
+            self._prepared = PreparedProblem(
+                problem, self.seed, buffers, given_inputs, self.backend, secret=self.secret
+            )
         return self._prepared
 
     def move(self, prepared: PreparedProblem) -> PreparedProblem:
@@ -156,10 +158,11 @@ class Session:
         if reason := case.unmet_requirement():
             return reason
         if case.variant.is_library:
-            return self._library_missing(case)
+            return self._missing_library_module(case)
         return self.backend.unsupported(case.request())
 
-    def _library_missing(self, case: Case) -> str | None:
+    def _missing_library_module(self, case: Case) -> str | None:
+        """Return the reason why a library variant cannot run here; None if it can."""
         if not isinstance(self.backend, LibraryBackend):
             return "calls a GPU library; needs the cuda backend"
         for module in case.variant.modules:
@@ -188,55 +191,63 @@ class Session:
 
     # Check --------------------------------------------------------------------------------------------------------
 
-    def check(self, case: Case, given: Arrays | None = None) -> CheckResult:
+    def check(self, case: Case, given_inputs: Arrays | None = None) -> CheckResult:
         """Check a case: trace it if possible, then run it on normals, on small integers and on special inputs.
 
-        Runs on integers and special inputs are traced, too, because the kernel may take other paths. A case
-        with findings does not run untraced on the device. `given` inputs replace the normals; the result of a
-        right case then includes its outputs.
+        Runs on integers and special inputs are traced, too, because the kernel may take other paths. A case with
+        findings does not run untraced on the device. `given_inputs` replace the normals; the result of a right case
+        then includes its outputs.
         """
         if self.is_sampled(case):
             assert self._tracer
             return CheckResult(check_huge(self._tracer, case, self.sm_count), {}, None, "")
-        prepared = self.prepare(case.problem, given)
-        ready = self.bind(case, prepared, self.is_traced(case))
+        prepared = self.prepare(case.problem, given_inputs)
+        bound_case = self.bind(case, prepared, self.is_traced(case))
         outcome = RunOutcome(Verdict(False))
         try:
-            trace = self._resolve_undefined_hints(ready, "normal", self._trace(ready)) if ready.traced else None
+            trace = (
+                self._resolve_undefined_hints(bound_case, "normal", self._trace(bound_case))
+                if bound_case.traced
+                else None
+            )
             hints = tuple(f for f in trace.findings if f.hint) if trace else ()
             errors = tuple(f for f in trace.findings if not f.hint) if trace else ()
             if errors:
                 outcome = RunOutcome(Verdict(False, headline(errors[0]), findings=errors + hints), damaged=True)
             else:
-                outcome = self.run(ready, "normal")
+                outcome = self.run(bound_case, "normal")
             outputs = Arrays()
-            if given is not None and outcome.verdict.right:
+            if given_inputs is not None and outcome.verdict.right:
                 outputs = {t.name: prepared.buffers[t.name].read() for t in case.problem.output_tensors()}
             if outcome.verdict.right:
-                outcome = self._check_integers(ready, outcome)
-            if outcome.verdict.right and trace and given is None:
-                outcome = self._check_special_inputs(ready, outcome)
+                outcome = self._check_integers(bound_case, outcome)
+            if outcome.verdict.right and trace and given_inputs is None:
+                outcome = self._check_special_inputs(bound_case, outcome)
             if outcome.verdict.right and case.setup.launches:
-                outcome = self._check_setup(ready, outcome)
+                outcome = self._check_setup(bound_case, outcome)
             if outcome.verdict.right and trace:
-                outcome = self._check_orders(ready, outcome)
+                outcome = self._check_orders(bound_case, outcome)
             if not outcome.verdict.right and not errors:
                 outcome = self._add_causes(outcome, case, hints)
-            if not outcome.verdict.right and (mistaken := pointer_type_findings(ready.case, ready.binding.launches)):
+            if not outcome.verdict.right and (
+                type_findings := pointer_type_findings(bound_case.case, bound_case.binding.launches)
+            ):
                 verdict = outcome.verdict
-                findings = (*mistaken, *verdict.findings)
-                outcome = replace(outcome, verdict=replace(verdict, reason=headline(mistaken[0]), findings=findings))
-            launched = tuple(map(Launched.of, ready.binding.launches))
-            branches = None if case.variant.is_library else case.request()
-            architecture = self._tracer.architecture(branches) if branches and self._tracer else ""
-            unused = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()
-            notes = (*trace.notes, *unused) if trace else ()
-            verdict = replace(outcome.verdict, launches=launched, notes=notes, architecture=architecture)
-            counted = trace.traffic.renamed(portable) if trace else None
-            sha256 = ready.binding.program.machine_code_sha256 if ready.binding.program else ""
-            return CheckResult(verdict, self._resources(ready.binding), counted, sha256, outputs)
+                findings = (*type_findings, *verdict.findings)
+                outcome = replace(
+                    outcome, verdict=replace(verdict, reason=headline(type_findings[0]), findings=findings)
+                )
+            launch_records = tuple(map(Launched.of, bound_case.binding.launches))
+            request = None if case.variant.is_library else case.request()
+            architecture = self._tracer.architecture(request) if request and self._tracer else ""
+            unused_hints = tuple(f for f in hints if _is_undefined(f)) if outcome.verdict.right else ()
+            notes = (*trace.notes, *unused_hints) if trace else ()
+            verdict = replace(outcome.verdict, launches=launch_records, notes=notes, architecture=architecture)
+            counted_traffic = trace.traffic.renamed(portable) if trace else None
+            sha256 = bound_case.binding.program.machine_code_sha256 if bound_case.binding.program else ""
+            return CheckResult(verdict, self._resources(bound_case.binding), counted_traffic, sha256, outputs)
         finally:
-            self.backend.free(ready.workspace)
+            self.backend.free(bound_case.workspace)
             if outcome.damaged:
                 self.release()
 
@@ -263,144 +274,184 @@ class Session:
 
     def trace(self, case: Case, max_blocks: int | None = None) -> Trace:
         """Run the case once and trace every memory access; count at most `max_blocks` blocks of each launch."""
-        ready = self.bind(case, self.prepare(case.problem), traced=True)
+        bound_case = self.bind(case, self.prepare(case.problem), traced=True)
         try:
-            return self._trace(ready, max_blocks)
+            return self._trace(bound_case, max_blocks)
         finally:
-            self.backend.free(ready.workspace)
+            self.backend.free(bound_case.workspace)
 
-    def _trace(self, ready: BoundCase, max_blocks: int | None = None) -> Trace:
-        _write_inputs(ready, "normal")
-        return self._traced_run(ready, TraceOptions(max_blocks=max_blocks, limits=self.modelled_gpu))
+    def _trace(self, bound_case: BoundCase, max_blocks: int | None = None) -> Trace:
+        _write_inputs(bound_case, "normal")
+        return self._traced_run(bound_case, TraceOptions(max_blocks=max_blocks, limits=self.modelled_gpu))
 
-    def _traced_run(self, ready: BoundCase, options: TraceOptions) -> Trace:
+    def _traced_run(self, bound_case: BoundCase, options: TraceOptions) -> Trace:
         """Run a bound case once, traced, on the current content of its buffers."""
         assert self._tracer
-        return self._tracer.trace(ready.case.request(), ready.binding.launches, ready.buffers, options)
+        return self._tracer.trace(bound_case.case.request(), bound_case.binding.launches, bound_case.buffers, options)
 
-    def _resolve_undefined_hints(self, ready: BoundCase, kind: str, trace: Trace) -> Trace:
+    def _resolve_undefined_hints(self, bound_case: BoundCase, input_kind: str, trace: Trace) -> Trace:
         """Turn a hint about an undefined shuffle value into an error if such a value changes an output.
 
         Each line that reads an undefined value runs again with other values; the value matters if an output
         differs.
         """
-        suspects = [finding for finding in trace.findings if _is_undefined(finding) and finding.line]
-        if not suspects or not trace.completed or any(not f.hint for f in trace.findings):
+        undefined_findings = [finding for finding in trace.findings if _is_undefined(finding) and finding.line]
+        if not undefined_findings or not trace.completed or any(not f.hint for f in trace.findings):
             return trace
-        outputs = [tensor.name for tensor in ready.case.problem.output_tensors()]
-        before = [ready.buffers[name].fingerprint() for name in outputs]
+        outputs = [tensor.name for tensor in bound_case.case.problem.output_tensors()]
+        first_fingerprints = [bound_case.buffers[name].fingerprint() for name in outputs]
 
         def is_used(finding: Finding) -> bool:
             for fill in UNDEFINED_FILLS:
-                _write_inputs(ready, kind)
+                _write_inputs(bound_case, input_kind)
                 options = TraceOptions(count=False, undefined_line=finding.line, undefined_fill=fill)
-                self._traced_run(ready, options)
-                if [ready.buffers[name].fingerprint() for name in outputs] != before:
+                self._traced_run(bound_case, options)
+                if [bound_case.buffers[name].fingerprint() for name in outputs] != first_fingerprints:
                     return True
             return False
 
-        used = [finding for finding in suspects[:MAX_TESTED_SHUFFLES] if is_used(finding)]
+        used_findings = [finding for finding in undefined_findings[:MAX_TESTED_SHUFFLES] if is_used(finding)]
         detail = "CUDA does not define the value, and an output depends on it: it changes when the value does."
-        errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used)
-        return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used)))
+        errors = tuple(replace(finding, hint=False, details=(*finding.details, detail)) for finding in used_findings)
+        return replace(trace, findings=(*errors, *(f for f in trace.findings if f not in used_findings)))
 
-    def _check_integers(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
-        case, problem, verdict = ready.case, ready.case.problem, outcome.verdict
-        if problem.allowance(case.variant.precision).exact and not (ready.traced and problem.integers_exact):
+    def _check_integers(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
+        """Run the case on small integers, whose results must be exact; return the outcome with how they were
+        compared.
+        """
+        case, problem, verdict = bound_case.case, bound_case.case.problem, outcome.verdict
+        if problem.allowance(case.variant.precision).exact and not (bound_case.traced and problem.integers_exact):
             return replace(outcome, verdict=replace(verdict, integers="exact"))
-        if left_out := _why_integers_are_inexact(ready):
-            return replace(outcome, verdict=replace(verdict, integers=left_out))
-        judged = self._watched_run(ready, "integers")
-        if judged.verdict.right:
+        if skip_reason := _why_integers_are_inexact(bound_case):
+            return replace(outcome, verdict=replace(verdict, integers=skip_reason))
+        integer_outcome = self._watched_run(bound_case, "integers")
+        if integer_outcome.verdict.right:
             return replace(outcome, verdict=replace(verdict, integers="exact"))
-        judged = replace(judged, verdict=replace(judged.verdict, run="integers"))
-        return _add_input_kind(judged, "small whole numbers") if judged.damaged else judged
+        integer_outcome = replace(integer_outcome, verdict=replace(integer_outcome.verdict, run="integers"))
+        return _add_input_kind(integer_outcome, "small whole numbers") if integer_outcome.damaged else integer_outcome
 
-    def _check_special_inputs(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
+    def _check_special_inputs(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the case on the special inputs that the operator allows."""
-        for kind in special_inputs_of(ready.case.problem):
-            if not (judged := self._watched_run(ready, kind)).verdict.right:
-                judged = replace(judged, verdict=replace(judged.verdict, run=kind))
-                return _add_input_kind(judged, SPECIAL_INPUTS[kind][0])
+        for input_kind in special_inputs_of(bound_case.case.problem):
+            if not (special_outcome := self._watched_run(bound_case, input_kind)).verdict.right:
+                special_outcome = replace(special_outcome, verdict=replace(special_outcome.verdict, run=input_kind))
+                return _add_input_kind(special_outcome, SPECIAL_INPUTS[input_kind][0])
         return outcome
 
-    def _watched_run(self, ready: BoundCase, kind: str) -> RunOutcome:
+    def _watched_run(self, bound_case: BoundCase, input_kind: str) -> RunOutcome:
         """Run a bound case once on one kind of inputs, traced if its build allows it."""
-        if not ready.traced:
-            return self.run(ready, kind)
-        expected = _write_inputs(ready, kind)
-        trace = self._resolve_undefined_hints(ready, kind, self._traced_run(ready, TraceOptions(count=False)))
+        if not bound_case.traced:
+            return self.run(bound_case, input_kind)
+        expected = _write_inputs(bound_case, input_kind)
+        trace = self._resolve_undefined_hints(
+            bound_case, input_kind, self._traced_run(bound_case, TraceOptions(count=False))
+        )
         if findings := tuple(f for f in trace.findings if not f.hint):
             return RunOutcome(Verdict(False, headline(findings[0]), findings=findings), damaged=True)
-        return self._judged_run(ready, expected, lambda: None, kind)
+        return self._judged_run(bound_case, expected, lambda: None, input_kind)
 
-    def _check_orders(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
+    def _check_orders(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
         """Run the case again in other thread orders, because a race may show only in some of them."""
         assert self._tracer
-        for _ in range(1, self._tracer.orders(ready.case.request())):
-            if not (again := self.run(ready, "normal")).verdict.right:
-                return again
+        for _ in range(1, self._tracer.orders(bound_case.case.request())):
+            if not (repeated_outcome := self.run(bound_case, "normal")).verdict.right:
+                return repeated_outcome
         return outcome
 
-    def _check_setup(self, ready: BoundCase, outcome: RunOutcome) -> RunOutcome:
-        """Run the setup launches first, then the others, which must not change what setup wrote."""
-        first, rest = (
-            bind(self.backend, ready.case, ready.buffers, self.sm_count, setup=o, traced=ready.traced).launch
-            for o in (True, False)
+    def _check_setup(self, bound_case: BoundCase, outcome: RunOutcome) -> RunOutcome:
+        """Run the setup launches first, then the others, as a network does; the others must not change a setup
+        workspace.
+        """
+        setup_launch, other_launches = (
+            bind(
+                self.backend,
+                bound_case.case,
+                bound_case.buffers,
+                self.sm_count,
+                setup=is_setup,
+                traced=bound_case.traced,
+            ).launch
+            for is_setup in (True, False)
         )
-        expected = _write_inputs(ready, "normal")
-        first()
+        expected = _write_inputs(bound_case, "normal")
+        setup_launch()
         findings = self.backend.synchronize()
-        filled = {name: ready.workspace[name].fingerprint() for name in ready.case.setup.workspaces}
-        again = self._judged_run(ready, expected, rest, "normal", findings)
-        changed = [name for name, before in filled.items() if ready.workspace[name].fingerprint() != before]
-        if again.verdict.right and not changed:
+        setup_fingerprints = {
+            name: bound_case.workspace[name].fingerprint() for name in bound_case.case.setup.workspaces
+        }
+        network_outcome = self._judged_run(bound_case, expected, other_launches, "normal", findings)
+        changed_workspaces = [
+            name
+            for name, fingerprint in setup_fingerprints.items()
+            if bound_case.workspace[name].fingerprint() != fingerprint
+        ]
+        if network_outcome.verdict.right and not changed_workspaces:
             return outcome
-        if not changed:
-            verdict = _add_detail(again.verdict, "Wrong if the setup launches run first, as in a network.")
+        if not changed_workspaces:
+            verdict = _add_detail(network_outcome.verdict, "Wrong if the setup launches run first, as in a network.")
             return replace(
-                again, verdict=replace(verdict, reason=f"{verdict.reason}; with the setup launches run first")
+                network_outcome, verdict=replace(verdict, reason=f"{verdict.reason}; with the setup launches run first")
             )
-        message = f"a launch without setup = true writes the workspace {changed[0]}, which a setup launch fills"
-        overwritten = Finding(WRONG_RESULT.kind, message, *kernel_location(ready.case), buffer=changed[0])
-        all_findings = (overwritten, *again.verdict.findings)
-        verdict = replace(again.verdict, right=False, reason=headline(overwritten), findings=all_findings)
-        return replace(again, verdict=verdict)
+        message = (
+            f"a launch without setup = true writes the workspace {changed_workspaces[0]}, which a setup launch fills"
+        )
+        overwritten = Finding(
+            WRONG_RESULT.kind, message, *kernel_location(bound_case.case), buffer=changed_workspaces[0]
+        )
+        all_findings = (overwritten, *network_outcome.verdict.findings)
+        verdict = replace(network_outcome.verdict, right=False, reason=headline(overwritten), findings=all_findings)
+        return replace(network_outcome, verdict=verdict)
 
     def _resources(self, binding: Binding) -> dict[str, LaunchResources]:
         program = binding.program
         return launch_resources(program.resources, binding.launches, self.backend.limits) if program else {}
 
-    def run(self, ready: BoundCase, kind: str) -> RunOutcome:
+    def run(self, bound_case: BoundCase, input_kind: str) -> RunOutcome:
         """Run a bound case once on one kind of inputs; judge the outputs and check that no other memory changed."""
-        return self._judged_run(ready, _write_inputs(ready, kind), ready.binding.launch, kind)
+        return self._judged_run(
+            bound_case, _write_inputs(bound_case, input_kind), bound_case.binding.launch, input_kind
+        )
 
     def _judged_run(
-        self, ready: BoundCase, expected: Expected, launch: Launch, kind: str, before: Sequence[Finding] = ()
+        self,
+        bound_case: BoundCase,
+        expected: Expected,
+        launch: Launch,
+        input_kind: str,
+        earlier_findings: Sequence[Finding] = (),
     ) -> RunOutcome:
-        """Launch a bound case and judge its outputs; `before` are findings of earlier launches."""
+        """Launch a bound case and judge its outputs; `earlier_findings` are those of earlier launches."""
         launch()
-        findings = tuple(f for f in (*before, *self.backend.synchronize()) if not f.hint)
-        prepared = ready.prepared
-        damage = _memory_damage(ready.buffers) or _changed_inputs(prepared, expected) or _reference_damage(prepared)
-        outputs = ready.case.problem.output_tensors()
-        judged = (
-            []
-            if damage
-            else [_judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, kind) for t in outputs]
+        findings = tuple(f for f in (*earlier_findings, *self.backend.synchronize()) if not f.hint)
+        prepared = bound_case.prepared
+        damage_finding = (
+            _memory_damage(bound_case.buffers) or _changed_inputs(prepared, expected) or _reference_damage(prepared)
         )
-        mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judged, strict=False) if j.mismatch]
+        outputs = bound_case.case.problem.output_tensors()
+        judgements = (
+            []
+            if damage_finding
+            else [
+                _judge_output(self.backend, prepared, t, prepared.buffers[t.name], expected, input_kind)
+                for t in outputs
+            ]
+        )
+        mismatches = [(tensor, j.mismatch) for tensor, j in zip(outputs, judgements, strict=False) if j.mismatch]
         # Only an error needs the kernel's line, and finding the line takes milliseconds.
-        file, line = kernel_location(ready.case) if damage or mismatches else ("", 0)
-        all_findings = [replace(damage, file=file, line=line, source=source_line(file, line))] if damage else []
+        file, line = kernel_location(bound_case.case) if damage_finding or mismatches else ("", 0)
+        all_findings = (
+            [replace(damage_finding, file=file, line=line, source=source_line(file, line))] if damage_finding else []
+        )
         all_findings += findings
         for tensor, mismatch in mismatches:
             pattern = None
             if not all_findings:
                 buffer = prepared.buffers[tensor.name]
-                pattern = error_pattern(ready.case, ready.binding.launches, tensor, buffer, expected)
+                pattern = error_pattern(bound_case.case, bound_case.binding.launches, tensor, buffer, expected)
             all_findings.append(mismatch.finding(file, line, pattern))
-        return RunOutcome(_make_verdict(expected.tolerance, judged, tuple(all_findings)), damaged=damage is not None)
+        return RunOutcome(
+            _make_verdict(expected.tolerance, judgements, tuple(all_findings)), damaged=damage_finding is not None
+        )
 
     def _judge(self, prepared: PreparedProblem, tensor: Tensor, expected: Expected, kind: str) -> Judgement:
         return _judge_output(self.backend, prepared, tensor, prepared.buffers[tensor.name], expected, kind)
@@ -441,28 +492,30 @@ def _is_undefined(finding: Finding) -> bool:
     return finding.hint and finding.kind == WARP_MASK.kind
 
 
-def _write_inputs(ready: BoundCase, kind: str) -> Expected:
-    """Write one kind of inputs to the input buffers, and poison all other buffers."""
-    expected = ready.prepared.expect(kind, ready.case.variant.precision)
-    ready.prepared.load(kind)
-    for name, buffer in ready.buffers.items():
+def _write_inputs(bound_case: BoundCase, input_kind: str) -> Expected:
+    """Write one kind of inputs to the input buffers, poison all other buffers, and return the expected outputs."""
+    expected = bound_case.prepared.expect(input_kind, bound_case.case.variant.precision)
+    bound_case.prepared.load(input_kind)
+    for name, buffer in bound_case.buffers.items():
         if name not in expected.inputs:
             buffer.poison()
-    for new, old in ready.case.updates.items():
-        ready.buffers[new].write(expected.inputs[old])  # an output updated in place starts with its input's content
+    for output, input_name in bound_case.case.updates.items():
+        bound_case.buffers[output].write(
+            expected.inputs[input_name]
+        )  # an output updated in place starts with its input's content
     return expected
 
 
-def _why_integers_are_inexact(ready: BoundCase) -> str:
+def _why_integers_are_inexact(bound_case: BoundCase) -> str:
     """Return why the run on small integers is inexact or is skipped; "" if its results must be exact."""
-    problem = ready.case.problem
-    if problem.allowance(ready.case.variant.precision).exact:
+    problem = bound_case.case.problem
+    if problem.allowance(bound_case.case.variant.precision).exact:
         return ""
-    if ready.case.variant.precision != "f32" or not problem.integers_exact:
+    if bound_case.case.variant.precision != "f32" or not problem.integers_exact:
         return "not compared bit by bit: the results are rounded, so they depend on the order of operations"
     if problem.flops() > MAX_INTEGER_RUN_FLOPS or problem.bytes() > MAX_INTEGER_RUN_BYTES:
         return "left out: too large; opbench check runs it on small problems"
-    expected = ready.prepared.expect("integers", "f32")
+    expected = bound_case.prepared.expect("integers", "f32")
     if not sums_stay_exact(problem, expected.inputs):
         return "left out: sums would pass 2^24"
     if not is_dyadic(expected.reference):
@@ -471,6 +524,7 @@ def _why_integers_are_inexact(ready: BoundCase) -> str:
 
 
 def _memory_damage(buffers: Mapping[str, Buffer]) -> Finding | None:
+    """Return a finding for the first buffer with a changed guard byte; None if there is none."""
     for name, buffer in buffers.items():
         if (offset := buffer.damage()) is not None:
             return guard_finding(name, offset, int(np.prod(buffer.shape)) * buffer.dtype.itemsize)
@@ -491,40 +545,46 @@ def _changed_inputs(prepared: PreparedProblem, expected: Expected) -> Finding | 
 
 
 def _reference_damage(prepared: PreparedProblem) -> Finding | None:
+    """Return a finding if a kernel wrote to a reference in device memory; else None."""
     if not prepared.is_overwritten():
         return None
     return Finding(OUT_OF_BOUNDS.kind, "write outside of the case's buffers, where the reference lies")
 
 
-def judge_outputs(backend: Backend, ready: BoundCase, kind: str, buffers: Mapping[str, Buffer]) -> str:
+def judge_outputs(backend: Backend, bound_case: BoundCase, input_kind: str, buffers: Mapping[str, Buffer]) -> str:
     """Return the first fault of the outputs after a launch on one kind of inputs; "" if they are right."""
-    expected = ready.prepared.expect(kind, ready.case.variant.precision)
-    outputs = ready.case.problem.output_tensors()
-    judged = [_judge_output(backend, ready.prepared, t, buffers[t.name], expected, kind) for t in outputs]
-    mismatches = [judgement.mismatch for judgement in judged if judgement.mismatch]
-    return headline(mismatches[0].finding(*kernel_location(ready.case))) if mismatches else ""
+    expected = bound_case.prepared.expect(input_kind, bound_case.case.variant.precision)
+    outputs = bound_case.case.problem.output_tensors()
+    judgements = [
+        _judge_output(backend, bound_case.prepared, t, buffers[t.name], expected, input_kind) for t in outputs
+    ]
+    mismatches = [judgement.mismatch for judgement in judgements if judgement.mismatch]
+    return headline(mismatches[0].finding(*kernel_location(bound_case.case))) if mismatches else ""
 
 
 def _judge_output(
-    backend: Backend, prepared: PreparedProblem, tensor: Tensor, buffer: Buffer, expected: Expected, kind: str
+    backend: Backend, prepared: PreparedProblem, tensor: Tensor, buffer: Buffer, expected: Expected, input_kind: str
 ) -> Judgement:
     """Compare an output with its reference; skip the comparison for bits that were right before."""
-    key = (kind, expected.tolerance, tensor.name, buffer.fingerprint())
+    key = (input_kind, expected.tolerance, tensor.name, buffer.fingerprint())
     if (judgement := prepared.judged.get(key)) is None:
         magnitude = expected.magnitude[tensor.name] if expected.magnitude else None
-        exact_anyway = prepared.problem.allowance("f32").exact
-        kind_shown = "integers" if kind == "integers" and not exact_anyway else "value"
-        terms = expected.tolerance, kind_shown, expected.scale
-        judgement = judge_buffer(backend, tensor, buffer, expected.reference[tensor.name], magnitude, *terms)
+        is_exact_operator = prepared.problem.allowance("f32").exact
+        comparison_kind = "integers" if input_kind == "integers" and not is_exact_operator else "value"
+        comparison_options = expected.tolerance, comparison_kind, expected.scale
+        judgement = judge_buffer(
+            backend, tensor, buffer, expected.reference[tensor.name], magnitude, *comparison_options
+        )
         if judgement.mismatch is None:
             prepared.judged[key] = judgement
     return judgement
 
 
-def _make_verdict(tolerance: Tolerance, judged: Sequence[Judgement], findings: tuple[Finding, ...]) -> Verdict:
-    error, norm = summarise(judged)
+def _make_verdict(tolerance: Tolerance, judgements: Sequence[Judgement], findings: tuple[Finding, ...]) -> Verdict:
+    """Return the verdict on outputs with these judgements; a finding makes the run wrong."""
+    worst_error, norm_error = summarise(judgements)
     reason = headline(findings[0]) if findings else ""
-    return Verdict(not findings, reason, error, tolerance.elementwise, norm, tolerance.norm, "", findings)
+    return Verdict(not findings, reason, worst_error, tolerance.elementwise, norm_error, tolerance.norm, "", findings)
 
 
 def _add_detail(verdict: Verdict, detail: str) -> Verdict:

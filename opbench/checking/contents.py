@@ -11,15 +11,15 @@ from opbench.checking.expected import PreparedProblem
 from opbench.errors import EnvironmentFault
 
 JUDGED_CONTENTS = ("normal", "again")
-"""Contents with a reference. They are the majority, so that the median time is that of a launch that may be judged."""
+"""Kinds of inputs with a reference: most samples use them, so the median is of launches whose outputs can be judged."""
 SHIFTED_CONTENT = "shifted"
-"""The normals with each tensor rotated by a random number of elements; or new random numbers."""
+"""A kind of inputs: the normals, each tensor rotated by a random number of elements; or new random numbers."""
 CONTENTS = (*JUDGED_CONTENTS, SHIFTED_CONTENT)
 
 
 @dataclass
 class InputSets:
-    """Sets of buffers with different inputs, by kind of content; all sets share outputs and workspaces."""
+    """Sets of input buffers with different data, by kind of inputs; all sets share outputs and workspaces."""
 
     sets: dict[str, Mapping[str, Buffer]]
     allocated: list[Mapping[str, Buffer]] = field(default_factory=list)
@@ -32,37 +32,39 @@ class InputSets:
 
 
 def content_of_buffer_set(number: int) -> str:
-    """Return the kind of content of a graph's buffer set with this number."""
+    """Return the kind of inputs in the buffer set `number` of a CUDA graph."""
     return CONTENTS[number % len(CONTENTS)]
 
 
 def load_contents(backend: Backend, prepared: PreparedProblem) -> InputSets:
     """Return a problem's buffers and as many further sets with other inputs as memory allows."""
-    own = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
-    contents = InputSets({CONTENTS[0]: own})
-    for kind in CONTENTS[1:]:
+    normal_buffers = {tensor.name: prepared.buffers[tensor.name] for tensor in prepared.problem.input_tensors()}
+    input_sets = InputSets({CONTENTS[0]: normal_buffers})
+    for content_kind in CONTENTS[1:]:
         try:
             buffers = allocate(backend, prepared.problem.input_tensors())
         except EnvironmentFault:
             break
-        contents.allocated.append(buffers)
-        _write_content(prepared, kind, own, buffers)
-        contents.sets[kind] = buffers
-    return contents
+        input_sets.allocated.append(buffers)
+        _write_content(prepared, content_kind, normal_buffers, buffers)
+        input_sets.sets[content_kind] = buffers
+    return input_sets
 
 
 def _write_content(
-    prepared: PreparedProblem, kind: str, own: Mapping[str, Buffer], buffers: Mapping[str, Buffer]
+    prepared: PreparedProblem, content_kind: str, normal_buffers: Mapping[str, Buffer], buffers: Mapping[str, Buffer]
 ) -> None:
     """Write one kind of content to input buffers; on the device, if it can be derived from the normals there."""
-    if kind == SHIFTED_CONTENT and prepared.are_independent:
-        chance = prepared.chance(SHIFTED_CONTENT)
+    if content_kind == SHIFTED_CONTENT and prepared.are_independent:
+        rng = prepared.rng(SHIFTED_CONTENT)
         for tensor in prepared.problem.input_tensors():
-            elements = chance.randrange(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
-            shift = elements * tensor.nbytes // tensor.elements
-            buffers[tensor.name].copy_from(own[tensor.name], shift)
+            shift_elements = rng.randrange(tensor.elements - 1) + 1 if tensor.elements > 1 else 0
+            shift_bytes = shift_elements * tensor.nbytes // tensor.elements
+            buffers[tensor.name].copy_from(normal_buffers[tensor.name], shift_bytes)
         return
-    for name, array in prepared.inputs(kind).items():
+    for name, array in prepared.inputs(content_kind).items():
         buffers[name].write(array)
-    if kind == SHIFTED_CONTENT:
-        del prepared.made[kind]  # it was made for this launch only, and takes as much memory as the inputs
+    if content_kind == SHIFTED_CONTENT:
+        del prepared.generated_inputs[
+            content_kind
+        ]  # it was made for this launch only, and takes as much memory as the inputs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from opbench.backend.base import Backend, Buffer
-from opbench.checking.on_device import Sealed, expected_on_device, is_overwritten
+from opbench.checking.on_device import FingerprintedMemory, expected_on_device, is_overwritten
 from opbench.checking.verdict import Judgement
 from opbench.kernels.arrays import by_pieces
 from opbench.kernels.operator import Operator
@@ -20,10 +20,10 @@ from opbench.kernels.special_inputs import SPECIAL_INPUTS, with_special_inputs
 from opbench.kernels.tensors import INTEGERS, Arrays, Tensor, Tolerance, from_storage, to_storage
 
 ANY_NORM = 1e9
-"""The norm tolerance for special inputs, whose errors do not average out: only single elements are judged."""
+"""A norm tolerance that is never exceeded, for special inputs: only single elements of their outputs are judged."""
 
 FRESH_FLOPS, FRESH_BYTES = 2e8, 1 << 24
-"""Up to these limits a second reference takes about 0.1 s."""
+"""The limits up to which a second reference takes at most about 0.1 s."""
 
 MIN_PREFETCH_BYTES = 1 << 22
 """From this size on, a second set of inputs is made in another thread while cases are checked on the first."""
@@ -41,7 +41,7 @@ class Expected:
     tolerance: Tolerance
     scale: float = 1.0
     """The factor for `reference` and `magnitude`, a power of two."""
-    sealed: Sealed = ()
+    fingerprinted_memory: FingerprintedMemory = ()
     """The device memory of references on the device under test, which no kernel may write; else empty."""
 
 
@@ -59,31 +59,31 @@ class PreparedProblem:
     expected: dict[tuple[str, str], Expected] = field(default_factory=dict)
     loaded: str = ""
     """The kind of inputs currently on the device; empty for none."""
-    made: dict[str, Arrays] = field(default_factory=dict)
-    ahead: dict[str, Future[Arrays]] = field(default_factory=dict)
+    generated_inputs: dict[str, Arrays] = field(default_factory=dict)
+    pending_inputs: dict[str, Future[Arrays]] = field(default_factory=dict)
     """Inputs that another thread is making."""
-    loaded_prints: dict[str, int] = field(default_factory=dict)
+    loaded_fingerprints: dict[str, int] = field(default_factory=dict)
     """Fingerprints of the inputs on the device, taken just after they were written."""
     judged: dict[tuple[str, Tolerance, str, int], Judgement] = field(default_factory=dict)
     """Right outputs by kind of run, tolerance, tensor and fingerprint: the same bits need no second comparison."""
 
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Decides every random choice about this problem that no kernel may know; see `chance`."""
+    """The seed of all random choices that a kernel must not predict; see `rng`."""
 
-    spare: Mapping[str, Mapping[str, Buffer]] = field(default_factory=dict)
+    device_inputs: Mapping[str, Mapping[str, Buffer]] = field(default_factory=dict)
     """Inputs that are already on the device, by kind of run."""
 
-    def chance(self, purpose: str) -> random.Random:
+    def rng(self, purpose: str) -> random.Random:
         """Return a random number generator for one purpose.
 
-        Equal secrets give equal numbers, whatever other generators drew.
+        Its numbers depend on the secret, the problem and the purpose only, not on other generators.
         """
         return random.Random(f"{self.secret}/{self.problem.name}{self.problem}/{purpose}")
 
     @functools.cached_property
     def fresh_seed(self) -> int:
         """Return the seed of the inputs "again" and "shifted", which differs from the first seed."""
-        return self.chance("again").getrandbits(31)
+        return self.rng("again").getrandbits(31)
 
     @property
     def are_independent(self) -> bool:
@@ -96,20 +96,26 @@ class PreparedProblem:
 
         Whole numbers are not doubled, because they could overflow.
         """
-        few = self.problem.flops() <= FRESH_FLOPS and self.problem.bytes() <= FRESH_BYTES
-        return self.problem.degree is not None and self.problem.storage not in INTEGERS and not few
+        is_cheap = self.problem.flops() <= FRESH_FLOPS and self.problem.bytes() <= FRESH_BYTES
+        return self.problem.degree is not None and self.problem.storage not in INTEGERS and not is_cheap
 
     def inputs(self, kind: str) -> Arrays:
         """Return one kind of inputs; they are generated once and need no reference."""
-        if kind not in self.made:
-            self.made[kind] = self.ahead.pop(kind).result() if kind in self.ahead else self._make_inputs(kind)
-        return self.made[kind]
+        if kind not in self.generated_inputs:
+            self.generated_inputs[kind] = (
+                self.pending_inputs.pop(kind).result() if kind in self.pending_inputs else self._make_inputs(kind)
+            )
+        return self.generated_inputs[kind]
 
     def prefetch(self, kind: str) -> None:
         """Start to generate one kind of inputs in another thread while the device is busy."""
-        if kind not in self.made and kind not in self.ahead and self.problem.bytes() >= MIN_PREFETCH_BYTES:
+        if (
+            kind not in self.generated_inputs
+            and kind not in self.pending_inputs
+            and self.problem.bytes() >= MIN_PREFETCH_BYTES
+        ):
             self.inputs("normal")  # other kinds may be derived from them
-            self.ahead[kind] = _THREAD.submit(self._make_inputs, kind)
+            self.pending_inputs[kind] = _THREAD.submit(self._make_inputs, kind)
 
     def _make_inputs(self, kind: str) -> Arrays:
         if kind == "normal" and self.given is not None:
@@ -134,54 +140,64 @@ class PreparedProblem:
             return
         self.loaded = ""
         for name, array in self.inputs(kind).items():
-            if kind in self.spare:
-                self.buffers[name].copy_from(self.spare[kind][name])
+            if kind in self.device_inputs:
+                self.buffers[name].copy_from(self.device_inputs[kind][name])
             else:
                 self.buffers[name].write(array)
-            self.loaded_prints[name] = self.buffers[name].fingerprint()
+            self.loaded_fingerprints[name] = self.buffers[name].fingerprint()
         self.loaded = kind
 
     def changed(self, name: str) -> bool:
         """Return whether an input on the device differs from the data that was written."""
-        return self.buffers[name].fingerprint() != self.loaded_prints[name]
+        return self.buffers[name].fingerprint() != self.loaded_fingerprints[name]
 
     def is_overwritten(self) -> bool:
         """Return whether a kernel wrote to the memory of a reference on the device."""
-        return any(is_overwritten(expected.sealed) for expected in self.expected.values())
+        return any(is_overwritten(expected.fingerprinted_memory) for expected in self.expected.values())
 
-    def moved_to(self, other: PreparedProblem) -> None:
-        """Return the same problem in other buffers; references, inputs and judgements are shared."""
-        other.expected, other.made, other.judged = self.expected, self.made, self.judged
-        other.secret, other.ahead = self.secret, self.ahead
+    def moved_to(self, moved_problem: PreparedProblem) -> None:
+        """Share references, inputs and judgements with the same problem in other buffers."""
+        moved_problem.expected, moved_problem.generated_inputs, moved_problem.judged = (
+            self.expected,
+            self.generated_inputs,
+            self.judged,
+        )
+        moved_problem.secret, moved_problem.pending_inputs = self.secret, self.pending_inputs
 
-    def expect(self, kind: str, precision: str) -> Expected:
+    def expect(self, input_kind: str, precision: str) -> Expected:
         """Return the expected outputs for one kind of inputs, computed once.
 
         A kind is "normal", "again" (other normals), "integers" or a kind of special inputs.
         """
-        key = (kind, precision)
+        key = (input_kind, precision)
         if key not in self.expected:
-            other = next((e for (k, _), e in self.expected.items() if k == kind), None)
-            if other is None and kind == "again" and self.is_doubled:
-                base = self.expect("normal", precision)
+            expected_outputs = next((e for (k, _), e in self.expected.items() if k == input_kind), None)
+            if expected_outputs is None and input_kind == "again" and self.is_doubled:
+                normal_outputs = self.expect("normal", precision)
                 assert self.problem.degree is not None
-                other = replace(base, inputs=self.inputs("again"), scale=2.0**self.problem.degree)
-            if other is None:
-                inputs = self.inputs(kind)
-                exact = kind == "integers" or self.problem.allowance(precision).exact
-                expected = expected_on_device(self.backend, self.problem, inputs, exact)
-                reference, magnitude, sealed = expected or (*_expected_on_host(self.problem, inputs, exact), ())
-                if magnitude and kind in SPECIAL_INPUTS:
+                expected_outputs = replace(normal_outputs, inputs=self.inputs("again"), scale=2.0**self.problem.degree)
+            if expected_outputs is None:
+                inputs = self.inputs(input_kind)
+                exact = input_kind == "integers" or self.problem.allowance(precision).exact
+                device_outputs = expected_on_device(self.backend, self.problem, inputs, exact)
+                reference, magnitude, fingerprinted_memory = device_outputs or (
+                    *_expected_on_host(self.problem, inputs, exact),
+                    (),
+                )
+                if magnitude and input_kind in SPECIAL_INPUTS:
                     magnitude = {name: _finite_magnitude(m, reference[name]) for name, m in magnitude.items()}
-                other = Expected(inputs, reference, magnitude, Tolerance(0.0, 0.0), sealed=sealed)
-            tolerance = self.problem.allowance(precision) if kind != "integers" else Tolerance(0.0, 0.0)
-            if kind in SPECIAL_INPUTS and not tolerance.exact:
+                expected_outputs = Expected(
+                    inputs, reference, magnitude, Tolerance(0.0, 0.0), fingerprinted_memory=fingerprinted_memory
+                )
+            tolerance = self.problem.allowance(precision) if input_kind != "integers" else Tolerance(0.0, 0.0)
+            if input_kind in SPECIAL_INPUTS and not tolerance.exact:
                 tolerance = replace(tolerance, norm=ANY_NORM)
-            self.expected[key] = replace(other, tolerance=tolerance)
+            self.expected[key] = replace(expected_outputs, tolerance=tolerance)
         return self.expected[key]
 
 
 def _expected_on_host(problem: Operator, inputs: Arrays, exact: bool) -> tuple[Arrays, Arrays | None]:
+    """Return the reference and the magnitude of a problem's outputs, computed with NumPy; no magnitude if `exact`."""
     with ThreadPoolExecutor(2) as pool:  # each of the two keeps one NumPy thread busy
         scale = None if exact else pool.submit(_without_warnings, problem.magnitude_outputs, inputs)
         reference = _without_warnings(problem.reference_outputs, inputs)
@@ -196,11 +212,12 @@ def _without_warnings(compute: Callable[[Arrays], Arrays], inputs: Arrays) -> Ar
 
 def _finite_magnitude(magnitude: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Replace infinite magnitudes by the result's absolute value, or by 0 if that is infinite, too."""
-    sizes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
-    return np.where(np.isfinite(sizes), sizes, 0.0)
+    magnitudes = np.where(np.isfinite(magnitude), magnitude, np.abs(reference))
+    return np.where(np.isfinite(magnitudes), magnitudes, 0.0)
 
 
 def _doubled_input(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """Return an input times two; an integer input, such as an index, unchanged."""
     if tensor.is_integer:
         return array  # an index has no size
     return by_pieces(array, lambda a: to_storage(2 * from_storage(a, tensor.dtype), tensor.dtype), array.dtype)

@@ -17,7 +17,7 @@ from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
 CHECK_LAUNCHES = 2
-"""Launches of each knock-out on each content of the inputs before it is timed."""
+"""Launches of each knock-out on each set of inputs before it is timed."""
 
 
 @dataclass(frozen=True)
@@ -55,72 +55,76 @@ def time_cubins(
     prepared = session.prepare(case.problem)
     prepared.load("normal", verify=True)
     contents = InputSets({})
-    ready = None
+    bound_case = None
     try:
-        ready = session.bind(case, prepared)
+        bound_case = session.bind(case, prepared)
         if ORIGINAL in cubins:
-            _require_right(session, ready, "before")
+            _require_right(session, bound_case, "before")
             prepared.load("normal", verify=True)
         contents = load_contents(backend, prepared)
-        turns = {name: _bind_cubin(session, ready, contents, cubin) for name, cubin in cubins.items()}
-        for name, own in turns.items():
+        launches_by_name = {name: _bind_cubin(session, bound_case, contents, cubin) for name, cubin in cubins.items()}
+        for name, case_launches in launches_by_name.items():
             on_start(name)
             for _ in range(CHECK_LAUNCHES * len(contents.sets)):
-                own.next_launch()()
+                case_launches.next_launch()()
                 backend.synchronize()
         if clock is None:
             return KnockOutTimes({})
-        launches = {name: next(iter(own.launches.values())) for name, own in turns.items()}
-        times = measure(clock, launches, options, on_start=on_start, on_sample=on_sample, turns=turns)
+        first_launches = {
+            name: next(iter(case_launches.launches.values())) for name, case_launches in launches_by_name.items()
+        }
+        measurements = measure(
+            clock, first_launches, options, on_start=on_start, on_sample=on_sample, turns=launches_by_name
+        )
         on_start("")
-        _require_right(session, ready, "after")
-        return KnockOutTimes(times)
+        _require_right(session, bound_case, "after")
+        return KnockOutTimes(measurements)
     except EnvironmentFault as error:
         raise LaunchError(error.message, error.location, cause=error) from error
     finally:
-        _free(backend, contents, ready)
+        _free(backend, contents, bound_case)
 
 
-def _free(backend: Backend, contents: InputSets, ready: BoundCase | None) -> None:
+def _free(backend: Backend, contents: InputSets, bound_case: BoundCase | None) -> None:
     """Free the memory; ignore errors after a fault, because the process ends and reports its first error."""
     try:
         contents.free(backend)
-        if ready is not None:
-            backend.free(ready.workspace)
+        if bound_case is not None:
+            backend.free(bound_case.workspace)
     except OpbenchError:
         return
 
 
-def _bind_cubin(session: Session, ready: BoundCase, contents: InputSets, cubin: Path) -> CaseLaunches:
+def _bind_cubin(session: Session, bound_case: BoundCase, contents: InputSets, cubin: Path) -> CaseLaunches:
     """Bind a cubin to the inputs of every content."""
     assert isinstance(session.backend, CubinBackend)
-    program = session.backend.load_cubin(cubin, ready.case.request())
+    program = session.backend.load_cubin(cubin, bound_case.case.request())
     launches = {
-        kind: program.bind(ready.binding.launches, {**ready.buffers, **inputs})
+        kind: program.bind(bound_case.binding.launches, {**bound_case.buffers, **inputs})
         for kind, inputs in contents.sets.items()
     }
-    chance = ready.prepared.chance(f"knock-outs of {ready.case.name}")
-    judge = SampleJudge(session, ready, chance, active=False)
-    return CaseLaunches(ready, contents.sets, launches, judge, chance)
+    rng = bound_case.prepared.rng(f"knock-outs of {bound_case.case.name}")
+    judge = SampleJudge(session, bound_case, rng, active=False)
+    return CaseLaunches(bound_case, contents.sets, launches, judge, rng)
 
 
-def _require_right(session: Session, ready: BoundCase, when: str) -> None:
+def _require_right(session: Session, bound_case: BoundCase, when: str) -> None:
     """Raise UsageError if the case is wrong; `when` is the point in time for the message."""
-    changed = [t.name for t in ready.case.problem.input_tensors() if ready.prepared.changed(t.name)]
-    verdict = session.run(ready, "normal").verdict
+    changed = [t.name for t in bound_case.case.problem.input_tensors() if bound_case.prepared.changed(t.name)]
+    verdict = session.run(bound_case, "normal").verdict
     if verdict.right and not changed:
         return
     if when == "before":
         raise UsageError(
-            f"{ready.case.name}: {verdict.reason}; an experiment needs a kernel whose results are right; "
+            f"{bound_case.case.name}: {verdict.reason}; an experiment needs a kernel whose results are right; "
             "find out what is wrong with: opbench check",
             kind="not-right",
-            subject=ready.case.name,
+            subject=bound_case.case.name,
             value=verdict.reason,
         )
     raise LaunchError(
-        f"{ready.case.name}: a knock-out wrote elsewhere: {verdict.reason or f'input {changed[0]} changed'}",
+        f"{bound_case.case.name}: a knock-out wrote elsewhere: {verdict.reason or f'input {changed[0]} changed'}",
         kind="wrote-elsewhere",
-        subject=ready.case.name,
+        subject=bound_case.case.name,
         value=verdict.reason or changed[0],
     )

@@ -44,22 +44,22 @@ def huge_problems(
     Modes are combined so that any two values occur together. An axis qualifies if its tensors grow with it but
     the work per output does not, such as batches, rows or images.
     """
-    seen, met = set(), set[tuple[str, ...]]()
+    seen_modes, covered_pairs = set(), set[tuple[str, ...]]()
     for problem in sorted(examples, key=lambda p: -p.bytes()):
         modes = tuple(f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str))
-        if modes in seen:
+        if modes in seen_modes:
             continue
-        seen.add(modes)
+        seen_modes.add(modes)
         for axis, size in problem.axes.items():
-            pairs = {(axis,), *((axis, *pair) for pair in itertools.combinations(modes, 2))}
+            mode_pairs = {(axis,), *((axis, *pair) for pair in itertools.combinations(modes, 2))}
             if (
                 isinstance(size, int)
-                and not pairs <= met
-                and (grown := _huge_along_axis(problem, axis))
-                and fits(grown)
+                and not mode_pairs <= covered_pairs
+                and (huge_problem := _huge_along_axis(problem, axis))
+                and fits(huge_problem)
             ):
-                met |= pairs
-                yield grown
+                covered_pairs |= mode_pairs
+                yield huge_problem
 
 
 def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
@@ -67,26 +67,30 @@ def long_problems(examples: list[Operator]) -> Iterator[list[Operator]]:
 
     Each item is a list with the longest problem first; a variant takes the first one that it supports with few threads.
     """
-    seen: set[tuple[str, str]] = set()
+    covered: set[tuple[str, str]] = set()
     for problem in sorted(examples, key=_work_of):
         modes = [f"{name}={value}" for name, value in problem.axes.items() if isinstance(value, str)]
         for axis, size in problem.axes.items():
-            new = {(axis, mode) for mode in modes or [""]} - seen
-            if not isinstance(size, int) or not new:
+            uncovered = {(axis, mode) for mode in modes or [""]} - covered
+            if not isinstance(size, int) or not uncovered:
                 continue
             problems = (_with_axis_size(problem, axis, size) for size in LONG_AXIS_SIZES)
-            if affordable := [
-                one for one in problems if one and _work_of(one) <= MAX_LONG_WORK and one.bytes() > problem.bytes()
+            if affordable_problems := [
+                long_problem
+                for long_problem in problems
+                if long_problem and _work_of(long_problem) <= MAX_LONG_WORK and long_problem.bytes() > problem.bytes()
             ]:
-                seen |= new
-                yield affordable
+                covered |= uncovered
+                yield affordable_problems
 
 
 def _work_of(problem: Operator) -> float:
+    """Return the FLOPs of a problem plus a quarter of its bytes, as an estimate of the time on the CPU."""
     return problem.flops() + problem.bytes() / 4
 
 
 def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator | None:
+    """Return the problem with another size of an axis; None if the operator rejects the size."""
     try:
         return type(problem).from_axes({**problem.axes, axis: size})
     except Exception:
@@ -94,20 +98,22 @@ def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator | None:
 
 
 def _huge_along_axis(problem: Operator, axis: str) -> Operator | None:
-    def at(size: int) -> Operator | None:
+    """Return the problem with an axis so long that a tensor is huge; None if the axis does not allow it."""
+
+    def with_size(size: int) -> Operator | None:
         return _with_axis_size(problem, axis, size)
 
-    def elements(operator: Operator) -> int:
+    def largest_tensor(operator: Operator) -> int:
         return max(t.elements for t in [*operator.input_tensors(), *operator.output_tensors()])
 
-    low, doubled = at(1 << 20), at(1 << 21)
-    if low is None or doubled is None or doubled.reduction() != low.reduction():
+    small_problem, doubled_problem = with_size(1 << 20), with_size(1 << 21)
+    if small_problem is None or doubled_problem is None or doubled_problem.reduction() != small_problem.reduction():
         return None
-    growth = (elements(doubled) - elements(low)) >> 20
-    if growth < 1:
+    elements_per_index = (largest_tensor(doubled_problem) - largest_tensor(small_problem)) >> 20
+    if elements_per_index < 1:
         return None
-    size = min(HUGE_ELEMENTS // growth + 3, MAX_INT - 7)
-    problem_of_size = at(size)
+    size = min(HUGE_ELEMENTS // elements_per_index + 3, MAX_INT - 7)
+    problem_of_size = with_size(size)
     return problem_of_size if problem_of_size is not None and is_huge(problem_of_size) else None
 
 
@@ -130,37 +136,38 @@ def check_huge(backend: TracingBackend, case: Case, sm_count: int) -> Verdict:
         verdict, _ = _run(backend, case, launches, buffers)
         if not verdict.right or isinstance(slices, str):
             return _limit_claim(verdict, slices)
-        which = written_slices(case, slices, buffers)
-        if isinstance(which, str):
-            return _limit_claim(verdict, which)
+        slice_indices = written_slices(case, slices, buffers)
+        if isinstance(slice_indices, str):
+            return _limit_claim(verdict, slice_indices)
         skip_blocks = 0
         for _ in range(2):
-            load(case, slices, buffers, which)
+            load(case, slices, buffers, slice_indices)
             verdict, unfinished = _run(backend, case, launches, buffers, skip_blocks)
             if not verdict.right:
                 return verdict
-            values = judge_slices(case, slices, buffers, which)
-            if not values.mismatch or not unfinished:
+            sample_verdict = judge_slices(case, slices, buffers, slice_indices)
+            if not sample_verdict.mismatch or not unfinished:
                 break
             skip_blocks = unfinished  # a block that was cut short may have written only part of a sum
-        if not values.count or (values.mismatch and unfinished):
+        if not sample_verdict.count or (sample_verdict.mismatch and unfinished):
             return _limit_claim(verdict, "no block finished within the time limit")
-        sample = f"a sample of blocks, {values.count} elements judged"
+        sample_text = f"a sample of blocks, {sample_verdict.count} elements judged"
         return replace(
             verdict,
-            right=not values.mismatch,
-            reason=values.mismatch,
-            worst_error=values.error,
-            allowed_error=values.allowed,
-            integers=sample,
+            right=not sample_verdict.mismatch,
+            reason=sample_verdict.mismatch,
+            worst_error=sample_verdict.error,
+            allowed_error=sample_verdict.allowed,
+            integers=sample_text,
         )
     finally:
         backend.free(buffers)
 
 
-def _limit_claim(verdict: Verdict, why: ProblemSlices | str) -> Verdict:
-    sample = f"a sample of blocks, for where they reach only: {why}"
-    return replace(verdict, integers=sample) if verdict.right else verdict
+def _limit_claim(verdict: Verdict, reason: ProblemSlices | str) -> Verdict:
+    """Add to a right verdict that only a sample of blocks was checked for bounds, with the reason."""
+    sample_text = f"a sample of blocks, for where they reach only: {reason}"
+    return replace(verdict, integers=sample_text) if verdict.right else verdict
 
 
 def _run(

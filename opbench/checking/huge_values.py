@@ -16,8 +16,10 @@ from opbench.kernels.case import Case
 from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import to_storage
 
-SAMPLE, CHOSEN = 5, (0, 2, 3)
-"""Number of slices of a small problem, and the slices of a still smaller one: if slices are independent, both agree."""
+SMALL_SLICE_COUNT, CHOSEN_SLICES = 5, (0, 2, 3)
+"""The number of slices of a small problem, and the slices that a smaller problem consists of.
+
+If slices are independent, both problems have the same results for these slices."""
 INDEPENDENCE_TESTS = 8
 """Number of random inputs for which both must agree."""
 MAX_WORK = 1e8
@@ -36,7 +38,7 @@ class ProblemSlices:
 
     problem: Operator
     axis: str
-    places: Mapping[str, tuple[int, int]]
+    slice_dimensions: Mapping[str, tuple[int, int]]
     """For each tensor with the axis: its dimension, and the number of indices in that dimension per slice."""
 
     @property
@@ -44,36 +46,37 @@ class ProblemSlices:
         """Return the number of slices."""
         return int(self.problem.axes[self.axis])
 
-    def some(self, count: int) -> Operator:
+    def with_slice_count(self, count: int) -> Operator:
         """Return the smaller problem that consists of `count` slices."""
         return _with_axis_size(self.problem, self.axis, count)
 
     def _split_axis(self, name: str, array: np.ndarray) -> np.ndarray:
-        place, elements = self.places[name]
-        return array.reshape(*array.shape[:place], -1, elements, *array.shape[place + 1 :])
+        """Return a view of a tensor in which the sliced dimension is split into slices and indices within a slice."""
+        dimension, elements = self.slice_dimensions[name]
+        return array.reshape(*array.shape[:dimension], -1, elements, *array.shape[dimension + 1 :])
 
-    def taken(self, name: str, array: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Return the part of a tensor that belongs to the slices with the numbers `which`."""
-        if name not in self.places:
+    def take(self, name: str, array: np.ndarray, slice_indices: np.ndarray) -> np.ndarray:
+        """Return the part of a tensor that belongs to the slices with these indices."""
+        if name not in self.slice_dimensions:
             return np.array(array)
-        place, elements = self.places[name]
-        slices = np.take(self._split_axis(name, array), which, axis=place)
-        return slices.reshape(*array.shape[:place], len(which) * elements, *array.shape[place + 1 :])
+        dimension, elements = self.slice_dimensions[name]
+        slices = np.take(self._split_axis(name, array), slice_indices, axis=dimension)
+        return slices.reshape(*array.shape[:dimension], len(slice_indices) * elements, *array.shape[dimension + 1 :])
 
-    def put(self, name: str, array: np.ndarray, which: np.ndarray, values: np.ndarray) -> None:
-        """Copy the part of a tensor that belongs to the slices `which` to its place in the whole tensor."""
-        if name not in self.places:
+    def put(self, name: str, array: np.ndarray, slice_indices: np.ndarray, values: np.ndarray) -> None:
+        """Copy `values`, the part of a tensor that belongs to some slices, to its place in the whole tensor."""
+        if name not in self.slice_dimensions:
             array[...] = values
         else:
-            place = self.places[name][0]
-            np.moveaxis(self._split_axis(name, array), place, 0)[which] = np.moveaxis(
-                self._split_axis(name, values), place, 0
+            dimension = self.slice_dimensions[name][0]
+            np.moveaxis(self._split_axis(name, array), dimension, 0)[slice_indices] = np.moveaxis(
+                self._split_axis(name, values), dimension, 0
             )
 
-    def numbers(self, name: str, shape: tuple[int, ...], flat: np.ndarray) -> np.ndarray:
-        """Return the number of the slice that each element belongs to; elements are given by their flat index."""
-        place, elements = self.places[name]
-        result: np.ndarray = flat // (prod(shape[place + 1 :]) * elements) % self.count
+    def slice_numbers_of(self, name: str, shape: tuple[int, ...], flat_indices: np.ndarray) -> np.ndarray:
+        """Return the number of the slice to which each element belongs; elements are given by their flat indices."""
+        dimension, elements = self.slice_dimensions[name]
+        result: np.ndarray = flat_indices // (prod(shape[dimension + 1 :]) * elements) % self.count
         return result
 
 
@@ -95,10 +98,10 @@ def slices_of(case: Case, sm_count: int) -> ProblemSlices | str:
     if {launch.zero for launch in launches} & set(case.problem.outputs):
         return "blocks add to what others wrote"
     problem = case.problem
-    large = sorted(
+    axes_by_size = sorted(
         (axis for axis, size in problem.axes.items() if isinstance(size, int)), key=lambda a: -_axis_size(problem, a)
     )
-    for axis in large[:2]:
+    for axis in axes_by_size[:2]:
         if (slices := _independent_slices(problem, axis)) is not None:
             return slices
     return "its slices are not independent of each other"
@@ -116,38 +119,63 @@ def _with_axis_size(problem: Operator, axis: str, size: int) -> Operator:
 def _independent_slices(problem: Operator, axis: str) -> ProblemSlices | None:
     """Return the problem's slices along an axis; None unless a small problem shows that they are independent."""
     try:
-        whole, part = _with_axis_size(problem, axis, SAMPLE), _with_axis_size(problem, axis, len(CHOSEN))
-        tensors = [*whole.input_tensors(), *whole.output_tensors()]
-        if whole.flops() + sum(t.nbytes for t in tensors) > MAX_WORK:
+        small_problem, smaller_problem = (
+            _with_axis_size(problem, axis, SMALL_SLICE_COUNT),
+            _with_axis_size(problem, axis, len(CHOSEN_SLICES)),
+        )
+        tensors = [*small_problem.input_tensors(), *small_problem.output_tensors()]
+        if small_problem.flops() + sum(t.nbytes for t in tensors) > MAX_WORK:
             return None
-        places = {}
-        for ours, theirs in zip(tensors, [*part.input_tensors(), *part.output_tensors()], strict=True):
-            grown = [d for d, (a, b) in enumerate(zip(ours.shape, theirs.shape, strict=True)) if a != b]
-            if len(grown) > 1 or any(ours.shape[d] * len(CHOSEN) != theirs.shape[d] * SAMPLE for d in grown):
+        slice_dimensions = {}
+        for tensor, smaller_tensor in zip(
+            tensors, [*smaller_problem.input_tensors(), *smaller_problem.output_tensors()], strict=True
+        ):
+            grown_dimensions = [
+                d for d, (a, b) in enumerate(zip(tensor.shape, smaller_tensor.shape, strict=True)) if a != b
+            ]
+            if len(grown_dimensions) > 1 or any(
+                tensor.shape[d] * len(CHOSEN_SLICES) != smaller_tensor.shape[d] * SMALL_SLICE_COUNT
+                for d in grown_dimensions
+            ):
                 return None
-            if grown:
-                places[ours.name] = (grown[0], ours.shape[grown[0]] // SAMPLE)
-        if not all(name in places for name in problem.outputs):
+            if grown_dimensions:
+                slice_dimensions[tensor.name] = (
+                    grown_dimensions[0],
+                    tensor.shape[grown_dimensions[0]] // SMALL_SLICE_COUNT,
+                )
+        if not all(name in slice_dimensions for name in problem.outputs):
             return None
-        huge = [*problem.input_tensors(), *problem.output_tensors()]
-        if any(a.shape != b.shape for a, b in zip(huge, tensors, strict=True) if a.name not in places):
+        huge_tensors = [*problem.input_tensors(), *problem.output_tensors()]
+        if any(
+            a.shape != b.shape for a, b in zip(huge_tensors, tensors, strict=True) if a.name not in slice_dimensions
+        ):
             return None  # a tensor with a number for many slices, such as a scale for each 128 columns
-        slices = ProblemSlices(problem, axis, places)
+        slices = ProblemSlices(problem, axis, slice_dimensions)
         return (
             slices
-            if all(_are_slices_independent(slices, whole, part, SEED + draw) for draw in range(INDEPENDENCE_TESTS))
+            if all(
+                _are_slices_independent(slices, small_problem, smaller_problem, SEED + draw)
+                for draw in range(INDEPENDENCE_TESTS)
+            )
             else None
         )
     except (OpbenchError, ArithmeticError, ValueError, IndexError):  # a size that the operator rejects
         return None
 
 
-def _are_slices_independent(slices: ProblemSlices, whole: Operator, part: Operator, seed: int) -> bool:
+def _are_slices_independent(
+    slices: ProblemSlices, small_problem: Operator, smaller_problem: Operator, seed: int
+) -> bool:
     """Return whether the slices of a small problem have the same results alone as in the whole problem."""
-    content, which = whole.make_inputs(seed), np.array(CHOSEN)
-    slice_inputs = {name: slices.taken(name, array, which) for name, array in content.items()}
-    full, alone = whole.reference_outputs(content), part.reference_outputs(slice_inputs)
-    return all(np.allclose(slices.taken(n, full[n], which), a, 1e-9, 1e-12) for n, a in alone.items())
+    inputs, slice_indices = small_problem.make_inputs(seed), np.array(CHOSEN_SLICES)
+    slice_inputs = {name: slices.take(name, array, slice_indices) for name, array in inputs.items()}
+    full_outputs, slice_outputs = (
+        small_problem.reference_outputs(inputs),
+        smaller_problem.reference_outputs(slice_inputs),
+    )
+    return all(
+        np.allclose(slices.take(n, full_outputs[n], slice_indices), a, 1e-9, 1e-12) for n, a in slice_outputs.items()
+    )
 
 
 def written_slices(case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory]) -> np.ndarray | str:
@@ -158,19 +186,21 @@ def written_slices(case: Case, slices: ProblemSlices, buffers: Mapping[str, Spar
         pages = buffer.written_pages()
         if pages is None:
             return "this system does not report which memory pages were written"
-        flat = _elements_on_pages(
+        flat_indices = _elements_on_pages(
             _sample_indices(pages, MAX_PAGES), tensor.elements, mmap.PAGESIZE // buffer.dtype.itemsize
         )
         if tensor.name not in case.updates:
-            flat = flat[_as_unsigned(buffer.content.reshape(-1)[flat]) != _poison_bits(buffer)]
-        slice_numbers.append(slices.numbers(tensor.name, tensor.shape, flat))
-    sample = slices.some(len(CHOSEN))
+            flat_indices = flat_indices[_as_unsigned(buffer.content.reshape(-1)[flat_indices]) != _poison_bits(buffer)]
+        slice_numbers.append(slices.slice_numbers_of(tensor.name, tensor.shape, flat_indices))
+    sample = slices.with_slice_count(len(CHOSEN_SLICES))
     tensors = [*sample.input_tensors(), *sample.output_tensors()]
-    cost_per_slice = (sum(t.elements for t in tensors if t.name in slices.places) + sample.flops() / 64) / len(CHOSEN)
-    which = _sample_indices(
+    cost_per_slice = (
+        sum(t.elements for t in tensors if t.name in slices.slice_dimensions) + sample.flops() / 64
+    ) / len(CHOSEN_SLICES)
+    slice_indices = _sample_indices(
         np.unique(np.concatenate(slice_numbers)), max(1, min(MAX_SLICES, int(MAX_ELEMENTS / cost_per_slice)))
     )
-    return which if which.size else "nothing was written"
+    return slice_indices if slice_indices.size else "nothing was written"
 
 
 def load_small_inputs(problem: Operator, buffers: Mapping[str, SparseMemory]) -> None:
@@ -180,7 +210,7 @@ def load_small_inputs(problem: Operator, buffers: Mapping[str, SparseMemory]) ->
     """
     axis = max(problem.axes, key=lambda name: _axis_size(problem, name))
     try:
-        small = _with_axis_size(problem, axis, SAMPLE)
+        small = _with_axis_size(problem, axis, SMALL_SLICE_COUNT)
         if sum(t.elements for t in small.input_tensors()) > MAX_ELEMENTS:
             return
         content = small.make_inputs(SEED)
@@ -191,25 +221,25 @@ def load_small_inputs(problem: Operator, buffers: Mapping[str, SparseMemory]) ->
             buffers[tensor.name].content[...] = content[tensor.name]
 
 
-def load(case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], which: np.ndarray) -> None:
+def load(case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], slice_indices: np.ndarray) -> None:
     """Write the inputs of the slices to their places in the huge tensors, and poison the outputs."""
-    slice_inputs = slices.some(len(which)).make_inputs(SEED)
+    slice_inputs = slices.with_slice_count(len(slice_indices)).make_inputs(SEED)
     for name, input_name in slice_inputs.items():
-        slices.put(name, buffers[name].content, which, input_name)
+        slices.put(name, buffers[name].content, slice_indices, input_name)
     for name in case.problem.outputs:
         old = case.updates.get(name)
         if old is None:
             buffers[name].poison()
         else:
             buffers[name].clear()
-            slices.put(name, buffers[name].content, which, slice_inputs[old])
+            slices.put(name, buffers[name].content, slice_indices, slice_inputs[old])
 
 
 def judge_slices(
-    case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], which: np.ndarray
+    case: Case, slices: ProblemSlices, buffers: Mapping[str, SparseMemory], slice_indices: np.ndarray
 ) -> SampleVerdict:
     """Return the verdict on the outputs that were written in these slices."""
-    problem = slices.some(len(which))
+    problem = slices.with_slice_count(len(slice_indices))
     inputs = problem.make_inputs(SEED)
     tolerance = problem.allowance(case.variant.precision)
     reference = problem.reference_outputs(inputs)
@@ -217,30 +247,32 @@ def judge_slices(
     count, error = 0, 0.0
     for tensor in problem.output_tensors():
         name = tensor.name
-        got = slices.taken(name, buffers[name].content, which)
-        old = case.updates.get(name)
-        left = _as_unsigned(got) == (_as_unsigned(inputs[old]) if old else _poison_bits(buffers[name]))
-        got[left] = to_storage(reference[name][left], tensor.dtype)
+        written = slices.take(name, buffers[name].content, slice_indices)
+        updated_input = case.updates.get(name)
+        is_unwritten = _as_unsigned(written) == (
+            _as_unsigned(inputs[updated_input]) if updated_input else _poison_bits(buffers[name])
+        )
+        written[is_unwritten] = to_storage(reference[name][is_unwritten], tensor.dtype)
         scale = magnitude[name] if magnitude else None
-        judgement = judge(name, tensor.dtype, got, reference[name], scale, tolerance)
-        count, error = count + int(np.count_nonzero(~left)), max(error, judgement.error)
+        judgement = judge(name, tensor.dtype, written, reference[name], scale, tolerance)
+        count, error = count + int(np.count_nonzero(~is_unwritten)), max(error, judgement.error)
         if judgement.mismatch is not None:
             return SampleVerdict(
-                count, error, tolerance.elementwise, _mismatch_sentence(slices, judgement, name, which)
+                count, error, tolerance.elementwise, _mismatch_sentence(slices, judgement, name, slice_indices)
             )
     return SampleVerdict(count, error, tolerance.elementwise)
 
 
-def _mismatch_sentence(slices: ProblemSlices, judgement: Judgement, name: str, which: np.ndarray) -> str:
+def _mismatch_sentence(slices: ProblemSlices, judgement: Judgement, name: str, slice_indices: np.ndarray) -> str:
     """Describe a mismatch with its index in the huge problem, in one sentence."""
     mismatch = judgement.mismatch
     assert mismatch is not None
     if mismatch.index is None:
         return mismatch.sentence()
-    place, elements = slices.places[name]
-    at = list(mismatch.index)
-    at[place] = int(which[at[place] // elements]) * elements + at[place] % elements
-    return replace(mismatch, index=tuple(at)).sentence()
+    dimension, elements = slices.slice_dimensions[name]
+    index = list(mismatch.index)
+    index[dimension] = int(slice_indices[index[dimension] // elements]) * elements + index[dimension] % elements
+    return replace(mismatch, index=tuple(index)).sentence()
 
 
 def _poison_bits(buffer: SparseMemory) -> np.ndarray:
@@ -254,16 +286,18 @@ def _as_unsigned(array: np.ndarray) -> np.ndarray:
 
 def _elements_on_pages(pages: np.ndarray, elements: int, page_elements: int) -> np.ndarray:
     """Return the flat indices of the elements that lie on these memory pages."""
-    flat = (pages.astype(np.int64)[:, None] * page_elements + np.arange(page_elements)).reshape(-1)
-    result: np.ndarray = flat[flat < elements]
+    flat_indices = (pages.astype(np.int64)[:, None] * page_elements + np.arange(page_elements)).reshape(-1)
+    result: np.ndarray = flat_indices[flat_indices < elements]
     return result
 
 
-def _sample_indices(numbers: np.ndarray, most: int) -> np.ndarray:
-    """Return at most `most` of the numbers in ascending order: the first, the last, and random ones between."""
-    if numbers.size <= most:
-        return numbers
-    ends = [*range(min(2, most)), *range(numbers.size - most // 4, numbers.size)]
-    drawn = np.random.default_rng(SEED).choice(numbers.size, most - len(ends), replace=False)
-    sample: np.ndarray = numbers[np.unique([*ends, *drawn])]
+def _sample_indices(slice_numbers_of: np.ndarray, max_count: int) -> np.ndarray:
+    """Return at most `max_count` of the numbers, in ascending order: the first, the last, and random ones between."""
+    if slice_numbers_of.size <= max_count:
+        return slice_numbers_of
+    fixed_positions = [*range(min(2, max_count)), *range(slice_numbers_of.size - max_count // 4, slice_numbers_of.size)]
+    random_positions = np.random.default_rng(SEED).choice(
+        slice_numbers_of.size, max_count - len(fixed_positions), replace=False
+    )
+    sample: np.ndarray = slice_numbers_of[np.unique([*fixed_positions, *random_positions])]
     return sample

@@ -13,43 +13,43 @@ from opbench.checking.contents import CONTENTS, JUDGED_CONTENTS, content_of_buff
 from opbench.timing.clock import Launch, RenewableLaunch
 
 FIRST_WINDOW = 3
-"""One of the first three samples is judged, then one in each following window, which is twice as long."""
+"""The length of the first window of samples: one sample is judged in each window, and windows double in length."""
 MAX_SCHEDULED_SAMPLE = 1 << 12
 MAX_COMPARISONS = 3
 """Most comparisons of outputs. Bits that were right before need no comparison; a kernel whose bits differ from launch
 to launch is compared at most this often."""
 
 
-def judged_samples(chance: random.Random) -> frozenset[int]:
+def judged_samples(rng: random.Random) -> frozenset[int]:
     """Draw the numbers of the samples to judge, one in each of [0, 3), [3, 6), [6, 12), [12, 24), …"""
-    drawn, start, end = set[int](), 0, FIRST_WINDOW
+    numbers, start, end = set[int](), 0, FIRST_WINDOW
     while start < MAX_SCHEDULED_SAMPLE:
-        drawn.add(chance.randrange(start, end))
+        numbers.add(rng.randrange(start, end))
         start, end = end, 2 * end
-    return frozenset(drawn)
+    return frozenset(numbers)
 
 
 class SampleJudge:
     """Decide which of a case's samples are judged, and record the first fault."""
 
-    def __init__(self, session: Session, ready: BoundCase, chance: random.Random, active: bool = True) -> None:
-        self._session, self._ready = session, ready
-        self._schedule: Collection[int] = judged_samples(chance) if active else ()
-        self._kinds = chance.sample(JUDGED_CONTENTS, len(JUDGED_CONTENTS))
+    def __init__(self, session: Session, bound_case: BoundCase, rng: random.Random, active: bool = True) -> None:
+        self._session, self._bound_case = session, bound_case
+        self._schedule: Collection[int] = judged_samples(rng) if active else ()
+        self._kinds = rng.sample(JUDGED_CONTENTS, len(JUDGED_CONTENTS))
         self._number = 0
         self._comparisons = 0
-        self._owed = False
+        self._must_judge_next = False
         """Whether a due sample had no reference; the next sample with a reference is then judged instead."""
         self.fault = ""
 
     @property
     def due(self) -> bool:
         """Return whether the next sample must be judged."""
-        return self._owed or self._number in self._schedule
+        return self._must_judge_next or self._number in self._schedule
 
     def require(self) -> None:
         """Judge the next sample regardless of the schedule."""
-        self._owed = True
+        self._must_judge_next = True
 
     @property
     def kind(self) -> str:
@@ -59,14 +59,14 @@ class SampleJudge:
     def sampled(self, kind: str, outputs: Mapping[str, Buffer]) -> None:
         """Count a sample, and judge its outputs if due."""
         due = self.due and not self.fault
-        self._owed = due and kind not in JUDGED_CONTENTS
+        self._must_judge_next = due and kind not in JUDGED_CONTENTS
         if due and kind in JUDGED_CONTENTS:
             self._kinds.append(self._kinds.pop(0))
-            judged_before = len(self._ready.prepared.judged)
+            judged_before = len(self._bound_case.prepared.judged)
             self._session.backend.synchronize()
-            reason = judge_outputs(self._session.backend, self._ready, kind, outputs)
+            reason = judge_outputs(self._session.backend, self._bound_case, kind, outputs)
             self.fault = f"wrong in timed sample {self._number + 1}: {reason}" if reason else ""
-            self._comparisons += len(self._ready.prepared.judged) > judged_before
+            self._comparisons += len(self._bound_case.prepared.judged) > judged_before
             if self._comparisons >= MAX_COMPARISONS:
                 self._schedule = ()
         self._number += 1
@@ -76,17 +76,17 @@ Content = TypeVar("Content")
 
 
 class ContentOrder(Generic[Content]):
-    """Order in which samples use the kinds of inputs: all of them once, in random order, before any repeats."""
+    """A random order of the kinds of inputs: each occurs once before any occurs again."""
 
-    def __init__(self, contents: Iterable[Content], chance: random.Random) -> None:
-        self._contents, self._chance = tuple(contents), chance
+    def __init__(self, contents: Iterable[Content], rng: random.Random) -> None:
+        self._contents, self._rng = tuple(contents), rng
         self._queue: list[Content] = []
 
     def first(self) -> Content:
         """Return the next content without removing it."""
         if not self._queue:
             self._queue = list(self._contents)
-            self._chance.shuffle(self._queue)
+            self._rng.shuffle(self._queue)
         return self._queue[0]
 
     def take(self, content: Content) -> Content:
@@ -101,31 +101,32 @@ class ContentOrder(Generic[Content]):
 
 
 class CaseLaunches:
-    """Launch a case on several contents in random order; each occurs once before any repeats."""
+    """The launches of a case on several kinds of inputs, in random order; each occurs once before any repeats."""
 
     def __init__(
         self,
-        ready: BoundCase,
+        bound_case: BoundCase,
         inputs: Mapping[str, Mapping[str, Buffer]],
         launches: Mapping[str, Launch],
         judge: SampleJudge,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         """Take the buffers `inputs` and the `launches`, both by kind of content."""
-        self._ready, self._inputs, self.judge = ready, inputs, judge
+        self._bound_case, self._inputs, self.judge = bound_case, inputs, judge
         self.launches = {kind: RenewableLaunch(launch, self._renewal(kind)) for kind, launch in launches.items()}
         self.restored: Sequence[tuple[Buffer, Buffer]] = ()
         """Module variables that the case uses as scratch, each with a copy that restores it before each sample."""
-        self._order = ContentOrder(self.launches, chance)
+        self._order = ContentOrder(self.launches, rng)
         self._kind = ""
 
     def _renewal(self, kind: str) -> Callable[[], None]:
+        """Return a callable that renews the buffers for one kind of inputs."""
         return lambda: self.renew(kind)
 
     def renew(self, kind: str) -> None:
         """Poison outputs and workspaces; reset an output that is updated in place to its input."""
-        updates = self._ready.case.updates
-        for name, buffer in self._ready.buffers.items():
+        updates = self._bound_case.case.updates
+        for name, buffer in self._bound_case.buffers.items():
             if name in updates:
                 buffer.copy_from(self._inputs[kind][updates[name]])
             elif name not in self._inputs[kind]:
@@ -149,7 +150,7 @@ class CaseLaunches:
 
     def sampled(self) -> None:
         """Count the sample, and judge its outputs if due."""
-        self.judge.sampled(self._kind, self._ready.buffers)
+        self.judge.sampled(self._kind, self._bound_case.buffers)
 
 
 class GraphLaunches:
@@ -161,14 +162,14 @@ class GraphLaunches:
         sets: Sequence[Mapping[str, Buffer]],
         poisoned: Sequence[Buffer],
         judge: SampleJudge,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         """Take the outputs of each buffer set in `sets`, and the buffers `poisoned` to poison before a replay.
 
         `content_of_buffer_set` gives the content of a set.
         """
         self._launch, self._sets, self._poisoned = launch, sets, poisoned
-        self.judge, self._chance = judge, chance
+        self.judge, self._rng = judge, rng
 
     def next_launch(self) -> Launch:
         """Poison the outputs and workspaces of all sets and return the launch."""
@@ -179,7 +180,7 @@ class GraphLaunches:
     def sampled(self) -> None:
         """Count the replay, and judge the outputs of one set if due."""
         kind = self.judge.kind
-        number = self._chance.choice([n for n in range(len(self._sets)) if content_of_buffer_set(n) == kind])
+        number = self._rng.choice([n for n in range(len(self._sets)) if content_of_buffer_set(n) == kind])
         self.judge.sampled(kind, self._sets[number])
 
 

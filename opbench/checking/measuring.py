@@ -44,7 +44,7 @@ class TimedCases:
     prepared: PreparedProblem
     contents: InputSets = field(default_factory=lambda: InputSets({}))
     rotation: Rotation = field(default_factory=Rotation)
-    ready: dict[str, BoundCase] = field(default_factory=dict)
+    bound_cases: dict[str, BoundCase] = field(default_factory=dict)
     case_launches: dict[str, CaseLaunches] = field(default_factory=dict)
     graph_launches: dict[str, GraphLaunches] = field(default_factory=dict)
     state: dict[str, ModuleState] = field(default_factory=dict)
@@ -53,19 +53,19 @@ class TimedCases:
 
     @property
     def timed(self) -> dict[str, BoundCase]:
-        """Return the names of the cases to time."""
-        return {name: ready for name, ready in self.ready.items() if name not in self.invalid}
+        """Return the bound cases to time, by name."""
+        return {name: bound_case for name, bound_case in self.bound_cases.items() if name not in self.invalid}
 
     @property
-    def turns(self) -> dict[str, LaunchSource]:
+    def launch_sources(self) -> dict[str, LaunchSource]:
         """Return, for each case, the object that poisons its buffers before a sample."""
         return {**self.case_launches, **self.graph_launches}
 
     @property
     def judges(self) -> dict[str, SampleJudge]:
         """Return, for each case, the judge of its samples."""
-        own = {name: turns.judge for name, turns in self.case_launches.items()}
-        return {**own, **{name: turns.judge for name, turns in self.graph_launches.items()}}
+        own = {name: case_launches.judge for name, case_launches in self.case_launches.items()}
+        return {**own, **{name: case_launches.judge for name, case_launches in self.graph_launches.items()}}
 
     @property
     def faults(self) -> dict[str, str]:
@@ -79,13 +79,13 @@ class TimedCases:
     @property
     def launches(self) -> list[Launch]:
         """Return all launches for which a clock may hold a CUDA graph."""
-        own = [launch for turns in self.case_launches.values() for launch in turns.launches.values()]
+        own = [launch for case_launches in self.case_launches.values() for launch in case_launches.launches.values()]
         return [*own, *self.rotation.launches.values()]
 
     def with_actual_mode(self, name: str, measurement: Measurement) -> Measurement:
         """Return a measurement with the mode that was really used, and a warning if it had too few contents."""
-        few = name not in self.graph_launches and len(self.contents.sets) < len(CONTENTS)
-        warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if few else measurement.warnings
+        has_few_inputs = name not in self.graph_launches and len(self.contents.sets) < len(CONTENTS)
+        warnings = (*measurement.warnings, Warn.FEW_CONTENTS) if has_few_inputs else measurement.warnings
         return replace(measurement, mode=self.rotation.modes.get(name, measurement.mode), warnings=warnings)
 
 
@@ -104,8 +104,10 @@ def measure_cases(
     are also checked after the last sample, on new content and in other buffers.
     """
     with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
-        launches = {name: ready.binding.launch for name, ready in timing.timed.items()}
-        measured = measure(clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.turns)
+        launches = {name: bound_case.binding.launch for name, bound_case in timing.timed.items()}
+        measured = measure(
+            clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.launch_sources
+        )
         return _split_by_faults(session, timing, measured, {}, check_again, on_start)
 
 
@@ -120,32 +122,38 @@ def relaunch_cases(
         findings: dict[str, str] = {}
         for name in timing.timed:
             on_start(name)
-            turns = timing.case_launches[name]
+            case_launches = timing.case_launches[name]
             for _ in range(RELAUNCH_COUNT):
-                turns.next_launch()()
+                case_launches.next_launch()()
                 if errors := [finding for finding in session.backend.synchronize() if not finding.hint]:
                     findings[name] = headline(errors[0])
                     break
-                turns.sampled()
+                case_launches.sampled()
         return _split_by_faults(session, timing, {}, findings, True, on_start)
 
 
 def _split_by_faults(
     session: Session,
     timing: TimedCases,
-    measured: Mapping[str, Measurement],
+    measurements: Mapping[str, Measurement],
     findings: Mapping[str, str],
     check_again: bool,
     on_start: Callable[[str], None],
 ) -> MeasureResult:
     """Split the cases after timing: return the measurements of cases without a fault, and the faults of the others."""
     invalid = timing.invalid | timing.invalid_times()
-    kept = {name: timing.with_actual_mode(name, m) for name, m in measured.items() if name not in invalid}
+    valid_measurements = {
+        name: timing.with_actual_mode(name, m) for name, m in measurements.items() if name not in invalid
+    }
     wrong = {**timing.faults, **findings}
     if check_again:
-        left = {name: ready for name, ready in timing.timed.items() if name not in {**wrong, **invalid}}
-        wrong |= _check_again(session, timing.prepared, left, timing.contents, on_start)
-    return MeasureResult(kept, wrong, {name: why for name, why in invalid.items() if name not in wrong})
+        cases_to_check = {
+            name: bound_case for name, bound_case in timing.timed.items() if name not in {**wrong, **invalid}
+        }
+        wrong |= _check_again(session, timing.prepared, cases_to_check, timing.contents, on_start)
+    return MeasureResult(
+        valid_measurements, wrong, {name: reason for name, reason in invalid.items() if name not in wrong}
+    )
 
 
 @contextmanager
@@ -169,7 +177,7 @@ def timed_cases(
         for case in cases:
             on_start(case.name)
             traced = clock is None and session.is_traced(case)
-            timing.ready[case.name] = session.bind(case, timing.prepared, traced)
+            timing.bound_cases[case.name] = session.bind(case, timing.prepared, traced)
             _bind_contents(session, timing, case, judged)
         timing.invalid = _untimable_cases(timing, on_start)
         if mode == "graph" and timing.timed:
@@ -186,22 +194,22 @@ def timed_cases(
         timing.contents.free(session.backend)
         for state in timing.state.values():
             state.free()
-        for prepared in timing.ready.values():
+        for prepared in timing.bound_cases.values():
             session.backend.free(prepared.workspace)
 
 
 def _bind_contents(session: Session, timing: TimedCases, case: Case, judged: bool) -> None:
-    """Bind a case to the inputs of every content, and return its launches."""
-    ready = timing.ready[case.name]
-    launches = {CONTENTS[0]: ready.binding.launch}
+    """Bind a case to the inputs of every kind, and add its launches and its module state to `timing`."""
+    bound_case = timing.bound_cases[case.name]
+    launches = {CONTENTS[0]: bound_case.binding.launch}
     for kind, inputs in timing.contents.sets.items():
         if kind not in launches:
-            launches[kind] = rebind(session.backend, case, ready.binding, {**ready.buffers, **inputs})
-    chance = timing.prepared.chance(f"samples of {case.name}")
-    judge = SampleJudge(session, ready, chance, judged)
-    turns = CaseLaunches(ready, timing.contents.sets, launches, judge, chance)
-    timing.case_launches[case.name] = turns
-    timing.state[case.name] = ModuleState(session, ready, turns, judged)
+            launches[kind] = rebind(session.backend, case, bound_case.binding, {**bound_case.buffers, **inputs})
+    rng = timing.prepared.rng(f"samples of {case.name}")
+    judge = SampleJudge(session, bound_case, rng, judged)
+    case_launches = CaseLaunches(bound_case, timing.contents.sets, launches, judge, rng)
+    timing.case_launches[case.name] = case_launches
+    timing.state[case.name] = ModuleState(session, bound_case, case_launches, judged)
 
 
 def _untimable_cases(timing: TimedCases, on_start: Callable[[str], None]) -> dict[str, str]:
@@ -217,27 +225,27 @@ def _untimable_cases(timing: TimedCases, on_start: Callable[[str], None]) -> dic
 def _bind_rotating_buffers(session: Session, timing: TimedCases, judged: bool) -> None:
     """Bind every case to so many sets of buffers that a CUDA graph of its launches runs with a cold L2."""
 
-    timed = timing.timed
+    timed_cases = timing.timed
 
-    def launch(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
-        return rebind(session.backend, case, timed[case.name].binding, buffers)
+    def bind_to(case: Case, buffers: Mapping[str, Buffer]) -> Launch:
+        return rebind(session.backend, case, timed_cases[case.name].binding, buffers)
 
-    workspaces = {name: measurement.workspace for name, measurement in timed.items()}
-    cases = [measurement.case for measurement in timed.values()]
-    own = timing.prepared.buffers
-    timing.rotation = rotate_buffers(session.backend, cases, own, workspaces, timing.contents.sets, launch)
-    for name, launched in timing.rotation.launches.items():
-        updated = bool(timed[name].case.updates)  # such an output must contain the input's values, not poison
+    workspaces = {name: measurement.workspace for name, measurement in timed_cases.items()}
+    cases = [measurement.case for measurement in timed_cases.values()]
+    own_buffers = timing.prepared.buffers
+    timing.rotation = rotate_buffers(session.backend, cases, own_buffers, workspaces, timing.contents.sets, bind_to)
+    for name, graph_launch in timing.rotation.launches.items():
+        updated = bool(timed_cases[name].case.updates)  # such an output must contain the input's values, not poison
         poisoned = [] if updated else timing.rotation.poisoned[name]
-        chance = timing.prepared.chance(f"graph of {name}")
-        judge = SampleJudge(session, timed[name], chance, judged and not updated)
-        timing.graph_launches[name] = GraphLaunches(launched, timing.rotation.outputs, poisoned, judge, chance)
+        rng = timing.prepared.rng(f"graph of {name}")
+        judge = SampleJudge(session, timed_cases[name], rng, judged and not updated)
+        timing.graph_launches[name] = GraphLaunches(graph_launch, timing.rotation.outputs, poisoned, judge, rng)
 
 
 def _check_again(
     session: Session,
     prepared: PreparedProblem,
-    ready: Mapping[str, BoundCase],
+    timed_cases: Mapping[str, BoundCase],
     contents: InputSets,
     on_start: Callable[[str], None],
 ) -> dict[str, str]:
@@ -248,51 +256,51 @@ def _check_again(
     holds its own old results.
     """
     wrong: dict[str, str] = {}
-    prepared.spare = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
-    for name, timed in ready.items():
+    prepared.device_inputs = {kind: inputs for kind, inputs in contents.sets.items() if kind == "again"}
+    for name, timed_case in timed_cases.items():
         on_start(name)
-        outcome = session.run(timed, "again")
+        outcome = session.run(timed_case, "again")
         if not outcome.verdict.right:
             wrong[name] = f"correct before timing, wrong after timing, on new inputs: {outcome.verdict.reason}"
         if outcome.damaged:
             session.release()
             break  # the other cases are checked only in other buffers
-        if outcome.verdict.right and (reason := _check_on_old_output(session, timed)):
+        if outcome.verdict.right and (reason := _check_on_old_output(session, timed_case)):
             wrong[name] = (
                 f"correct before timing, wrong after timing, when the output was already mostly filled: {reason}"
             )
-    prepared.spare = {}
+    prepared.device_inputs = {}
     contents.free(session.backend)
     if prepared.problem.bytes() > MAX_INTEGER_RUN_BYTES:
         return wrong  # moving and checking hundreds of megabytes would take longer than the measurement
-    moved = session.move(prepared)
-    for name in (n for n in ready if n not in wrong):
+    moved_problem = session.move(prepared)
+    for name in (n for n in timed_cases if n not in wrong):
         on_start(name)
-        fresh = session.bind(ready[name].case, moved)
+        rebound_case = session.bind(timed_cases[name].case, moved_problem)
         try:
-            outcome = session.run(fresh, "again")
+            outcome = session.run(rebound_case, "again")
         finally:
-            session.backend.free(fresh.workspace)
+            session.backend.free(rebound_case.workspace)
         if not outcome.verdict.right:
             wrong[name] = f"correct before timing, wrong after timing, in other buffers: {outcome.verdict.reason}"
         if outcome.damaged:
-            moved = session.move(moved)
+            moved_problem = session.move(moved_problem)
     return wrong
 
 
-def _check_on_old_output(session: Session, ready: BoundCase) -> str:
+def _check_on_old_output(session: Session, bound_case: BoundCase) -> str:
     """Launch a right case while its output holds old results and a few poisoned elements; return the fault, or "".
 
     This finds a kernel that skips the work if some elements of the old output, or a mark in a workspace, are
     present.
     """
-    if ready.case.updates:
+    if bound_case.case.updates:
         return ""  # the old output is an input of such a case
-    chance = ready.prepared.chance(f"holes of {ready.case.name}")
-    for tensor in ready.case.problem.output_tensors():
+    rng = bound_case.prepared.rng(f"holes of {bound_case.case.name}")
+    for tensor in bound_case.case.problem.output_tensors():
         width = tensor.nbytes // tensor.elements
         for _ in range(POISONED_ELEMENTS):
-            ready.buffers[tensor.name].poison_part(width * chance.randrange(tensor.elements), width)
-    ready.binding.launch()
+            bound_case.buffers[tensor.name].poison_part(width * rng.randrange(tensor.elements), width)
+    bound_case.binding.launch()
     session.backend.synchronize()
-    return judge_outputs(session.backend, ready, "again", ready.buffers)
+    return judge_outputs(session.backend, bound_case, "again", bound_case.buffers)

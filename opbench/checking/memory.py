@@ -55,19 +55,19 @@ def check_memory(backend: Backend, plan: MemoryPlan, seed: int) -> MemoryCheckRe
         return MemoryCheckResult("", unsupported=traced)
     trace, findings, notes, damage = traced.trace, traced.findings, traced.notes, traced.damage
     doubtful = [finding for finding in findings if _depends_on_contents(finding, plan)]
-    first: dict[tuple[str, str, int], Finding] = {}
+    first_by_line: dict[tuple[str, str, int], Finding] = {}
     for location in [finding for finding in findings if finding not in doubtful] or ([] if doubtful else damage):
-        first.setdefault((location.kind, location.file, location.line), location)
-    cut = ""
-    if doubtful and not first and not trace.completed:
-        cut = (
+        first_by_line.setdefault((location.kind, location.file, location.line), location)
+    stop_reason = ""
+    if doubtful and not first_by_line and not trace.completed:
+        stop_reason = (
             "the launch stopped because of the values in its inputs, which are random numbers in this mode: "
             f"{headline(doubtful[0])}"
         )
     return MemoryCheckResult(
-        headline(next(iter(first.values()))) if first else "",
-        tuple(first.values()),
-        cut,
+        headline(next(iter(first_by_line.values()))) if first_by_line else "",
+        tuple(first_by_line.values()),
+        stop_reason,
         accesses=trace.accesses,
         doubtful=tuple(doubtful),
         notes=notes,
@@ -100,7 +100,7 @@ class _TracedPlan:
 
 
 def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
-    """Trace a plan's launches; return the reason instead if the backend cannot run them."""
+    """Trace a plan's launches on new buffers; return the reason instead if the backend cannot run them."""
     if not isinstance(backend, TracingBackend):
         raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
@@ -109,8 +109,8 @@ def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions
             source = Path(folder) / plan.path.name
             source.write_text(plan.text(), newline="")
         request = plan.request(source)
-        if why := backend.unsupported(request):
-            return why
+        if reason := backend.unsupported(request):
+            return reason
         buffers: dict[str, Buffer] = {}
         try:
             for planned in plan.buffers:
@@ -121,7 +121,7 @@ def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions
                 trace,
                 [_locate_in_plan(finding, source, plan) for finding in trace.findings if not finding.hint],
                 tuple(_locate_in_plan(note, source, plan) for note in trace.notes),
-                [one for b in buffers.values() if (one := _guard_damage(b, plan))],
+                [finding for b in buffers.values() if (finding := _guard_damage(b, plan))],
             )
         finally:
             backend.free(buffers)
@@ -137,14 +137,14 @@ def _depends_on_contents(finding: Finding, plan: MemoryPlan) -> bool:
     if finding.kind == "trap" and "assertion" in finding.message:
         return True
     if finding.kind.endswith("_race"):
-        places = {(finding.file, finding.line), *((location.file, location.line) for location in finding.related)}
-        return any(Path(file).name == plan.path.name and line in plan.scatter_lines for file, line in places)
+        lines = {(finding.file, finding.line), *((location.file, location.line) for location in finding.related)}
+        return any(Path(file).name == plan.path.name and line in plan.scatter_lines for file, line in lines)
     if finding.kind == "out_of_bounds" and any(
         buffer.name == finding.buffer and not buffer.is_bounded for buffer in plan.buffers
     ):
         return True
-    own = Path(finding.file).name == plan.path.name
-    return finding.kind == "out_of_bounds" and own and (finding.called_from or finding.line) in plan.data_lines
+    is_own_file = Path(finding.file).name == plan.path.name
+    return finding.kind == "out_of_bounds" and is_own_file and (finding.called_from or finding.line) in plan.data_lines
 
 
 def _locate_in_plan(finding: Finding, source: Path | None, plan: MemoryPlan) -> Finding:
@@ -162,6 +162,7 @@ def _original_file(file: str, plan: MemoryPlan) -> str:
 
 
 def _guard_damage(buffer: Buffer, plan: MemoryPlan) -> Finding | None:
+    """Return a finding for a changed guard byte of a buffer; None if no guard byte changed."""
     offset = buffer.damage()
     if offset is None:
         return None

@@ -38,12 +38,12 @@ def module_variables(binding: Binding) -> Mapping[str, Buffer]:
 class ModuleState:
     """The `__device__` variables of a case's module, without constants that the header fills."""
 
-    def __init__(self, session: Session, ready: BoundCase, turns: CaseLaunches, judged: bool) -> None:
+    def __init__(self, session: Session, bound_case: BoundCase, case_launches: CaseLaunches, judged: bool) -> None:
         """Take a bound case and its launches; `judged` is False without a reference to judge the outputs with."""
-        self._session, self._ready, self._turns, self._judged = session, ready, turns, judged
-        self._heap = uses_device_heap(ready.binding)
-        self._variables = module_variables(ready.binding)
-        self._prints: dict[str, int] = {}
+        self._session, self._bound_case, self._case_launches, self._judged = session, bound_case, case_launches, judged
+        self._heap = uses_device_heap(bound_case.binding)
+        self._variables = module_variables(bound_case.binding)
+        self._first_fingerprints: dict[str, int] = {}
         self._copies: dict[str, Buffer] = {}
 
     def refusal(self) -> str:
@@ -56,35 +56,43 @@ class ModuleState:
             return HEAP_MESSAGE
         if not self._variables:
             return ""
-        before = {name: variable.read() for name, variable in self._variables.items()}
+        initial_contents = {name: variable.read() for name, variable in self._variables.items()}
         changed: list[str] = []
-        for number, (kind, launch) in enumerate(self._turns.launches.items()):
-            self._turns.renew(kind)
+        for number, (kind, launch) in enumerate(self._case_launches.launches.items()):
+            self._case_launches.renew(kind)
             launch()
             self._session.backend.synchronize()
-            prints = self._fingerprints()
+            fingerprints = self._fingerprints()
             if number:  # the first launch may fill a table that does not change afterwards
-                changed += [name for name in prints if prints[name] != self._prints[name] and name not in changed]
-            self._prints = prints
+                changed += [
+                    name
+                    for name in fingerprints
+                    if fingerprints[name] != self._first_fingerprints[name] and name not in changed
+                ]
+            self._first_fingerprints = fingerprints
         if changed and self._judged and (reason := self._state_dependence(changed)):
             return f"{state_fault(changed)}. A launch after others is wrong: {reason}"
         for name in changed:
-            copy = self._copies[name] = self._session.backend.allocate(name, before[name].shape, "u8")
-            copy.write(before[name])
-            del self._prints[name]
-        self._turns.restored = [(self._variables[name], copy) for name, copy in self._copies.items()]
+            copy = self._copies[name] = self._session.backend.allocate(name, initial_contents[name].shape, "u8")
+            copy.write(initial_contents[name])
+            del self._first_fingerprints[name]
+        self._case_launches.restored = [(self._variables[name], copy) for name, copy in self._copies.items()]
         return ""
 
     def free(self) -> None:
         """Free the memory of the copies; a second call does nothing."""
-        self._turns.restored = ()
+        self._case_launches.restored = ()
         self._session.backend.free(self._copies)
         self._copies = {}
 
     def change_while_timed(self) -> str:
         """Return which variables changed only while the case was timed; "" for none."""
-        now = self._fingerprints() if self._prints else {}
-        changed = [name for name, seen in self._prints.items() if now[name] != seen]
+        fingerprints = self._fingerprints() if self._first_fingerprints else {}
+        changed = [
+            name
+            for name, first_fingerprint in self._first_fingerprints.items()
+            if fingerprints[name] != first_fingerprint
+        ]
         return f"{state_fault(changed)} while it was timed" if changed else ""
 
     def _fingerprints(self) -> dict[str, int]:
@@ -96,19 +104,21 @@ class ModuleState:
         Each content runs twice in a row, so a launch follows one on the same or on other inputs. Some states
         are mixed, word by word, from two states after a launch, so that a count or an index remains valid.
         """
-        other = {name: self._variables[name].read() for name in changed}
-        kinds = [kind for kind in JUDGED_CONTENTS if kind in self._turns.launches]
-        launches = min(max(int(LAUNCHES_WORK / emulated_work(self._ready.case.problem)), FEWEST_LAUNCHES), LAUNCHES)
-        chance = np.random.default_rng(self._ready.prepared.chance(self._ready.case.name).getrandbits(64))
-        for number in range(launches):
+        later_state = {name: self._variables[name].read() for name in changed}
+        kinds = [kind for kind in JUDGED_CONTENTS if kind in self._case_launches.launches]
+        launch_count = min(
+            max(int(LAUNCHES_WORK / emulated_work(self._bound_case.case.problem)), FEWEST_LAUNCHES), LAUNCHES
+        )
+        rng = np.random.default_rng(self._bound_case.prepared.rng(self._bound_case.case.name).getrandbits(64))
+        for number in range(launch_count):
             if number in MIXED_STATE_LAUNCHES:
                 for name in changed:
-                    self._variables[name].write(_mix_states(self._variables[name].read(), other[name], chance))
+                    self._variables[name].write(_mix_states(self._variables[name].read(), later_state[name], rng))
             kind = kinds[number // 2 % len(kinds)]
-            self._turns.renew(kind)
-            self._turns.launches[kind]()
+            self._case_launches.renew(kind)
+            self._case_launches.launches[kind]()
             self._session.backend.synchronize()
-            if reason := judge_outputs(self._session.backend, self._ready, kind, self._ready.buffers):
+            if reason := judge_outputs(self._session.backend, self._bound_case, kind, self._bound_case.buffers):
                 return reason
         return ""
 
@@ -120,7 +130,7 @@ def state_fault(names: list[str]) -> str:
     return f"keeps state between launches: it changes the module variable{plural} {listed}"
 
 
-def _mix_states(state: np.ndarray, other: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+def _mix_states(state: np.ndarray, other: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return bytes in which each aligned 4-byte word comes at random from one of two states."""
-    is_first = chance.random(-(-state.size // 4)) < 0.5
+    is_first = rng.random(-(-state.size // 4)) < 0.5
     return np.where(np.repeat(is_first, 4)[: state.size], state, other)

@@ -26,13 +26,13 @@ MEMORY_FACTOR = 12
 """Free device memory required, as a multiple of the problem's bytes: float64 inputs, results, scales, intermediates."""
 CHUNK_ELEMENTS = 1 << 24
 """Elements compared at a time."""
-Sealed = tuple[tuple[Buffer, int], ...]
-"""Memory that no kernel may write, each with the fingerprint of its content."""
+FingerprintedMemory = tuple[tuple[Buffer, int], ...]
+"""Buffers that no kernel may write, each with the fingerprint of its content."""
 
 
 def expected_on_device(
     backend: Backend | None, problem: Operator, inputs: Arrays, exact: bool
-) -> tuple[Arrays, Arrays | None, Sealed] | None:
+) -> tuple[Arrays, Arrays | None, FingerprintedMemory] | None:
     """Return a large problem's reference and magnitude in device memory, with their fingerprints.
 
     Returns None without a suitable device, with too little memory, or if CuPy cannot compute the operator's
@@ -52,12 +52,12 @@ def expected_on_device(
                 stored = {name: cupy.asarray(array) for name, array in inputs.items()}
                 reference = problem.reference_outputs(stored)
                 magnitude = None if exact else problem.magnitude_outputs(stored)
-                kept = [*reference.values(), *(magnitude or {}).values()]
-                if not all(isinstance(array, cupy.ndarray) for array in kept):
+                all_arrays = [*reference.values(), *(magnitude or {}).values()]
+                if not all(isinstance(array, cupy.ndarray) for array in all_arrays):
                     return None
                 reference = {name: cupy.ascontiguousarray(array) for name, array in reference.items()}
                 magnitude = magnitude and {name: cupy.ascontiguousarray(array) for name, array in magnitude.items()}
-                del stored, kept
+                del stored, all_arrays
                 return (
                     reference,
                     magnitude,
@@ -76,14 +76,14 @@ def release_device_cache() -> None:
         cupy.get_default_memory_pool().free_all_blocks()
 
 
-def _fingerprint_arrays(backend: LibraryBackend, arrays: Iterable[np.ndarray]) -> Sealed:
+def _fingerprint_arrays(backend: LibraryBackend, arrays: Iterable[np.ndarray]) -> FingerprintedMemory:
     memories = [backend.memory_of(array) for array in arrays]
     return tuple((memory, memory.fingerprint()) for memory in memories)
 
 
-def is_overwritten(sealed: Sealed) -> bool:
+def is_overwritten(fingerprinted_memory: FingerprintedMemory) -> bool:
     """Return whether a kernel wrote to a reference; no kernel may."""
-    return any(memory.fingerprint() != seen for memory, seen in sealed)
+    return any(memory.fingerprint() != old_fingerprint for memory, old_fingerprint in fingerprinted_memory)
 
 
 def judge_buffer(
@@ -123,26 +123,26 @@ def compare_faultless(
 
     See `opbench.checking.verdict.judge` for the parameters.
     """
-    stored, wanted = out.reshape(-1), reference.reshape(-1)
+    stored, references = out.reshape(-1), reference.reshape(-1)
     allowance = None if magnitude is None else magnitude.reshape(-1)
     if allowance is not None and dtype in INTEGERS:
         return None
     worst, square_error, square_reference = 0.0, 0.0, 0.0
     for start in range(0, stored.size, CHUNK_ELEMENTS):
-        part = slice(start, start + CHUNK_ELEMENTS)
-        want = wanted[part] * scale
+        chunk = slice(start, start + CHUNK_ELEMENTS)
+        expected = references[chunk] * scale
         if allowance is None:
             bits = f"u{stored.itemsize}"
-            if not bool((stored[part].view(bits) == to_storage(want, dtype).view(bits)).all()):
+            if not bool((stored[chunk].view(bits) == to_storage(expected, dtype).view(bits)).all()):
                 return None
             continue
         with np.errstate(all="ignore"):
-            allowed = allowance[part] * scale
-            error = abs(from_storage(stored[part], dtype) - want)
+            allowed = allowance[chunk] * scale
+            error = abs(from_storage(stored[chunk], dtype) - expected)
             outside = error > tolerance.elementwise * allowed
             relative = np.where(error == 0, 0.0, error / allowed)  # 0/0 is no error
             square_error += float((error * error).sum())
-            square_reference += float((want * want).sum())
+            square_reference += float((expected * expected).sum())
             worst = max(worst, float(relative.max()))
         # An element that was not written is NaN, so the sum is not finite; the same holds for infinities.
         if not (math.isfinite(square_error) and math.isfinite(worst)) or bool(outside.any()):

@@ -17,8 +17,8 @@ MIN_WRONG_ELEMENTS = 3
 """With fewer wrong elements than this, chance could form any pattern."""
 RELATIVE_TOLERANCE = 1e-4
 """Relative difference up to which two results count as equal."""
-ALONE = 5e-6
-"""The limit for fewer than `MIN_WRONG_ELEMENTS`, as one of many partial sums could be close by chance."""
+STRICT_RELATIVE_TOLERANCE = 5e-6
+"""The relative difference for fewer than `MIN_WRONG_ELEMENTS` elements: one of many sums may be close by chance."""
 FULL_TILES = 4
 """Least number of right tiles before a wrong tail: in a tiny output the last elements may be wrong by chance."""
 TILE_SIZES = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -74,12 +74,12 @@ def pattern_of(evidence: Evidence) -> Pattern | None:
     return next((match for pattern in PATTERNS if (match := pattern(evidence))), None)
 
 
-def poisoned_nan(e: Evidence) -> Pattern | None:
+def poisoned_nan(evidence: Evidence) -> Pattern | None:
     """Detect NaN with the bits of memory that was never written."""
-    if e.bits is None:
+    if evidence.bits is None:
         return None
-    nan = np.isnan(e.got) & ~e.unwritten & np.isfinite(e.expected)
-    if not nan.any() or not np.isin(e.bits[nan], POISON_PAYLOADS).all():
+    nan = np.isnan(evidence.got) & ~evidence.unwritten & np.isfinite(evidence.expected)
+    if not nan.any() or not np.isin(evidence.bits[nan], POISON_PAYLOADS).all():
         return None
     return Pattern(
         "uninitialised-nan",
@@ -88,13 +88,13 @@ def poisoned_nan(e: Evidence) -> Pattern | None:
     )
 
 
-def one_element(e: Evidence) -> Pattern | None:
+def one_element(evidence: Evidence) -> Pattern | None:
     """Detect that only element 0 is wrong: it is 0, or it was never written."""
-    wrong = np.flatnonzero(e.wrong)
-    if e.got.size <= MIN_WRONG_ELEMENTS or wrong.size != 1 or wrong[0] != 0:
+    wrong = np.flatnonzero(evidence.wrong)
+    if evidence.got.size <= MIN_WRONG_ELEMENTS or wrong.size != 1 or wrong[0] != 0:
         return None
-    unwritten = bool(e.unwritten.flat[0])
-    if not unwritten and e.got.flat[0] != 0:
+    unwritten = bool(evidence.unwritten.flat[0])
+    if not unwritten and evidence.got.flat[0] != 0:
         return None
     state = "was never written" if unwritten else "is 0"
     return Pattern(
@@ -104,13 +104,13 @@ def one_element(e: Evidence) -> Pattern | None:
     )
 
 
-def lane_zero(e: Evidence) -> Pattern | None:
+def lane_zero(evidence: Evidence) -> Pattern | None:
     """Detect that only lane 0 of every 32 elements is right, in a kernel with a __shfl_down."""
-    if "__shfl_down" not in e.source or e.got.shape[-1] < 2 or e.unwritten.any():
+    if "__shfl_down" not in evidence.source or evidence.got.shape[-1] < 2 or evidence.unwritten.any():
         return None
-    lane = np.broadcast_to(np.arange(e.got.shape[-1]) % WARP_SIZE, e.got.shape)
+    lane = np.broadcast_to(np.arange(evidence.got.shape[-1]) % WARP_SIZE, evidence.got.shape)
     return _only_first_right(
-        e,
+        evidence,
         lane,
         Pattern(
             "lane-zero",
@@ -120,14 +120,19 @@ def lane_zero(e: Evidence) -> Pattern | None:
     )
 
 
-def thread_zero(e: Evidence) -> Pattern | None:
+def thread_zero(evidence: Evidence) -> Pattern | None:
     """Detect that only the first thread of every block is right, in a kernel with shared memory."""
-    threads = int(np.prod(e.block)) if e.block else 0
-    if threads <= WARP_SIZE or "__shared__" not in e.source or e.got.shape[-1] <= WARP_SIZE or e.unwritten.any():
+    threads = int(np.prod(evidence.block)) if evidence.block else 0
+    if (
+        threads <= WARP_SIZE
+        or "__shared__" not in evidence.source
+        or evidence.got.shape[-1] <= WARP_SIZE
+        or evidence.unwritten.any()
+    ):
         return None
-    thread = np.broadcast_to(np.arange(e.got.shape[-1]) % threads, e.got.shape)
+    thread = np.broadcast_to(np.arange(evidence.got.shape[-1]) % threads, evidence.got.shape)
     return _only_first_right(
-        e,
+        evidence,
         thread,
         Pattern(
             "thread-zero",
@@ -137,47 +142,49 @@ def thread_zero(e: Evidence) -> Pattern | None:
     )
 
 
-def _only_first_right(e: Evidence, place: Any, pattern: Pattern) -> Pattern | None:
-    first = np.equal(place, 0)
-    others = np.logical_not(first)
-    if np.count_nonzero(others) < MIN_WRONG_ELEMENTS or e.wrong[first].any():
+def _only_first_right(evidence: Evidence, index_in_group: Any, pattern: Pattern) -> Pattern | None:
+    """Return a pattern if index 0 of each group is right and at least 90 % of the other elements are wrong."""
+    is_first = np.equal(index_in_group, 0)
+    is_other = np.logical_not(is_first)
+    if np.count_nonzero(is_other) < MIN_WRONG_ELEMENTS or evidence.wrong[is_first].any():
         return None
-    return pattern if np.count_nonzero(e.wrong & others) >= 0.9 * np.count_nonzero(others) else None
+    return pattern if np.count_nonzero(evidence.wrong & is_other) >= 0.9 * np.count_nonzero(is_other) else None
 
 
-def wrong_tail(e: Evidence) -> Pattern | None:
+def wrong_tail(evidence: Evidence) -> Pattern | None:
     """Detect that the wrong elements are those after the last full tile of one axis."""
-    for axis, size in reversed(list(enumerate(e.got.shape))):
-        along = np.moveaxis(e.wrong, axis, 0).reshape(size, -1)
-        bad = np.asarray(along.any(axis=1))
-        if not bad.any() or bad.all() or not along[bad].all():
+    for axis, size in reversed(list(enumerate(evidence.got.shape))):
+        along = np.moveaxis(evidence.wrong, axis, 0).reshape(size, -1)
+        wrong_indices = np.asarray(along.any(axis=1))
+        if not wrong_indices.any() or wrong_indices.all() or not along[wrong_indices].all():
             continue
-        first = int(np.argmax(bad))
-        if not bad[first:].all():
+        first = int(np.argmax(wrong_indices))
+        if not wrong_indices[first:].all():
             continue
-        tile = next((t for t in e.tiles if FULL_TILES * t <= first and size % t and first == size - size % t), 0)
+        tile = next((t for t in evidence.tiles if FULL_TILES * t <= first and size % t and first == size - size % t), 0)
         if not tile:
             continue
-        which = f"from index {first} on" if e.got.ndim == 1 else f"from index {first} of axis {axis} on"
-        state = "were never written" if e.unwritten[e.wrong].all() else "are wrong"
+        range_text = f"from index {first} on" if evidence.got.ndim == 1 else f"from index {first} of axis {axis} on"
+        state = "were never written" if evidence.unwritten[evidence.wrong].all() else "are wrong"
         return Pattern(
             "tail",
-            f"Exactly the elements {which} {state}: those beyond the last full tile of {tile} (the size is {size}).",
+            f"Exactly the elements {range_text} {state}: those beyond the last full tile of {tile} (the size is "
+            f"{size}).",
             f"Round the number of tiles up, and guard the accesses of the last one, or add a loop for the last "
             f"{size % tile} elements.",
         )
     return None
 
 
-def transposed(e: Evidence) -> Pattern | None:
+def transposed(evidence: Evidence) -> Pattern | None:
     """Detect that rows and columns of the last two axes are exchanged."""
-    if e.got.ndim < 2 or e.unwritten.any():
+    if evidence.got.ndim < 2 or evidence.unwritten.any():
         return None
-    rows, cols = e.got.shape[-2:]
-    if min(rows, cols) < 2 or np.count_nonzero(e.wrong) < MIN_WRONG_ELEMENTS:
+    rows, cols = evidence.got.shape[-2:]
+    if min(rows, cols) < 2 or np.count_nonzero(evidence.wrong) < MIN_WRONG_ELEMENTS:
         return None
-    turned = np.swapaxes(e.expected, -1, -2).reshape(e.got.shape)  # in memory order
-    if not _equal_up_to_rounding(e.got, turned) or _equal_up_to_rounding(e.expected, turned):
+    turned = np.swapaxes(evidence.expected, -1, -2).reshape(evidence.got.shape)  # in memory order
+    if not _equal_up_to_rounding(evidence.got, turned) or _equal_up_to_rounding(evidence.expected, turned):
         return None
     return Pattern(
         "transposed",
@@ -186,9 +193,9 @@ def transposed(e: Evidence) -> Pattern | None:
     )
 
 
-def all_zero(e: Evidence) -> Pattern | None:
+def all_zero(evidence: Evidence) -> Pattern | None:
     """Detect that every element is 0 although the reference is not."""
-    if e.got.size < MIN_WRONG_ELEMENTS or e.got.any() or not e.wrong.all():
+    if evidence.got.size < MIN_WRONG_ELEMENTS or evidence.got.any() or not evidence.wrong.all():
         return None
     return Pattern(
         "all-zero",
@@ -197,12 +204,17 @@ def all_zero(e: Evidence) -> Pattern | None:
     )
 
 
-def repeated_element(e: Evidence) -> Pattern | None:
+def repeated_element(evidence: Evidence) -> Pattern | None:
     """Detect that all elements equal element 0 although the reference's differ."""
-    first = e.got.flat[0]
-    if e.got.size < 2 * MIN_WRONG_ELEMENTS or not np.isfinite(first) or not (e.got == first).all() or e.wrong.flat[0]:
+    first = evidence.got.flat[0]
+    if (
+        evidence.got.size < 2 * MIN_WRONG_ELEMENTS
+        or not np.isfinite(first)
+        or not (evidence.got == first).all()
+        or evidence.wrong.flat[0]
+    ):
         return None
-    if np.count_nonzero(e.wrong) < e.got.size // 2:
+    if np.count_nonzero(evidence.wrong) < evidence.got.size // 2:
         return None
     return Pattern(
         "repeated",
@@ -211,31 +223,35 @@ def repeated_element(e: Evidence) -> Pattern | None:
     )
 
 
-def constant_multiple(e: Evidence) -> Pattern | None:
+def constant_multiple(evidence: Evidence) -> Pattern | None:
     """Detect that every wrong element is the expected value times the same whole number."""
-    wrong = e.wrong & (e.expected != 0)
-    if np.count_nonzero(wrong) < MIN_WRONG_ELEMENTS or not np.isfinite(e.got[wrong]).all():
+    wrong = evidence.wrong & (evidence.expected != 0)
+    if np.count_nonzero(wrong) < MIN_WRONG_ELEMENTS or not np.isfinite(evidence.got[wrong]).all():
         return None
-    ratios = e.got[wrong] / e.expected[wrong]
+    ratios = evidence.got[wrong] / evidence.expected[wrong]
     ratio = float(np.median(ratios))
-    whole = round(ratio)
-    if not 2 <= whole <= 4096 or not (np.abs(ratios - whole) <= 1e-3 * whole).all():
+    factor = round(ratio)
+    if not 2 <= factor <= 4096 or not (np.abs(ratios - factor) <= 1e-3 * factor).all():
         return None
     return Pattern(
         "multiple",
-        f"Every wrong element is {whole} times the expected value: the same terms are added {whole} times.",
+        f"Every wrong element is {factor} times the expected value: the same terms are added {factor} times.",
         "Look for blocks or threads that compute the same terms, or for a sum that is not reset.",
     )
 
 
-def partial_sum(e: Evidence) -> Pattern | None:
+def partial_sum(evidence: Evidence) -> Pattern | None:
     """Detect that the result sums only a part of an axis: only one tile or block, or all but one."""
-    if e.partial is None or e.unwritten.any() or not np.isfinite(e.got).all():
+    if evidence.partial is None or evidence.unwritten.any() or not np.isfinite(evidence.got).all():
         return None
-    for axis, size in (e.reduced or {}).items():
-        for start, end in _tile_ranges(size, e.tiles):
-            pattern = e.partial(axis, start, end)
-            if pattern is not None and pattern.shape == e.got.shape and _same_sum(e, pattern):
+    for axis, size in (evidence.reduced or {}).items():
+        for start, end in _tile_ranges(size, evidence.tiles):
+            partial_result = evidence.partial(axis, start, end)
+            if (
+                partial_result is not None
+                and partial_result.shape == evidence.got.shape
+                and _same_sum(evidence, partial_result)
+            ):
                 return Pattern(
                     "partial",
                     f"The result holds only the terms {axis} = {start} to {end - 1} of {size}.",
@@ -247,21 +263,23 @@ def partial_sum(e: Evidence) -> Pattern | None:
 
 def _tile_ranges(size: int, tiles: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges that a partial sum may cover, for each tile size: the first tile, the last, and all others."""
-    seen = set()
+    yielded = set()
     for tile in tiles:
-        full = size - size % tile or size - tile
-        for start, end in ((full, size), (0, full), (0, tile), (tile, size), (0, size - tile)):
-            if 0 <= start < end <= size and end - start < size and (start, end) not in seen:
-                seen.add((start, end))
+        full_tiles_end = size - size % tile or size - tile
+        for start, end in ((full_tiles_end, size), (0, full_tiles_end), (0, tile), (tile, size), (0, size - tile)):
+            if 0 <= start < end <= size and end - start < size and (start, end) not in yielded:
+                yielded.add((start, end))
                 yield start, end
 
 
-def _same_sum(e: Evidence, other: np.ndarray) -> bool:
+def _same_sum(evidence: Evidence, other: np.ndarray) -> bool:
     """Return whether the wrong elements equal another result, which clearly differs from the expected one."""
-    got, other, expected = e.got[e.wrong], other[e.wrong], e.expected[e.wrong]
-    size = float(np.linalg.norm(other))
-    near = RELATIVE_TOLERANCE if got.size >= MIN_WRONG_ELEMENTS else ALONE
-    return bool(np.linalg.norm(got - other) <= near * size and np.linalg.norm(expected - other) > 100 * near * size)
+    got, other, expected = evidence.got[evidence.wrong], other[evidence.wrong], evidence.expected[evidence.wrong]
+    norm = float(np.linalg.norm(other))
+    tolerance = RELATIVE_TOLERANCE if got.size >= MIN_WRONG_ELEMENTS else STRICT_RELATIVE_TOLERANCE
+    return bool(
+        np.linalg.norm(got - other) <= tolerance * norm and np.linalg.norm(expected - other) > 100 * tolerance * norm
+    )
 
 
 def _equal_up_to_rounding(left: np.ndarray, right: np.ndarray) -> bool:

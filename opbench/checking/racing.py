@@ -45,7 +45,7 @@ def measure_in_rounds(
     full check, so the caller must check the winner. Raises LaunchError if a case crashed the device; `on_start`
     was last called with its name.
     """
-    began = now()
+    start_s = now()
     wrong: dict[str, str] = {}
     failed: dict[str, str] = {}
     for case in cases:
@@ -63,57 +63,57 @@ def measure_in_rounds(
         racing = [*right, *([leader] if leader and leader.name not in wrong else [])]
         with timed_cases(session, racing, mode, clock, on_start) as timing:
 
-            def sample(name: str, timing: TimedCases = timing) -> float:
+            def time_sample(name: str, timing: TimedCases = timing) -> float:
                 on_start(name)
                 if meter:
                     return _energy_per_launch(meter, timing.case_launches[name])
-                turns = timing.turns[name]
-                value = clock.sample(turns.next_launch()).seconds
+                turns = timing.launch_sources[name]
+                time_s = clock.sample(turns.next_launch()).seconds
                 turns.sampled()
-                return value
+                return time_s
 
             def is_over(timing: TimedCases = timing) -> bool:
-                return now() - began > limit_s or bool(timing.faults)
+                return now() - start_s > limit_s or bool(timing.faults)
 
-            raced = race(sample, list(timing.timed), options, is_over)
-            for name in (name for name, samples in raced.items() if samples.stop != "slower"):
+            race_samples = race(time_sample, list(timing.timed), options, is_over)
+            for name in (name for name, samples in race_samples.items() if samples.stop != "slower"):
                 _judge_on_all_contents(timing, name, on_start)
-            refused = timing.invalid | timing.invalid_times() | timing.faults
-        if not refused:
-            return RaceResult(raced, wrong, failed)
-        wrong |= refused  # the others race again, because an invalid case may have been their leader
-        right = [case for case in right if case.name not in refused]
+            excluded = timing.invalid | timing.invalid_times() | timing.faults
+        if not excluded:
+            return RaceResult(race_samples, wrong, failed)
+        wrong |= excluded  # the others race again, because an invalid case may have been their leader
+        right = [case for case in right if case.name not in excluded]
     return RaceResult({}, wrong, failed)
 
 
 def _judge_on_all_contents(timing: TimedCases, name: str, on_start: Callable[[str], None]) -> None:
     """Judge a possible winner on every content that has a reference; a short race judges only one of them."""
     on_start(name)
-    turns, judge = timing.turns[name], timing.judges[name]
+    launch_source, judge = timing.launch_sources[name], timing.judges[name]
     for _ in JUDGED_CONTENTS:
         judge.require()
-        turns.next_launch()()
-        turns.sampled()
+        launch_source.next_launch()()
+        launch_source.sampled()
 
 
-def _energy_per_launch(meter: EnergyMeter, turns: CaseLaunches) -> float:
+def _energy_per_launch(meter: EnergyMeter, case_launches: CaseLaunches) -> float:
     """Return the mean energy in joules of one launch among many, each on other inputs than the one before."""
-    turns.next_launch()  # renews outputs and workspaces
-    value = meter.joules(turns.launch_next_content)
-    turns.sampled()
-    return value
+    case_launches.next_launch()  # renews outputs and workspaces
+    energy_j = meter.joules(case_launches.launch_next_content)
+    case_launches.sampled()
+    return energy_j
 
 
 def _checked_case(session: Session, case: Case) -> str:
     """Return the fault of a case in one run on normals; "" if it was right and changed no other memory."""
     try:
-        ready = session.bind(case, session.prepare(case.problem))
+        bound_case = session.bind(case, session.prepare(case.problem))
     except EnvironmentFault as error:
         raise LaunchError(error.message, error.location, cause=error) from error
     try:
-        outcome = session.run(ready, "normal")
+        outcome = session.run(bound_case, "normal")
     finally:
-        _free_workspace(session, ready.workspace)
+        _free_workspace(session, bound_case.workspace)
     if outcome.damaged:
         session.release()
     return "" if outcome.verdict.right else outcome.verdict.reason

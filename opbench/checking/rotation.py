@@ -15,7 +15,7 @@ from opbench.timing.clock import Launch
 
 L2_FACTOR = 3
 """Total size of the buffer sets as a multiple of the L2 size, so that L2 evicts a set before it is used again."""
-MOST_SETS, MOST_BYTES = 1024, 2 << 30
+MAX_SETS, MAX_BYTES = 1024, 2 << 30
 """Most sets (a graph's number of launches), and most bytes of the additional sets."""
 ALIGNMENT = 512
 """Alignment of each tensor in bytes, equal to that of the driver's allocations."""
@@ -44,10 +44,10 @@ def buffer_set_count(set_bytes: int, l2_bytes: int) -> int:
 
     If memory allows, there is at least one set for each content of the inputs.
     """
-    wanted = max(1, math.ceil(L2_FACTOR * l2_bytes / set_bytes))
-    if wanted < len(CONTENTS) and (len(CONTENTS) - 1) * set_bytes <= MOST_BYTES:
-        wanted = len(CONTENTS)
-    return wanted if wanted <= MOST_SETS and (wanted - 1) * set_bytes <= MOST_BYTES else 0
+    set_count = max(1, math.ceil(L2_FACTOR * l2_bytes / set_bytes))
+    if set_count < len(CONTENTS) and (len(CONTENTS) - 1) * set_bytes <= MAX_BYTES:
+        set_count = len(CONTENTS)
+    return set_count if set_count <= MAX_SETS and (set_count - 1) * set_bytes <= MAX_BYTES else 0
 
 
 def rotate_buffers(
@@ -75,14 +75,16 @@ def rotate_buffers(
             view.copy_from(contents[content_of_buffer_set(number + 1)][name])
     rotation.outputs = [{t.name: buffers[t.name] for t in output_tensors}, *(outputs or ())]
     for case in cases:
-        own = case.workspace(backend.sm_count)
-        extra = _buffer_sets(backend, rotation, case.name, own, count - 1) if outputs is not None else None
-        if inputs is None or outputs is None or extra is None:
+        workspace_tensors = case.workspace(backend.sm_count)
+        workspace_sets = (
+            _buffer_sets(backend, rotation, case.name, workspace_tensors, count - 1) if outputs is not None else None
+        )
+        if inputs is None or outputs is None or workspace_sets is None:
             rotation.modes[case.name] = "graph, cold (1 buffer set)" if count == 1 else "graph, hot"
             continue
         sets = [
             {**buffers, **workspaces[case.name]},
-            *({**i, **o, **e} for i, o, e in zip(inputs, outputs, extra, strict=True)),
+            *({**i, **o, **e} for i, o, e in zip(inputs, outputs, workspace_sets, strict=True)),
         ]
         rotation.launches[case.name] = RotatingLaunch([bind(case, buffers) for buffers in sets])
         rotation.modes[case.name] = f"graph, cold ({count} buffer sets)"
@@ -104,7 +106,7 @@ def _buffer_sets(
         size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
     if not size or not count:
         return [{} for _ in range(count)]
-    if count * size > MOST_BYTES or not isinstance(backend, ArenaBackend):
+    if count * size > MAX_BYTES or not isinstance(backend, ArenaBackend):
         return None
     try:
         arena = rotation.arenas[name] = backend.arena(count * size)

@@ -84,10 +84,10 @@ class Mismatch:
         if self.kind != "value" or self.got is None or self.want is None or not self.allowed:
             return ()
         largest = max(abs(self.got), abs(self.want))
-        kind = "f64" if self.dtype == "f64" else "f32"
+        dtype = "f64" if self.dtype == "f64" else "f32"
         relative = abs(self.got - self.want) / largest if largest else 0.0
-        roundings = relative / UNIT_ROUNDOFF[kind]
-        if kind == "f64" and roundings > FEW_ROUNDINGS and relative <= MAX_FLOAT32_ERROR:
+        roundings = relative / UNIT_ROUNDOFF[dtype]
+        if dtype == "f64" and roundings > FEW_ROUNDINGS and relative <= MAX_FLOAT32_ERROR:
             return (
                 f"The relative difference is {relative:.1g}, as of numbers rounded to float. Look for a float "
                 "variable, a constant such as 0.5f, or a function such as expf in the kernel.",
@@ -95,7 +95,7 @@ class Mismatch:
         if not 0 < roundings <= FEW_ROUNDINGS:
             return ()
         return (
-            f"The difference is {roundings:.0f} roundings of float{kind[1:]}. If the kernel cannot be more exact, the "
+            f"The difference is {roundings:.0f} roundings of float{dtype[1:]}. If the kernel cannot be more exact, the "
             "operator's reduction() or magnitude_outputs() understates its terms (see variants/softmax/operator.py).",
         )
 
@@ -139,32 +139,35 @@ def judge(
     references = reference.reshape(-1)
     magnitudes = None if magnitude is None else magnitude.reshape(-1)
 
-    def piece(start: int) -> _Piece:
-        part = slice(start, start + CHUNK)
-        want = _scaled(scale, references[part])
-        allowed = None if magnitudes is None else _scaled(scale, magnitudes[part])
-        return _compare_piece(dtype, flat[part], want, allowed, tolerance.elementwise)
+    def compare_chunk(start: int) -> _ChunkComparison:
+        chunk = slice(start, start + CHUNK)
+        want = _scaled(scale, references[chunk])
+        allowed = None if magnitudes is None else _scaled(scale, magnitudes[chunk])
+        return _compare_chunk(dtype, flat[chunk], want, allowed, tolerance.elementwise)
 
     starts = range(0, flat.size, CHUNK)
     if len(starts) > 1:
         with ThreadPoolExecutor(THREADS) as pool:
-            pieces = list(zip(starts, pool.map(piece, starts), strict=True))
+            pieces = list(zip(starts, pool.map(compare_chunk, starts), strict=True))
     else:  # starting a thread takes longer than comparing most pieces
-        pieces = [(start, piece(start)) for start in starts]
+        pieces = [(start, compare_chunk(start)) for start in starts]
     unwritten, nan = ([(start, p.unwritten) for start, p in pieces], [(start, p.nan) for start, p in pieces])
-    for broken, seen in (("unwritten", unwritten), ("nan", nan)):
-        if hits := [(start + hit[0], hit[1]) for start, hit in seen if hit]:
-            at, count = hits[0][0], sum(n for _, n in hits)
-            got = None if broken == "unwritten" else float(from_storage(flat[at : at + 1], dtype)[0])
-            return _faulty_judgement(broken, name, out.shape, (at, count), got, scale * float(references[at]))
-    return _combine_pieces(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
+    for fault_kind, hits_by_start in (("unwritten", unwritten), ("nan", nan)):
+        if hits := [(start + hit[0], hit[1]) for start, hit in hits_by_start if hit]:
+            position, count = hits[0][0], sum(n for _, n in hits)
+            got = None if fault_kind == "unwritten" else float(from_storage(flat[position : position + 1], dtype)[0])
+            return _faulty_judgement(
+                fault_kind, name, out.shape, (position, count), got, scale * float(references[position])
+            )
+    return _combine_chunks(name, dtype, out, references, magnitudes, tolerance, kind, scale, pieces)
 
 
 def _scaled(scale: float, values: np.ndarray) -> np.ndarray:
+    """Return the values times a scale; the values themselves for a scale of 1."""
     return values if scale == 1.0 else scale * values
 
 
-def _combine_pieces(
+def _combine_chunks(
     name: str,
     dtype: str,
     out: np.ndarray,
@@ -173,7 +176,7 @@ def _combine_pieces(
     tolerance: Tolerance,
     kind: str,
     scale: float,
-    pieces: list[tuple[int, _Piece]],
+    pieces: list[tuple[int, _ChunkComparison]],
 ) -> Judgement:
     """Combine the comparisons of one output's pieces into its judgement."""
     square_error = sum(p.square_error for _, p in pieces)
@@ -183,20 +186,22 @@ def _combine_pieces(
     outside = sum(p.outside for _, p in pieces)
     mismatch = None
     if outside:
-        start, most = max(pieces, key=lambda item: item[1].excess)
-        at = start + most.at
-        got = float(from_storage(out.reshape(-1)[at : at + 1], dtype)[0])
-        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[at])
-        want = scale * float(reference[at])
-        mismatch = Mismatch(kind, name, _unravel_index(at, out.shape), got, want, allowed, outside, out.size, dtype)
+        start, worst_piece = max(pieces, key=lambda item: item[1].excess)
+        position = start + worst_piece.at
+        got = float(from_storage(out.reshape(-1)[position : position + 1], dtype)[0])
+        allowed = 0.0 if magnitude is None else float(tolerance.elementwise * scale * magnitude[position])
+        want = scale * float(reference[position])
+        mismatch = Mismatch(
+            kind, name, _unravel_index(position, out.shape), got, want, allowed, outside, out.size, dtype
+        )
     elif norm > tolerance.norm and not tolerance.exact and out.size >= MIN_NORM_ELEMENTS:
         mismatch = Mismatch("norm", name, None, norm, None, tolerance.norm, out.size, out.size)
     return Judgement(worst, norm, mismatch)
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """The comparison of one piece of an output; positions are relative to the piece's start."""
+class _ChunkComparison:
+    """The comparison of one chunk of an output with its reference; positions are relative to the chunk's start."""
 
     unwritten: tuple[int, int] | None = None
     nan: tuple[int, int] | None = None
@@ -208,9 +213,10 @@ class _Piece:
     square_reference: float = 0.0
 
 
-def _compare_piece(
+def _compare_chunk(
     dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray | None, elementwise: float
-) -> _Piece:
+) -> _ChunkComparison:
+    """Compare a chunk of an output with its expected values; without a magnitude, bit for bit."""
     faultless = None
     if magnitude is not None and dtype not in INTEGERS:
         faultless = _compare_finite(dtype, out, want, magnitude, elementwise)
@@ -220,17 +226,17 @@ def _compare_piece(
     if magnitude is None:
         stored = to_storage(want, dtype)
         if np.array_equal(bits, stored.view(bits.dtype)):
-            return _Piece(square_reference=1.0)
+            return _ChunkComparison(square_reference=1.0)
         want = from_storage(stored, dtype).astype(np.float64)
     got = from_storage(out, dtype).astype(np.float64)
     # For whole numbers the poison pattern is also a valid number: -1 is right where -1 is expected.
     poisoned = bits == np.iinfo(bits.dtype).max
     unwritten = _first_true(poisoned & (got != want) if dtype in INTEGERS else poisoned)
     if unwritten:
-        return _Piece(unwritten=unwritten)
+        return _ChunkComparison(unwritten=unwritten)
     nan = _first_true(~np.isfinite(got) & np.isfinite(want))
     if nan:
-        return _Piece(nan=nan)
+        return _ChunkComparison(nan=nan)
     error = _absolute_errors(got, want)
     scale = np.abs(want) if magnitude is None else magnitude
     excess = error if magnitude is None else error - elementwise * magnitude
@@ -238,7 +244,7 @@ def _compare_piece(
     relative = np.divide(error, scale, out=np.zeros_like(error), where=(scale > 0) & np.isfinite(scale))
     at = int(excess.argmax())
     want = np.where(np.isfinite(want), want, 0.0)
-    return _Piece(
+    return _ChunkComparison(
         worst=float(relative.max()),
         outside=outside,
         excess=float(excess[at]),
@@ -250,7 +256,7 @@ def _compare_piece(
 
 def _compare_finite(
     dtype: str, out: np.ndarray, want: np.ndarray, magnitude: np.ndarray, elementwise: float
-) -> _Piece | None:
+) -> _ChunkComparison | None:
     """Compare a piece that has no fault in as few passes as possible; return None if it may have a fault."""
     square_error, square_reference, worst = 0.0, 0.0, 0.0
     scratch = np.empty((2, min(BLOCK, out.size)))
@@ -269,7 +275,7 @@ def _compare_finite(
             # An element that was not written is NaN, so the sum is not finite; the same holds for infinities.
             if not (math.isfinite(square_error) and math.isfinite(worst) and relative.max() <= 0):
                 return None
-    return _Piece(worst=worst, square_error=square_error, square_reference=square_reference)
+    return _ChunkComparison(worst=worst, square_error=square_error, square_reference=square_reference)
 
 
 def _squared_norm(values: np.ndarray) -> float:
@@ -297,6 +303,7 @@ def _first_true(mask: np.ndarray) -> tuple[int, int] | None:
 def _faulty_judgement(
     kind: str, name: str, shape: tuple[int, ...], hit: tuple[int, int], got: float | None, want: float
 ) -> Judgement:
+    """Return the judgement on an output with unwritten or NaN elements; `hit` is the first position and the count."""
     size = int(np.prod(shape))
     mismatch = Mismatch(kind, name, _unravel_index(hit[0], shape), got, want, None, hit[1], size)
     return Judgement(float("inf"), float("inf"), mismatch)
@@ -334,7 +341,7 @@ def is_dyadic(reference: Arrays) -> bool:
     return all(bool(np.all(np.mod(array * 2.0**12, 1.0) == 0)) for array in reference.values())
 
 
-def summarise(parts: Sequence[Judgement]) -> tuple[float | None, float | None]:
+def summarise(judgements: Sequence[Judgement]) -> tuple[float | None, float | None]:
     """Return the largest elementwise and norm error of several outputs; None for an error that is not finite."""
-    worst = max((p.error for p in parts), default=0.0), max((p.norm_error for p in parts), default=0.0)
-    return worst[0] if np.isfinite(worst[0]) else None, worst[1] if np.isfinite(worst[1]) else None
+    largest = max((p.error for p in judgements), default=0.0), max((p.norm_error for p in judgements), default=0.0)
+    return largest[0] if np.isfinite(largest[0]) else None, largest[1] if np.isfinite(largest[1]) else None

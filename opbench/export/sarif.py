@@ -29,19 +29,19 @@ class FaultAtLine:
     @property
     def uri(self) -> str:
         """Return the file of the fault, relative to the current folder if it is inside."""
-        return _uri(self.finding.first_place[0])
+        return _uri(self.finding.location_to_show[0])
 
     @property
     def line(self) -> int:
         """Return the line of the fault in its file; 1 if unknown."""
-        return max(self.finding.first_place[1], 1)
+        return max(self.finding.location_to_show[1], 1)
 
     @property
     def text(self) -> str:
         """Return the message, the thread, the details and an example case."""
         finding = self.finding
         more = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
-        who = f", {finding.who}" if finding.who else ""
+        who = f", {finding.block_and_thread}" if finding.block_and_thread else ""
         details = "".join(f" {detail}" for detail in finding.details)
         return f"{finding.message}{who}.{details} In {self.cases[0]}{more}."
 
@@ -61,7 +61,7 @@ def _by_line(seen: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> li
     cases: dict[tuple[str, str, int], list[str]] = {}
     for result, findings in seen:
         for finding in findings:
-            file, line, _ = finding.first_place
+            file, line, _ = finding.location_to_show
             key = finding.rule, file, line
             first.setdefault(key, finding)
             cases.setdefault(key, []).append(result.case)
@@ -98,12 +98,12 @@ def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
         "ruleIndex": index,
         "level": fault.level,
         "message": {"text": fault.text},
-        "locations": [_location(*finding.first_place)],
+        "locations": [_location(*finding.location_to_show)],
         "partialFingerprints": {"opbench/v1": f"{finding.rule}:{fault.uri}:{fault.line}"},
         "properties": {"remedy": finding.remedy},
     }
     related = list(finding.related)
-    if finding.first_place[0] != finding.file and finding.line:
+    if finding.location_to_show[0] != finding.file and finding.line:
         related.insert(0, RelatedLocation("in the header", finding.file, finding.line, finding.column))
     if related:
         entry["relatedLocations"] = [

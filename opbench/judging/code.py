@@ -126,7 +126,7 @@ def require_cage() -> None:
     """Raise EnvironmentFault, with the remedy, if this system cannot confine untrusted kernels."""
     from opbench.cage.facts import available
 
-    if lacks := available().lacks:
+    if lacks := available().missing_feature:
         raise EnvironmentFault(
             f"a stranger's kernel cannot be confined here: {lacks}; judge the kernel on another machine or, if you "
             "trust the kernel, with --trust (opbench doctor)"

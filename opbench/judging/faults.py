@@ -56,9 +56,9 @@ def _faults_of_case(result: Result) -> Iterator[Fault]:
         yield Fault("old-output", result.reason, result.case, inputs=inputs)
     else:
         for finding in findings:
-            code, (file, line, _) = finding.rule, finding.first_place
+            code, (file, line, _) = finding.rule, finding.location_to_show
             if rule_of(finding.kind) in RESULT_RULES and inputs:
                 code = "special-inputs" if inputs in SPECIAL_INPUTS else "whole-numbers"
             code = code if code in CODES else "wrong-result"
             name = document_path(Path(file)) if file else ""
-            yield Fault(code, finding.message, result.case, name, line, finding.first_source.strip(), inputs)
+            yield Fault(code, finding.message, result.case, name, line, finding.source_to_show.strip(), inputs)

@@ -17,10 +17,10 @@ MAX_LINE_LENGTH = 160
 
 def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDTH) -> list[str]:
     """Format a finding as several lines; `notes`, such as the command that repeats it, precede the help line."""
-    gutter = " " * max(len(str(line)) for line in (finding.first_place[1], *(r.line for r in finding.related), 0))
-    file, line, _ = finding.first_place
+    gutter = " " * max(len(str(line)) for line in (finding.location_to_show[1], *(r.line for r in finding.related), 0))
+    file, line, _ = finding.location_to_show
     path = short_path(file, width // 2) if file else ""
-    who = f", {finding.who}" if finding.who else ""
+    who = f", {finding.block_and_thread}" if finding.block_and_thread else ""
     lines = [f"{place_and_message(finding, path)}{who}", *_excerpts(finding, gutter)]
     details = [*finding.details, *_header_note(finding), *_repeat_note(finding)]
     details += [f"remedy: {finding.remedy}"] if finding.remedy else []
@@ -34,8 +34,8 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
 
 def _excerpts(finding: Finding, gutter: str) -> Iterator[str]:
     """Yield the finding's source line with a marker, then each related line with its message."""
-    file, line, column = finding.first_place
-    yield from _excerpt(finding.first_source, line, column, finding.buffer, gutter, "")
+    file, line, column = finding.location_to_show
+    yield from _excerpt(finding.source_to_show, line, column, finding.buffer, gutter, "")
     if file != finding.file and finding.line:  # a line of a header comes second
         location = f"in {PurePath(finding.file).name}"
         yield from _excerpt(finding.source, finding.line, finding.column, finding.buffer, gutter, location)

@@ -68,7 +68,7 @@ def test_select_one_case_of_10_000(benchmark: Benchmark, tmp_path: Path) -> None
     assert len(benchmark(select, cases, ["relu/scalar[BLOCK=256](n=2000)"])) == 1
 
 
-needs_cage = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
+needs_cage = pytest.mark.skipif(bool(facts.available().missing_feature), reason=facts.available().missing_feature)
 
 
 @needs_cage

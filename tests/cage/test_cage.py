@@ -23,7 +23,7 @@ from opbench.cage.program import run_program
 from opbench.errors import EnvironmentFault
 from support.checks.errors import refuses
 
-pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
+pytestmark = pytest.mark.skipif(bool(facts.available().missing_feature), reason=facts.available().missing_feature)
 
 SYSTEM = tuple(map(Path, ("/usr", "/bin", "/lib", "/lib64")))
 LIMITS = Limits(cpu_s=20, memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64)
@@ -90,9 +90,9 @@ ATTEMPTS: dict[str, Callable[[str], object]] = {
     "fork": lambda path: os.fork() or os._exit(0),
     "execute": lambda path: os.execv(path, [path]),
     "kill": lambda path: os.kill(os.getppid(), signal.SIGKILL),
-    "trace": lambda path: _system_call(seccomp.NUMBERS["ptrace"][0] or 0, 16, os.getppid(), 0, 0),
-    "mount": lambda path: _system_call(seccomp.NUMBERS["mount"][0] or 0, 0, 0, 0, 0, 0),
-    "namespace": lambda path: _system_call(seccomp.NUMBERS["unshare"][0] or 0, 0x10000000),
+    "trace": lambda path: _system_call(seccomp.CALL_NUMBERS["ptrace"][0] or 0, 16, os.getppid(), 0, 0),
+    "mount": lambda path: _system_call(seccomp.CALL_NUMBERS["mount"][0] or 0, 0, 0, 0, 0, 0),
+    "namespace": lambda path: _system_call(seccomp.CALL_NUMBERS["unshare"][0] or 0, 0x10000000),
     "code": lambda path: mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC),
     "memory": lambda path: mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS),
     "files": _open_many,
@@ -191,18 +191,18 @@ def test_a_closed_server_says_so() -> None:
 )
 def test_a_system_without_a_cage_is_refused(change: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     poor = replace(facts.available(), **change)  # type: ignore[arg-type]
-    assert poor.lacks
+    assert poor.missing_feature
     monkeypatch.setattr(facts, "available", lambda: poor)
     with refuses("cage-impossible", error=EnvironmentFault):
         facts.require()
     assert not replace(
         facts.available(), landlock_version=1, seccomp=True, user_namespaces=False, system="Linux 6"
-    ).lacks
+    ).missing_feature
 
 
 def test_every_named_system_call_has_a_number_here() -> None:
-    named = {*seccomp.OUTSIDE, *seccomp.OTHER_PROGRAMS, *seccomp.COMPUTING}
-    assert named <= set(seccomp.NUMBERS)
+    named = {*seccomp.CALLS_OUTSIDE_THE_PROCESS, *seccomp.CALLS_THAT_START_PROGRAMS, *seccomp.CALLS_OF_A_KERNEL}
+    assert named <= set(seccomp.CALL_NUMBERS)
     for column in (0, 1):
-        numbers = [row[column] for row in seccomp.NUMBERS.values() if row[column] is not None]
+        numbers = [row[column] for row in seccomp.CALL_NUMBERS.values() if row[column] is not None]
         assert len(numbers) == len(set(numbers))

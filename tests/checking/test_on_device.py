@@ -143,7 +143,7 @@ def test_an_output_is_judged_where_it_lies_and_a_wrong_one_here(calls: list[str]
 
 def test_what_a_kernel_writes_into_a_reference_is_seen(calls: list[str]) -> None:
     prepared = PreparedProblem(CATALOG.operator("sum").parse("(n=1001)"), 5, {}, backend=DEVICE)
-    sealed = prepared.expect("normal", "f32").sealed
+    sealed = prepared.expect("normal", "f32").fingerprinted_memory
     assert len(sealed) == 2 and not prepared.is_overwritten()
     memory: Buffer = sealed[0][0]
     memory.array[...] += 1
@@ -158,7 +158,7 @@ def test_the_host_computes_what_the_device_cannot(calls: list[str], monkeypatch:
     monkeypatch.setattr(type(problem), "reference", lambda self, x: np.add.reduce(x, keepdims=True))
     assert on_device.expected_on_device(DEVICE, problem, inputs, exact=False) is None
     expected = PreparedProblem(problem, 5, {}, backend=DEVICE).expect("normal", "f32")
-    assert isinstance(expected.reference["out"], np.ndarray) and not expected.sealed
+    assert isinstance(expected.reference["out"], np.ndarray) and not expected.fingerprinted_memory
 
 
 def test_a_released_problem_leaves_nothing_in_cupys_pool(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

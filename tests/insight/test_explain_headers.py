@@ -106,7 +106,7 @@ def test_a_race_names_where_both_accesses_were_called(case: Case, tmp_path: Path
     (tmp_path / "mine.cu").write_text(text)
     results = api.check([tmp_path / "mine.cu"], random_shapes=0)
     races = [f for r in results if r.verdict for f in r.verdict.findings if f.rule == "shared-race"]
-    sides = {(f.first_place[1], f.line, f.related[0].called_from, f.related[0].line) for f in races}
+    sides = {(f.location_to_show[1], f.line, f.related[0].called_from, f.related[0].line) for f in races}
     assert sides <= {(11, 8, 12, 4), (12, 4, 11, 8)} and sides
 
 

@@ -141,10 +141,10 @@ def test_a_launch_that_overlaps_is_bound_so_only_where_its_early_inputs_are_safe
             bound.extend(launches)
 
     for written in ((), ("x", "out"), ("weight",)):
-        bind(Loaded(), case, {}, written=written)  # type: ignore[arg-type]
+        bind(Loaded(), case, {}, pending_inputs=written)  # type: ignore[arg-type]
     assert [(launch.programmatic, launch.early) for launch in bound] == [
         (True, ("weight", "bias")), (True, ("weight", "bias")), (False, ("weight", "bias")),
     ]  # fmt: skip
     bound.clear()
-    bind(Loaded(), case_named("linear/wgmma_planes(m=1,n=64,k=64)"), {}, written=("weight",))  # type: ignore[arg-type]
+    bind(Loaded(), case_named("linear/wgmma_planes(m=1,n=64,k=64)"), {}, pending_inputs=("weight",))  # type: ignore[arg-type]
     assert [launch.programmatic for launch in bound] == [False, True, True], "the first one waits for who wrote it"

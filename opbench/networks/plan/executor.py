@@ -296,7 +296,7 @@ class Context:
             buffers |= {**self._workspaces(node), **self.network.prepared(node)}
             setup = False if self.network.preparation(node).launches else None
             sm_count, overlapped = self.network.sm_count(node), self._overlapped
-            binding = bind(backend, case, buffers, sm_count, written=written, setup=setup, overlapped=overlapped)
+            binding = bind(backend, case, buffers, sm_count, pending_inputs=written, setup=setup, overlapped=overlapped)
         except LaunchError as error:
             raise LaunchError(f"{node.name}: {error}", cause=error) from None
         self.bindings[node.name] = binding

@@ -113,7 +113,15 @@ def _header_facts(record: Record) -> list[str]:
     commit = short_revision(record.revision)
     revision = f"commit {commit}" if commit else ""
     sizes = ", ".join(f"{key} {value}" for key, value in record.sizes.items() if key != "batch")
-    facts = ["network", sizes, f"backend {record.backend}", record.environment.place, record.started, version, revision]
+    facts = [
+        "network",
+        sizes,
+        f"backend {record.backend}",
+        record.environment.device_name,
+        record.started,
+        version,
+        revision,
+    ]
     return [fact for fact in facts if fact]
 
 

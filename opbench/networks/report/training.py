@@ -107,7 +107,12 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
     return render_template(
         "training.html.j2",
         title=f"{record.network} trained on {Path(record.data.name).name}",
-        facts=[record.environment.place or record.backend, f"opbench {record.opbench}", record.started, *revision],
+        facts=[
+            record.environment.device_name or record.backend,
+            f"opbench {record.opbench}",
+            record.started,
+            *revision,
+        ],
         headline=headline(record),
         speed=speed_text(record),
         bars=peer_bars(record),

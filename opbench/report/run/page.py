@@ -148,7 +148,7 @@ def _facts(run: Run) -> list[str]:
     facts = [
         header.suite,
         f"backend {header.backend or '?'}",
-        header.environment.place,
+        header.environment.device_name,
         header.started,
         f"{units.duration(run.wall_s)} of wall time" if run.wall_s else "",
         f"opbench {header.opbench}" if header.opbench else "",
@@ -330,7 +330,7 @@ def _findings(context: PageContext, section: Section) -> list[str]:
     for row in section.rows:
         verdict = context.results[row.case].verdict
         for finding in verdict.findings if verdict else ():
-            file, line, _ = finding.first_place
+            file, line, _ = finding.location_to_show
             location = f" ({Path(file).name}:{line or '?'})" if file else ""
             if finding.message not in row.reason:
                 text = f"{finding.rule}: {finding.message or finding.kind}{location}"
