@@ -67,42 +67,42 @@ def run(
     and EnvironmentFault for a missing GPU or compiler. A case that is wrong or fails raises nothing: its result says
     so.
     """
-    chosen = replace(options or RunOptions(), **changes)
-    on, gpu, variants, backend = chosen.on, chosen.gpu, chosen.variants, chosen.backend
-    if on and chosen.gpus:
+    run_options = replace(options or RunOptions(), **changes)
+    on, gpu, variants, backend = run_options.on, run_options.gpu, run_options.variants, run_options.backend
+    if on and run_options.gpus:
         raise UsageError(
-            f"--gpus {chosen.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus"
+            f"--gpus {run_options.gpus} is not allowed with --on {on}, whose workers have one GPU each; remove --gpus"
         )
     if on and backend == "auto":
         backend = "cuda"  # The backend of the remote workers, whatever this machine has.
     targets = target_names(target)
-    require_confinable(targets, chosen, "cuda" if on else backends.resolve(backend))
-    suite, roots, backend = expand(targets, backend, chosen.cases, variants, chosen.problems)
-    timing = replace(suite.timing, mode=chosen.mode or suite.timing.mode)
-    suite = replace(suite, time_limit_s=chosen.time_limit_s or suite.time_limit_s, timing=timing)
-    folder = chosen.out or paths.new_run(f"{suite.name}-{backend}")
-    processes = PROCESSES if chosen.publish else 1
-    if chosen.report and backend == "cpu":
+    require_confinable(targets, run_options, "cuda" if on else backends.resolve(backend))
+    suite, roots, backend = expand(targets, backend, run_options.cases, variants, run_options.problems)
+    timing = replace(suite.timing, mode=run_options.mode or suite.timing.mode)
+    suite = replace(suite, time_limit_s=run_options.time_limit_s or suite.time_limit_s, timing=timing)
+    folder = run_options.out or paths.new_run(f"{suite.name}-{backend}")
+    processes = PROCESSES if run_options.publish else 1
+    if run_options.report and backend == "cpu":
         committed_ceilings(gpu)  # An unknown GPU raises UsageError before anything runs.
     setup = RunSetup(
         backend,
         folder,
-        chosen.resume,
-        seed=chosen.seed,
+        run_options.resume,
+        seed=run_options.seed,
         roots=roots,
-        command=chosen.command,
-        workers=_workers(backend),
+        command=run_options.command,
+        workers=_worker_count(backend),
         processes=processes,
         gpu=gpu,
         target=(targets[0], *(paths.from_here(str(root)) for root in variants)),
         targets=tuple(targets[1:] and targets),
-        compile_for="" if chosen.cpu_only or chosen.untrusted else gpu,
+        compile_for="" if run_options.cpu_only or run_options.untrusted else gpu,
         capability=capability_of(gpu) if backend == "cpu" else None,
-        untrusted=chosen.untrusted,
-        devices=choose_devices(chosen.gpus, backend),
+        untrusted=run_options.untrusted,
+        devices=choose_devices(run_options.gpus, backend),
     )
 
-    if chosen.report:
+    if run_options.report:
         # This process waits while workers measure. Import the report's modules, which take seconds, during that time.
         threading.Thread(target=importlib.import_module, args=("opbench.report.run.page",), daemon=True).start()
 
@@ -115,11 +115,11 @@ def run(
         from opbench.running.cluster import run_on_cluster
         from opbench.running.clusters import connect
 
-        with connect(on, chosen.tls) as (client, wait_s):
+        with connect(on, run_options.tls) as (client, wait_s):
             finished = run_on_cluster(suite, setup, client, wait_s, tell)
     else:
         finished = run_suite(suite, setup, tell, ceilings if backend == "cuda" and suite.name != "ceilings" else None)
-    if chosen.report:
+    if run_options.report:
         from opbench.report import write_report
         from opbench.running.advising import advise_page
 
@@ -131,7 +131,7 @@ def run(
 
 
 def target_names(target: str | Path | Sequence[str | Path]) -> list[str]:
-    """Return the targets as text, as the user typed them."""
+    """Return the targets as a list of strings, as the user typed them."""
     return [str(target)] if isinstance(target, (str, Path)) else [str(name) for name in target]
 
 
@@ -160,14 +160,14 @@ def expand(
             f"--problem {problems[0]}: '{target}' is not a .cu file; suites and operators define their own sizes"
         )
     if is_file(target):
-        own = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
-        _require_distinct_names([(variant.id, variant.path) for variant in own])
+        file_variants = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
+        _require_distinct_names([(variant.id, variant.path) for variant in file_variants])
         try:
-            suite = suite_for_variants(own, catalog, backend, problems)
-        except NoFittingProblem as none:
-            file = next(name for name in (target, *others) if Path(name).resolve() == none.variant.path.resolve())
-            why = no_problem_message("run", file, none.variant, catalog, problems, RunSetup.seed)
-            raise UsageError(f"{file}: {why}") from None
+            suite = suite_for_variants(file_variants, catalog, backend, problems)
+        except NoFittingProblem as no_problem:
+            file = next(name for name in (target, *others) if Path(name).resolve() == no_problem.variant.path.resolve())
+            reason = no_problem_message("run", file, no_problem.variant, catalog, problems, RunSetup.seed)
+            raise UsageError(f"{file}: {reason}") from None
     elif CASE_NAME.match(target):
         suite = suite_for_case(catalog.case(target), catalog)
     elif operator in catalog.operator_names() and not (path.suffix and path.is_file()):
@@ -179,8 +179,10 @@ def expand(
         suite = read_suite(path, catalog, backend)
     patterns = list(cases)
     chosen = tuple(select(suite.cases, patterns, next_command("list cases", target, *others, variants=variants)))
-    met = {f"{case.variant.operator}{case.problem}" for case in chosen}
-    left_out = {problem: why for problem, why in suite.left_out.items() if problem in met or not patterns}
+    chosen_problems = {f"{case.variant.operator}{case.problem}" for case in chosen}
+    left_out = {
+        problem: reason for problem, reason in suite.left_out.items() if problem in chosen_problems or not patterns
+    }
     return replace(suite, cases=chosen, left_out=left_out), catalog.extra_roots, backend
 
 
@@ -233,10 +235,10 @@ def check(
     time_limit_s = check_options.time_limit_s or Suite.time_limit_s
 
     every = check_options.every or bool(patterns)
-    searched = targets or _operators_named(patterns, catalog)
+    searched_targets = targets or _operators_named(patterns, catalog)
     chosen, plans = _cases_of(
         catalog,
-        searched,
+        searched_targets,
         check_options.random_shapes,
         seed,
         every,
@@ -249,19 +251,19 @@ def check(
     if patterns:
         plans = [plan for plan in plans if any(plan.is_named(pattern) for pattern in patterns)]
         patterns = [pattern for pattern in patterns if not any(plan.is_named(pattern) for plan in plans)]
-    by_memory = []
+    memory_results = []
     if plans:
-        opening = Open(backend, (), seed, capability=capability, untrusted=check_options.untrusted)
-        by_memory = run_in_memory_mode(plans, opening, time_limit_s, tell, note)
+        session_request = Open(backend, (), seed, capability=capability, untrusted=check_options.untrusted)
+        memory_results = run_in_memory_mode(plans, session_request, time_limit_s, tell, note)
     if plans and not chosen:
-        return by_memory
+        return memory_results
     _require_distinct_names([(case.variant.id, case.variant.path) for case in chosen])
-    listing = next_command("check", *target_names(targets), variants=check_options.variants, list=True)
-    selected = select(chosen, patterns, listing)
+    list_command = next_command("check", *target_names(targets), variants=check_options.variants, list=True)
+    selected = select(chosen, patterns, list_command)
     results = check_cases(selected, replace(check_options, backend=backend, every=every), on_progress=tell)
     if len(results) < len(selected):
         note(f"stopped at the first failure: {len(selected) - len(results)} of {len(selected)} cases not tried")
-    return [*by_memory, *results]
+    return [*memory_results, *results]
 
 
 def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: OnProgress = silent) -> list[Result]:
@@ -281,7 +283,7 @@ def check_cases(cases: Sequence[Case], options: CheckOptions, *, on_progress: On
             roots=options.variants,
             keep=False,
             exit_first=options.exit_first,
-            workers=_workers(backend),
+            workers=_worker_count(backend),
             compile_for="" if options.cpu_only or options.untrusted or not product(gpu) else gpu,
             capability=capability_of(gpu) if backend == "cpu" else None,
             every_module=options.every,
@@ -301,20 +303,21 @@ def cases_checked(
     seed: int = 20260,
     note: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
-    """Return the names of the cases from which `check` with the same arguments selects `cases`."""
+    """Return the names of all cases that `check` with the same arguments would check."""
     catalog = Catalog(variants)
     chosen, _ = _cases_of(catalog, targets, random_shapes, seed, True, problems, note, huge, False, {})
     return [case.name for case in chosen]
 
 
 def _operators_named(patterns: Sequence[str], catalog: Catalog) -> list[str]:
-    """Return the operators at the beginnings of patterns such as "relu/vec4*"; all operators if one has none.
+    """Return the operators at the beginnings of patterns such as "relu/vec4*".
 
-    Making the cases of all operators takes seconds.
+    If a pattern begins with no operator, the result is all operators. The restriction saves seconds: making the cases
+    of all operators is slow.
     """
     operators = catalog.operator_names()
-    named = {pattern.partition("/")[0] if "/" in pattern else "" for pattern in patterns}
-    return [name for name in operators if name in named] if named and named <= set(operators) else operators
+    prefixes = {pattern.partition("/")[0] if "/" in pattern else "" for pattern in patterns}
+    return [name for name in operators if name in prefixes] if prefixes and prefixes <= set(operators) else operators
 
 
 def _cases_of(
@@ -337,28 +340,28 @@ def _cases_of(
     chosen: list[Case] = []
     plans: list[MemoryPlans] = []
     for target in targets or catalog.operator_names():
-        bare, plan = read_bare_file(Path(target), catalog, cases_of, memory, sizes, note)
-        chosen += cases_of(target) if bare is None else bare
+        cases_of_bare_file, plan = read_bare_file(Path(target), catalog, cases_of, memory, sizes, note)
+        chosen += cases_of(target) if cases_of_bare_file is None else cases_of_bare_file
         plans += [plan] if plan else []
     return chosen, plans
 
 
 def _require_distinct_names(variants: Iterable[tuple[str, Path]]) -> None:
-    """Refuse two files whose variants have one name."""
+    """Raise UsageError if the variants of two files have the same name."""
     files: dict[str, Path] = {}
     for name, path in variants:
-        if (other := files.setdefault(name, path)) != path:
+        if (other_path := files.setdefault(name, path)) != path:
             raise UsageError(
-                f"{other} and {path} are both {name}; rename one, or take one after the other",
+                f"{other_path} and {path} are both {name}; rename one, or take one after the other",
                 kind="duplicate-variant",
                 subject=path,
                 value=name,
             )
 
 
-def _workers(backend: str) -> int:
-    """Return the number of processes to run cases in.
+def _worker_count(backend: str) -> int:
+    """Return the number of worker processes that run cases: one per core on the CPU, one on a GPU.
 
-    On a GPU it is 1: two processes would share its memory and its faults, and GPU work does not wait for a CPU core.
+    Two processes would share the GPU's memory and its faults, and GPU work does not wait for a CPU core.
     """
     return os.cpu_count() or 1 if backend == "cpu" else 1

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "missing", "warning"]
 OLDEST_GCC = 10
-"""The cpu backend's headers use `__constinit`."""
+"""The oldest version of g++ for the cpu backend, whose headers use `__constinit`."""
 MIN_FREE_BYTES = 1e9
 PROBE_LIMIT_S = 20.0
 
@@ -47,6 +47,7 @@ class Need:
     name: str
     state: State
     seen: str
+    """A sentence on what the probe found."""
     remedy: str = ""
     """The command that installs or repairs the requirement; empty if nothing has to be done."""
 
@@ -91,6 +92,7 @@ def print_report(rows: Sequence[Need], console: Console) -> None:
 
 
 def _run_probe(name: str, probe: Callable[[], Need]) -> Need:
+    """Return the result of a probe; a warning if the probe raises an exception."""
     try:
         return probe()
     except Exception as error:  # a broken library must not hide what the other probes see
@@ -99,14 +101,14 @@ def _run_probe(name: str, probe: Callable[[], Need]) -> Need:
 
 def _backends(rows: dict[str, Need]) -> list[Need]:
     """Return which backends work, from the rows that each backend needs."""
-    needs = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
+    needs_by_backend = {"cuda": ("GPU", "NVRTC"), "cpu": ("host compiler",)}
     purpose = {"cuda": "checks and times", "cpu": "checks and counts traffic, needs no GPU"}
     backends = []
-    for backend, names in needs.items():
-        lacking = [rows[name] for name in names if rows[name].state == "missing"]
-        if lacking:
-            text = " and ".join(row.name for row in lacking)
-            backends.append(Need(f"backend {backend}", "missing", f"needs {text}", lacking[0].remedy))
+    for backend, names in needs_by_backend.items():
+        missing_needs = [rows[name] for name in names if rows[name].state == "missing"]
+        if missing_needs:
+            text = " and ".join(row.name for row in missing_needs)
+            backends.append(Need(f"backend {backend}", "missing", f"needs {text}", missing_needs[0].remedy))
         else:
             backends.append(Need(f"backend {backend}", "ok", purpose[backend]))
     return backends
@@ -122,27 +124,30 @@ def _opbench() -> Need:
 
 def _packages() -> Need:
     """Return whether the Python packages that opbench's own metadata requires are installed."""
-    seen, lacking = [], []
+    installed, missing = [], []
     for requirement in _requirements():
         match = re.match(r"([A-Za-z0-9_.-]+)\s*(?:>=\s*([\d.]+))?", requirement)
         if match is None:
             continue
-        name, least = match[1], match[2] or "0"
+        name, minimum = match[1], match[2] or "0"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            lacking.append(f"{name}>={least}")
+            missing.append(f"{name}>={minimum}")
             continue
-        seen.append(f"{name} {version}")
-        if _numbers(version) < _numbers(least):
-            lacking.append(f"{name}>={least}")
-    if lacking:
-        install = f"{sys.executable} -m pip install " + " ".join(f"'{name}'" for name in lacking)
-        return Need("packages", "missing", f"lacking {', '.join(lacking)}; has {', '.join(seen) or 'none'}", install)
-    return Need("packages", "ok", ", ".join(seen))
+        installed.append(f"{name} {version}")
+        if _version_numbers(version) < _version_numbers(minimum):
+            missing.append(f"{name}>={minimum}")
+    if missing:
+        install = f"{sys.executable} -m pip install " + " ".join(f"'{name}'" for name in missing)
+        return Need(
+            "packages", "missing", f"lacking {', '.join(missing)}; has {', '.join(installed) or 'none'}", install
+        )
+    return Need("packages", "ok", ", ".join(installed))
 
 
 def _requirements() -> list[str]:
+    """Return the packages that opbench requires without extras, such as "numpy>=2"."""
     try:
         listed = importlib.metadata.requires("opbench") or []
     except importlib.metadata.PackageNotFoundError:
@@ -152,7 +157,8 @@ def _requirements() -> list[str]:
     return [requirement for requirement in listed if "extra ==" not in requirement]
 
 
-def _numbers(version: str) -> list[int]:
+def _version_numbers(version: str) -> list[int]:
+    """Return the first three numbers of a version."""
     return [int(digits) for digits in re.findall(r"\d+", version)[:3]]
 
 
@@ -200,12 +206,14 @@ def _device(driver: ctypes.CDLL, ordinal: int) -> tuple[str, tuple[int, int]]:
 
 
 def _driver_version() -> str:
+    """Return the version of NVIDIA's driver, from the kernel or from nvidia-smi."""
     loaded = Path("/proc/driver/nvidia/version")
     match = re.search(r"\d{3,}\.\d+(\.\d+)?", loaded.read_text(errors="replace")) if loaded.exists() else None
     return match[0] if match else _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
 
 
 def _nvrtc() -> Need:
+    """Return whether NVRTC is installed and compiles for the GPUs of this machine."""
     from opbench.errors import EnvironmentFault
     from opbench.gpu.compile import nvrtc
     from opbench.kernels.launch import BuildRequest
@@ -215,39 +223,41 @@ def _nvrtc() -> Need:
     except EnvironmentFault as fault:
         text = str(fault).partition(";")[0]
         return Need("NVRTC", "missing", text, f"{sys.executable} -m {paths.pip_install('cuda13')}")
-    seen = []
+    found_versions = []
     for library in libraries:
-        numbers, version = library.architectures(), ".".join(map(str, library.version))
-        seen.append(f"{version} for sm_{numbers[0]} to sm_{numbers[-1]} at {library.path}")
+        architectures, version = library.architectures(), ".".join(map(str, library.version))
+        found_versions.append(f"{version} for sm_{architectures[0]} to sm_{architectures[-1]} at {library.path}")
     for capability in _capabilities():
         try:
             nvrtc.architecture(capability, BuildRequest(source=libraries[0].path, kernels=()))
         except EnvironmentFault as fault:
             remedy = f"{sys.executable} -m {paths.pip_install('nvrtc12')}"
             return Need("NVRTC", "missing", str(fault).partition(";")[0], remedy)
-    return Need("NVRTC", "ok", "; ".join(seen))
+    return Need("NVRTC", "ok", "; ".join(found_versions))
 
 
 def _variants() -> Need:
-    """Say how many of the shipped variants the GPUs here can run; without a GPU, what the variants need."""
+    """Return how many shipped variants the GPUs here can run, and which compute capabilities the variants need."""
     from opbench.gpu.limits.capability import OLDEST
     from opbench.kernels.capability import missing_capability
     from opbench.kernels.folders import Catalog
 
     catalog = Catalog()
-    wanted = [
+    capabilities = [
         v.compute_capability for name in catalog.operator_names() for v in catalog.variants(name) if not v.is_library
     ]
-    needs = Counter(wanted)
-    special = ", ".join(f"{needs[name]} need {name}" for name in sorted(needs) if name)
+    counts = Counter(capabilities)
+    capability_counts = ", ".join(f"{counts[name]} need {name}" for name in sorted(counts) if name)
     total = (
-        f"{len(wanted)} CUDA variants: {needs['']} run from compute capability {OLDEST[0]}.{OLDEST[1]} on, {special}"
+        f"{len(capabilities)} CUDA variants: {counts['']} run from compute capability {OLDEST[0]}.{OLDEST[1]} on, "
+        f"{capability_counts}"
     )
-    runs = [
-        f"{sum(not missing_capability(have, one) for one in wanted)} run on compute capability {have[0]}.{have[1]}"
-        for have in _capabilities()
+    runnable_counts = [
+        f"{sum(not missing_capability(capability, required) for required in capabilities)} run "
+        f"on compute capability {capability[0]}.{capability[1]}"
+        for capability in _capabilities()
     ]
-    return Need("variants", "ok", "; ".join([total, *runs]))
+    return Need("variants", "ok", "; ".join([total, *runnable_counts]))
 
 
 def _cupy() -> Need:
@@ -262,6 +272,7 @@ def _cupy() -> Need:
 
 
 def _nvml() -> Need:
+    """Return whether NVML can be used, which reads clocks and throttling."""
     if importlib.util.find_spec("pynvml") is None:
         return Need("NVML", "missing", "the package nvidia-ml-py is not installed; clocks and throttling stay unseen",
                    f"{sys.executable} -m pip install nvidia-ml-py")  # fmt: skip
@@ -275,26 +286,29 @@ def _nvml() -> Need:
 
 def _compiler() -> Need:
     """Return the first C++ compiler that the cpu backend can use."""
-    seen = []
+    found_compilers = []
     usable = False
     for name in ("g++", "clang++"):
         if path := shutil.which(name):
             version = _first_line([path, "-dumpfullversion", "-dumpversion"] if name == "g++" else [path, "--version"])
-            numbers = _numbers(version)
-            old = name == "g++" and bool(numbers) and numbers[0] < OLDEST_GCC
-            seen.append(f"{name} {'.'.join(map(str, numbers)) or version}{' (too old)' if old else ''}")
-            usable = usable or not old
+            version_numbers = _version_numbers(version)
+            is_too_old = name == "g++" and bool(version_numbers) and version_numbers[0] < OLDEST_GCC
+            found_compilers.append(
+                f"{name} {'.'.join(map(str, version_numbers)) or version}{' (too old)' if is_too_old else ''}"
+            )
+            usable = usable or not is_too_old
     if importlib.util.find_spec("ziglang") is not None:
-        seen.append(f"ziglang {importlib.metadata.version('ziglang')}")
+        found_compilers.append(f"ziglang {importlib.metadata.version('ziglang')}")
         usable = True
     if usable:
-        return Need("host compiler", "ok", ", ".join(seen))
+        return Need("host compiler", "ok", ", ".join(found_compilers))
     remedy = f"sudo apt-get install g++, or without root: {sys.executable} -m {paths.pip_install('compiler')}"
-    text = f"only {', '.join(seen)}" if seen else "no g++, no clang++, no ziglang"
+    text = f"only {', '.join(found_compilers)}" if found_compilers else "no g++, no clang++, no ziglang"
     return Need("host compiler", "missing", f"{text}; g++ {OLDEST_GCC} or newer is needed", remedy)
 
 
 def _cage() -> Need:
+    """Return whether this system can confine the kernels of strangers."""
     facts = available()
     if facts.missing_feature:
         remedy = "check kernels of strangers on another machine, or in a virtual machine of their own"
@@ -304,6 +318,7 @@ def _cage() -> Need:
 
 
 def _profiler(tool: Tool) -> Need:
+    """Return whether a profiler of Nsight is installed, with its version."""
     name = tools.FULL_NAMES[tool]
     if (path := tools.locate(tool)) is None:
         return Need(name, "missing", f"no {tool} on PATH nor where installers put it", tools.where_to_get(tool))
@@ -327,6 +342,7 @@ def _sanitizer() -> Need:
 
 
 def _counters() -> Need:
+    """Return whether the user may read hardware counters."""
     permission = tools.counter_permission()
     if permission.allowed is None:
         return Need("hardware counters", "warning", permission.seen)
@@ -336,6 +352,7 @@ def _counters() -> Need:
 
 
 def _profiler_attached() -> Need:
+    """Return a warning if a profiler is attached, because it changes times."""
     if variable := tool_attached():
         return Need(
             "profiler attached",
@@ -347,6 +364,7 @@ def _profiler_attached() -> Need:
 
 
 def _cache() -> Need:
+    """Return the folder of the cache and its size."""
     folder = paths.cache_folder("")
     seen = f"{folder}, {units.si(_bytes_below(folder), 'B')}"
     if folder.is_relative_to(tempfile.gettempdir()) and "OPBENCH_CACHE" not in os.environ:
@@ -371,6 +389,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _disk() -> Need:
+    """Return the free space in the current folder."""
     free = shutil.disk_usage(Path.cwd()).free
     seen = f"{units.si(free, 'B')} free in {Path.cwd()}"
     if free < MIN_FREE_BYTES:
@@ -379,6 +398,7 @@ def _disk() -> Need:
 
 
 def _terminal() -> Need:
+    """Return the width and the encoding of the terminal."""
     encoding = (sys.stdout.encoding or "ascii").lower()
     columns = shutil.get_terminal_size().columns
     seen = f"{columns} columns, {encoding}" if sys.stdout.isatty() else f"no terminal (output is piped), {encoding}"
@@ -399,4 +419,5 @@ def _program_output(argv: Sequence[str]) -> str:
 
 
 def _first_line(argv: Sequence[str]) -> str:
+    """Return the first line that a program prints."""
     return next(iter(_program_output(argv).strip().splitlines()), "of unknown version")

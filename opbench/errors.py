@@ -55,7 +55,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class UnknownName:
-    """A name that is none of the known ones; as text, it names the nearest known name, or lists all of them."""
+    """A name that is not among the known ones; its text suggests the nearest known name, or lists all known names."""
 
     what: str
     """The kind of name, such as "operator"."""
@@ -77,9 +77,9 @@ class UnknownName:
 
 
 class NotAllowed(ValueError):
-    """A value that is not allowed, raised where the file or option that holds it is not known.
+    """A value that is not allowed, raised by code that does not know the file or option with the value.
 
-    The fields are those of `OpbenchError`, which takes them over with `cause`.
+    `OpbenchError` takes the fields over if it has this error as its `cause`.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class OpbenchError(Exception):
         self.message = str(message)
         self.location = location
         self.unknown = message if isinstance(message, UnknownName) else getattr(cause, "unknown", None)
-        """The name that is not known, if this is the whole error."""
+        """The unknown name, if the error is about one; else None."""
         if self.unknown is not None:
             kind, subject, value, allowed = "unknown-name", self.unknown.what, self.unknown.seen, self.unknown.known
         elif isinstance(cause, (OpbenchError, NotAllowed)):
@@ -153,26 +153,32 @@ class UsageError(OpbenchError):
 
 
 class SettingDiffers(UsageError):
-    """A folder holds results that were begun with another setting, so that new results do not belong to them."""
+    """The error that a folder has results with another setting, so that new results do not belong to them."""
 
     kind = "setting-differs"
 
-    def __init__(self, file: Path, key: str, before: object, now: object) -> None:
-        message = f"{file}: was begun with {key} = {before}, not {now}; choose another --out DIR"
-        super().__init__(message, subject=key, value=now, allowed=before)
+    def __init__(self, file: Path, key: str, stored_value: object, new_value: object) -> None:
+        message = f"{file}: was begun with {key} = {stored_value}, not {new_value}; choose another --out DIR"
+        super().__init__(message, subject=key, value=new_value, allowed=stored_value)
 
 
 class OtherVersion(UsageError):
-    """A file has another version of its format than this opbench reads."""
+    """The error that a file has a format version that this opbench does not read."""
 
     kind = "other-version"
 
-    def __init__(self, place: Path | Location, key: str, seen: object, known: object, remedy: str) -> None:
-        has = f"has no key '{key}'" if seen is None else f"{key} {seen!r} cannot be read"
-        message = f"{has}; this opbench reads {key} {known}; {remedy}"
-        location = place if isinstance(place, Location) else None
+    def __init__(
+        self, file_or_location: Path | Location, key: str, found_version: object, read_version: object, remedy: str
+    ) -> None:
+        problem = f"has no key '{key}'" if found_version is None else f"{key} {found_version!r} cannot be read"
+        message = f"{problem}; this opbench reads {key} {read_version}; {remedy}"
+        location = file_or_location if isinstance(file_or_location, Location) else None
         super().__init__(
-            message if location else f"{place}: {message}", location, subject=key, value=seen, allowed=known
+            message if location else f"{file_or_location}: {message}",
+            location,
+            subject=key,
+            value=found_version,
+            allowed=read_version,
         )
 
 

@@ -49,13 +49,13 @@ def safe_name(case_name: str) -> str:
     to `:`.
     """
     parts = re.split(r"[/\[\](),]+", case_name)
-    flat = [re.sub(r"[^A-Za-z0-9_]", "-", part) for part in parts]
-    name = ".".join(part for part in flat if part)
+    escaped_parts = [re.sub(r"[^A-Za-z0-9_]", "-", part) for part in parts]
+    name = ".".join(part for part in escaped_parts if part)
     if _PLAIN.fullmatch(case_name) and len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(case_name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    kept = name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip(".")
-    return f"{kept}.{digest}" if kept else digest
+    shortened = name[: MAX_NAME_LENGTH - len(digest) - 1].rstrip(".")
+    return f"{shortened}.{digest}" if shortened else digest
 
 
 def colour(operator: str) -> str:
@@ -71,7 +71,7 @@ def tool_attached(environment: Mapping[str, str] | None = None) -> str | None:
 
 
 def case_range(case_name: str, operator: str) -> Range:
-    """Return the range around the launches of one case; the commands of `opbench.insight.nsight` filter on it."""
+    """Return the NVTX range for the launches of a case; profiler commands filter on its name."""
     domain = _domain()
     return _NOTHING if domain is None else _PushPop(domain, safe_name(case_name), colour(operator), "case")
 
@@ -83,7 +83,7 @@ def phase_range(phase: Phase) -> Range:
 
 
 class _PushPop:
-    """A push/pop range of the current thread."""
+    """A context manager that opens an NVTX range in the current thread and closes it."""
 
     def __init__(self, domain: nvtx.Domain, message: str, rgb: str, category: str) -> None:
         self._domain = domain

@@ -20,7 +20,7 @@ KEY = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """How the command line shows a field, beyond its name, type and default."""
+    """The properties of a field as a command-line option, in addition to its name, type and default."""
 
     help: str
     flags: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class Option:
     complete: str = ""
     """The function of `opbench.cli.completion` that completes the value."""
     unit: int = 1
-    """How many units of the field one unit on the command line is: 1 << 20 for MB if the field counts bytes."""
+    """The factor from the option's value to the field's value: 1 << 20 for an option in MiB and a field in bytes."""
     parse: Callable[[str], object] | None = None
     """Converts text to the value; raises ValueError, whose message is shown after the option's name."""
 
@@ -53,7 +53,7 @@ VARIANTS_HELP = "Add the variants of another folder: one subfolder per operator,
 
 
 def variant_folders() -> tuple[Path, ...]:
-    """Return the field for the extra folders of variants, which is the same in all commands."""
+    """Return the dataclass field for extra folders of variants, which all commands share."""
     return option((), VARIANTS_HELP, metavar="DIR", folder=True)
 
 
@@ -62,11 +62,15 @@ def argument(metavar: str, *, complete: str = "") -> dict[str, Option]:
     return {KEY: Option("", metavar=metavar, complete=complete)}
 
 
-def option_fields(kind: type) -> dict[str, tuple[Field[object], Option]]:
+def option_fields(dataclass_type: type) -> dict[str, tuple[Field[object], Option]]:
     """Return the fields that are options, by name: those of the class itself first, then those of its bases."""
-    known = {f.name: f for f in fields(kind)}
-    order = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
-    return {name: (known[name], known[name].metadata[KEY]) for name in order if KEY in known[name].metadata}
+    fields_by_name = {f.name: f for f in fields(dataclass_type)}
+    ordered_names = [name for base in dataclass_type.__mro__ for name in inspect.get_annotations(base)]
+    return {
+        name: (fields_by_name[name], fields_by_name[name].metadata[KEY])
+        for name in ordered_names
+        if KEY in fields_by_name[name].metadata
+    }
 
 
 def type_of(hint: object) -> type:
@@ -83,9 +87,9 @@ def set_types(options: object) -> None:
     """
     for name, hint in get_type_hints(type(options)).items():
         value = getattr(options, name)
-        several, is_path = get_origin(hint) is tuple, _is_path(hint)
-        if several and not isinstance(value, Mapping):
-            value = tuple(Path(one) if is_path else one for one in value)
+        is_tuple, is_path = get_origin(hint) is tuple, _is_path(hint)
+        if is_tuple and not isinstance(value, Mapping):
+            value = tuple(Path(item) if is_path else item for item in value)
             if name == "variants":
                 value = tuple(folder.resolve() for folder in value)
         elif is_path and isinstance(value, str):
@@ -97,7 +101,7 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def read_bytes(text: str) -> int:
-    """Return the number of bytes that a text such as 900MB means; raises ValueError."""
+    """Return the number of bytes of a text such as "900MB"; raise ValueError for another text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]?B)?", text.strip(), re.IGNORECASE)
     if not match:
         raise ValueError(f"{text}: is not a size; give a size such as 900MB or 1.2GB (10**6 and 10**9 bytes)")

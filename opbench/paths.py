@@ -70,10 +70,10 @@ def short_path(path: str, columns: int) -> str:
     if len(relative) <= columns:
         return relative
     *parents, name = PurePath(relative).parts
-    kept = [name]
-    while parents and len("/".join(["…", parents[-1], *kept])) <= columns:
-        kept.insert(0, parents.pop())
-    return "/".join(["…", *kept]) if parents else relative
+    kept_parts = [name]
+    while parents and len("/".join(["…", parents[-1], *kept_parts])) <= columns:
+        kept_parts.insert(0, parents.pop())
+    return "/".join(["…", *kept_parts]) if parents else relative
 
 
 def next_command(text: str, *targets: str | Path, variants: Iterable[str | Path] = (), **options: object) -> str:
@@ -93,21 +93,24 @@ def next_command(text: str, *targets: str | Path, variants: Iterable[str | Path]
     return " ".join([f"opbench {text}", *map(shlex.quote, parts)])
 
 
-def python(*text: str) -> list[str]:
-    """Return a command line of the running Python.
+def python(*arguments: str) -> list[str]:
+    """Return a command that runs this Python with arguments.
 
-    It uses -P: the user's folder may contain an operator.py that would shadow the library's.
+    It has the option -P, because an operator.py in the user's folder would shadow the standard library's.
     """
-    return [sys.executable, "-P", *text]
+    return [sys.executable, "-P", *arguments]
 
 
-def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for a child process, with `more` added: it imports from the same places."""
-    return {**os.environ, **(more or {}), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def child_environment(additions: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a child process, which imports modules from the same places.
+
+    `additions` are further variables.
+    """
+    return {**os.environ, **(additions or {}), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def new_run(name: str) -> Path:
-    """Create a new folder for a run, named by time so that runs sort, and return its path."""
+    """Return a path for the folder of a new run, below reports/, whose name begins with the time."""
     return Path("reports") / f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{name}"
 
 
@@ -133,7 +136,7 @@ def cache_folder(name: str = "") -> Path:
 
 
 def _cache_roots() -> list[tuple[Path, Callable[[Path], bool]]]:
-    """Return the possible cache folders, best first, each with a function that tells whether to trust one."""
+    """Return the possible cache folders, best first, each with a function that returns whether to trust it."""
     chosen = os.environ.get("OPBENCH_CACHE")
     if chosen:
         return [(Path(chosen), lambda path: True)]
@@ -142,6 +145,7 @@ def _cache_roots() -> list[tuple[Path, Callable[[Path], bool]]]:
 
 
 def _is_owned(folder: Path) -> bool:
+    """Return whether the user or root owns a folder."""
     return folder.lstat().st_uid in (os.getuid(), 0)
 
 
@@ -157,7 +161,7 @@ def _temporary_cache() -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it, even if the process or the machine stops midway."""
+    """Write a file so that readers see the old or the new content, never a part, even after a crash."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -170,13 +174,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def publish(path: Path, final: Path) -> None:
+def publish(temporary_path: Path, final_path: Path) -> None:
     """Move a complete file to its final path on the same file system in one step, and sync the file and its name to
     disk.
     """
-    _fsync(path, os.O_RDONLY)
-    path.replace(final)
-    _fsync(final.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _fsync(temporary_path, os.O_RDONLY)
+    temporary_path.replace(final_path)
+    _fsync(final_path.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _fsync(path: Path, flags: int) -> None:

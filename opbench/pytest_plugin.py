@@ -1,6 +1,6 @@
-"""A pytest plugin: the fixture `opbench_benchmark` checks a case and puts its GPU time into pytest-benchmark's table.
+"""A pytest plugin: the fixture `opbench_benchmark` checks a case and adds its GPU time to pytest-benchmark's table.
 
-Loaded by pytest's entry point wherever opbench is installed, so nothing heavy is imported until a test asks for it.
+pytest loads the plugin wherever opbench is installed, so modules that take long to import are imported by the fixtures.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def opbench_session() -> Iterator[Session]:
 def opbench_timer(request: pytest.FixtureRequest) -> SampleTimer:
     """Return the timer of this test's benchmark; it must be chosen before the fixture `benchmark` is created."""
     timer = SampleTimer()
-    own = request.node.get_closest_marker("benchmark")
-    options = {**(own.kwargs if own else {}), "timer": timer}
+    marker = request.node.get_closest_marker("benchmark")
+    options = {**(marker.kwargs if marker else {}), "timer": timer}
     request.node.add_marker(pytest.mark.benchmark(**options), append=False)
     return timer
 
@@ -72,11 +72,11 @@ def opbench_benchmark(
     def measure(
         case: str, *, variants: Sequence[str | Path] = (), timing: TimingOptions | None = None
     ) -> Measurement | None:
-        chosen, checked = _right_case(opbench_session, case, variants, benchmark)
+        selected, check_result = _right_case(opbench_session, case, variants, benchmark)
         if not benchmark.enabled:
             return benchmark.pedantic(lambda: None)  # type: ignore[no-any-return]
-        measurement = _measure(opbench_session, chosen, timing)
-        _pass_samples(benchmark, opbench_timer, chosen, measurement, checked.machine_code_sha256)
+        measurement = _measure(opbench_session, selected, timing)
+        _pass_samples(benchmark, opbench_timer, selected, measurement, check_result.machine_code_sha256)
         return measurement
 
     return measure
@@ -94,8 +94,8 @@ def _right_case(
         case = case_named(name, variants)
         unsupported = session.unsupported(case)
         if not unsupported:
-            checked = session.check(case)
-            reason = "" if checked.verdict.right else _failure_text(case.name, checked.verdict)
+            check_result = session.check(case)
+            reason = "" if check_result.verdict.right else _failure_text(case.name, check_result.verdict)
     except OpbenchError as error:
         reason = f"{name}: {error}"
     if reason:
@@ -104,11 +104,11 @@ def _right_case(
         benchmark.pedantic(pytest.fail, args=(reason,), kwargs={"pytrace": False})
     if unsupported:
         pytest.skip(f"{case.name}: unsupported: {unsupported}")
-    return case, checked
+    return case, check_result
 
 
 def _failure_text(case: str, verdict: Verdict) -> str:
-    """Return what is wrong with a case, as `opbench check` prints it."""
+    """Return the first finding of a wrong case, as `opbench check` prints it."""
     from opbench.report.findings import finding_lines
 
     if not verdict.findings:
@@ -117,18 +117,19 @@ def _failure_text(case: str, verdict: Verdict) -> str:
 
 
 def _measure(session: Session, case: Case, timing: TimingOptions | None) -> Measurement:
+    """Measure a right case; fail the test if the case proves wrong while it is timed."""
     from opbench.backend.base import TimedBackend
     from opbench.checking.measuring import measure_cases
     from opbench.timing.sampling import TimingOptions
 
     options = timing or TimingOptions()
     assert isinstance(session.backend, TimedBackend), "the fixture opens cuda"
-    measured = measure_cases(session, [case], options, session.backend.clock(options.mode))
-    if measured.wrong:
-        pytest.fail(f"{case.name}: wrong: {measured.wrong[case.name]}", pytrace=False)
-    if measured.invalid:
-        pytest.fail(f"{case.name}: invalid: {measured.invalid[case.name]}", pytrace=False)
-    return measured.measurements[case.name]
+    measure_result = measure_cases(session, [case], options, session.backend.clock(options.mode))
+    if measure_result.wrong:
+        pytest.fail(f"{case.name}: wrong: {measure_result.wrong[case.name]}", pytrace=False)
+    if measure_result.invalid:
+        pytest.fail(f"{case.name}: invalid: {measure_result.invalid[case.name]}", pytrace=False)
+    return measure_result.measurements[case.name]
 
 
 def _pass_samples(

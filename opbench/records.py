@@ -24,31 +24,31 @@ T = TypeVar("T")
 PACKED_SUFFIXES = (".xz", ".gz")
 """Suffixes of files that `xz FILE` or `gzip FILE` made; opbench reads them in place of the plain file."""
 
-_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 """One step of a path as msgspec prints it: a field, an index, or some value of a mapping."""
 
 
-def from_json(kind: type[T], value: object) -> T:
+def from_json(expected_type: type[T], value: object) -> T:
     """Return a value of a declared type: dataclasses from objects, tuples from lists, enumerations from their values.
 
     Keys that a dataclass does not know are ignored, because a later version may write more. Raises NotAllowed with the
     path in the JSON, the value and what is allowed.
     """
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, expected_type)
     except msgspec.ValidationError as error:
-        raise _refusal(kind, value, str(error)) from None
+        raise _validation_error(expected_type, value, str(error)) from None
 
 
-def with_new_keys(value: Any, **names: str) -> Any:
+def with_new_keys(value: Any, **old_by_new: str) -> Any:
     """Return an object whose old keys have their new names, `new = old`; any other value as it is."""
     if not isinstance(value, Mapping):
         return value
-    new_names = {old: new for new, old in names.items()}
-    return {new_names.get(key, key): of for key, of in value.items()}
+    new_names = {old: new for new, old in old_by_new.items()}
+    return {new_names.get(key, key): item for key, item in value.items()}
 
 
-def stored(path: Path) -> Path:
+def stored_file(path: Path) -> Path:
     """Return the file, or its packed form if only that exists."""
     packed = (path.with_name(path.name + suffix) for suffix in PACKED_SUFFIXES)
     return path if path.exists() else next((twin for twin in packed if twin.exists()), path)
@@ -83,7 +83,7 @@ def _unxz(raw: bytes) -> bytes:
 def read_json(path: Path, remedy: str) -> Any:
     """Return the JSON value of a file, packed or not; raises UsageError, ending with `remedy`, for another file."""
     try:
-        return json.loads(unpacked(stored(path)))
+        return json.loads(unpacked(stored_file(path)))
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {error.strerror or error}; {remedy}",
@@ -106,7 +106,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_record(
-    kind: type[T],
+    record_type: type[T],
     path: Path,
     version: int | str,
     remedy: str,
@@ -120,11 +120,11 @@ def read_record(
     ending with `remedy`, for a file that is unreadable, incomplete or of another version.
     """
     value = read_json(path, remedy)
-    seen = value.get(key) if isinstance(value, dict) else type(value).__name__
-    if seen != version:
-        raise OtherVersion(path, key, seen, version, remedy)
+    found_version = value.get(key) if isinstance(value, dict) else type(value).__name__
+    if found_version != version:
+        raise OtherVersion(path, key, found_version, version, remedy)
     try:
-        return decode(value) if decode else from_json(kind, value)
+        return decode(value) if decode else from_json(record_type, value)
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: {error}; {remedy}", cause=error) from None
 
@@ -142,7 +142,7 @@ def to_json(value: object, *, sparse: bool = False) -> Any:
             f.name: to_json(member, sparse=sparse) for f, member in members if not (sparse and member == _default(f))
         }
     if isinstance(value, Mapping):
-        return {str(key): to_json(of, sparse=sparse) for key, of in value.items()}
+        return {str(key): to_json(item, sparse=sparse) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(element, sparse=sparse) for element in value]
     return value
@@ -153,64 +153,68 @@ def _default(member: Field[Any]) -> object:
     return member.default if member.default_factory is MISSING else member.default_factory()
 
 
-def _refusal(kind: Any, value: Any, message: str) -> NotAllowed:
+def _validation_error(expected_type: Any, value: Any, message: str) -> NotAllowed:
     """Return the error for a message of msgspec with the path, the value and what is allowed."""
     text, _, path = message.partition(" - at `$")
-    place = ""
-    for field, index in _STEP.findall(path):
-        kind = _part(kind, field)
-        step: Any = field or (_refused_key(kind, value) if index == "..." else int(index))
-        place, value = f"{place}.{step}" if index in ("", "...") else f"{place}[{step}]", value[step]
-    place = place.lstrip(".")
+    path_text = ""
+    for field, index in _PATH_STEP.findall(path):
+        expected_type = _member_type(expected_type, field)
+        path_key: Any = field or (_refused_key(expected_type, value) if index == "..." else int(index))
+        path_text, value = (
+            f"{path_text}.{path_key}" if index in ("", "...") else f"{path_text}[{path_key}]",
+            value[path_key],
+        )
+    path_text = path_text.lstrip(".")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
-        key = f"{place}.{missing[1]}".lstrip(".")
+        key = f"{path_text}.{missing[1]}".lstrip(".")
         return NotAllowed(f"{key} is missing", kind="missing-key", subject=key)
     if extra := re.fullmatch(r"Object contains unknown field `(.*)`", text):
-        known = [name for option in _options(kind) for name in getattr(option, "__struct_fields__", ())]
-        return NotAllowed(unknown("key", extra[1], known, where=place))
+        known = [name for option in _union_members(expected_type) for name in getattr(option, "__struct_fields__", ())]
+        return NotAllowed(unknown("key", extra[1], known, where=path_text))
     if not text.startswith(("Expected `", "Invalid enum value")):
         return NotAllowed(
-            f"{place}: {text}" if place else text, subject=place, value=value
+            f"{path_text}: {text}" if path_text else text, subject=path_text, value=value
         )  # what a dataclass itself refuses
     shown = repr(value)
     expected = re.fullmatch(r"Expected (.*?)(?:, got .*)?", text)
-    allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_closed_list(kind))}"
+    allowed = expected[1].replace("`", "") if expected else f"one of {', '.join(_allowed_values(expected_type))}"
     return NotAllowed(
-        f"{place or 'value'} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; expected {allowed}",
-        subject=place or "value",
+        f"{path_text or 'value'} = {shown if len(shown) < 60 else shown[:57] + '...'} is not allowed; expected "
+        f"{allowed}",
+        subject=path_text or "value",
         value=value,
         allowed=allowed,
     )
 
 
-def _options(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+def _union_members(expected_type: Any) -> tuple[Any, ...]:
+    return get_args(expected_type) if get_origin(expected_type) in (Union, types.UnionType) else (expected_type,)
 
 
-def _part(kind: Any, field: str) -> Any:
+def _member_type(container_type: Any, field: str) -> Any:
     """Return the type of a field of a dataclass, or of the items of a collection."""
-    for option in _options(kind):
+    for option in _union_members(container_type):
         if field and (is_dataclass(option) or hasattr(option, "__struct_fields__")):
             return get_type_hints(option)[field]
-        if not field and (inner := [argument for argument in get_args(option) if argument is not Ellipsis]):
-            return inner[-1]
+        if not field and (item_types := [argument for argument in get_args(option) if argument is not Ellipsis]):
+            return item_types[-1]
     return object
 
 
-def _refused_key(kind: Any, value: Mapping[str, object]) -> str:
+def _refused_key(expected_type: Any, value: Mapping[str, object]) -> str:
     """Return the first key whose value has the wrong type; msgspec does not name it."""
-    for key, of in value.items():
+    for key, item in value.items():
         try:
-            msgspec.convert(of, kind)
+            msgspec.convert(item, expected_type)
         except msgspec.ValidationError:
             return key
     return next(iter(value))
 
 
-def _closed_list(kind: Any) -> list[str]:
+def _allowed_values(expected_type: Any) -> list[str]:
     """Return the values that a Literal or an enumeration allows."""
     allowed: list[str] = []
-    for option in _options(kind):
+    for option in _union_members(expected_type):
         if get_origin(option) is Literal:
             allowed += map(str, get_args(option))
         elif isinstance(option, type) and issubclass(option, enum.Enum):

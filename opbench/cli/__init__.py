@@ -135,7 +135,7 @@ def main() -> None:
         from click.shell_completion import shell_complete
 
         sys.exit(shell_complete(cli, {}, "opbench", COMPLETION_VARIABLE, instruction))
-    codecs.register_error("plain", _plain_sign)
+    codecs.register_error("plain", _ascii_replacement)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
             stream.reconfigure(errors="plain")
@@ -167,17 +167,17 @@ def main() -> None:
         )
 
 
-PLAIN = str.maketrans(
+ASCII_REPLACEMENTS = str.maketrans(
     {"…": "...", "±": "+-", "≥": ">=", "≤": "<="}
     | dict(zip("µ×–−≈→│✗─├└·÷‘’▸◂▲▼▁▂▃▄▅▆▇█", "ux--~>|x-|`,/''><^v12345678", strict=True))
 )
 
 
-def _plain_sign(error: UnicodeError) -> tuple[str, int]:
+def _ascii_replacement(error: UnicodeError) -> tuple[str, int]:
     """Return the ASCII replacement for a character that the terminal's encoding lacks."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
-    return text.translate(PLAIN).encode("ascii", "replace").decode(), error.end
+    return text.translate(ASCII_REPLACEMENTS).encode("ascii", "replace").decode(), error.end
 
 
 def discard_stdout() -> None:

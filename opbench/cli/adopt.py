@@ -20,36 +20,36 @@ if TYPE_CHECKING:
     from opbench.kernels.folders import Catalog
 
 TRIALS, TRIAL_LIMIT_S = 3, 10.0
-"""Cases on which a guessed operator is tried, and the longest time of one."""
+"""The number of cases on which a guessed operator is tried, and the time limit of one case in seconds."""
 
 
-def _refuted(file: Path, proposal: Proposal, catalog: Catalog) -> str:
-    """Return a case that shows a guessed operator to be wrong, if most of a few cases are; else "".
+def _counterexample(file: Path, proposal: Proposal, catalog: Catalog) -> str:
+    """Return a wrong case of a guessed operator as text, if most of a few tried cases are wrong; else "".
 
-    Where the kernel bears the operator's name and nothing was guessed, the operator stands and the kernel is wrong.
+    If the kernel has the operator's name and nothing was guessed, no case is tried: then the kernel itself is wrong.
     """
     from opbench import api
     from opbench.adopting.matching import words_of
     from opbench.running.targets import cases_to_check
 
-    is_named = set(words_of(proposal.kernel)) <= {*words_of(proposal.operator), "kernel"}
-    if proposal.operator == NO_OPERATOR or (is_named and not proposal.guesses):
+    has_operator_name = set(words_of(proposal.kernel)) <= {*words_of(proposal.operator), "kernel"}
+    if proposal.operator == NO_OPERATOR or (has_operator_name and not proposal.guesses):
         return ""
     catalog.set_proposed_header(file, proposal.text)
     options = CheckOptions(variants=catalog.extra_roots, cpu_only=True, time_limit_s=TRIAL_LIMIT_S, every=True)
     try:
         cases = {case.name: case for case in cases_to_check(catalog, file, options.random_shapes, options.seed)}
         # A kernel that is wrong on sizes that its tiles do not divide is a wrong kernel, and no other operator's.
-        chosen = sorted(cases, key=_divisible, reverse=True)[:TRIALS]
-        results = api.check_cases([case for name, case in cases.items() if name in chosen], options)
+        tried_names = sorted(cases, key=_count_divisible_sizes, reverse=True)[:TRIALS]
+        results = api.check_cases([case for name, case in cases.items() if name in tried_names], options)
     except OpbenchError:  # such as no compiler: the header is proposed untried
         return ""
-    refuting = refuting_results(results, ("wrong", "failed"))
-    return f"{refuting[0].problem} ({refuting[0].reason.splitlines()[0]})" if refuting else ""
+    wrong_results = refuting_results(results, ("wrong", "failed"))
+    return f"{wrong_results[0].problem} ({wrong_results[0].reason.splitlines()[0]})" if wrong_results else ""
 
 
-def _divisible(case: str) -> int:
-    """Return how many sizes of a printed case are multiples of 8."""
+def _count_divisible_sizes(case: str) -> int:
+    """Return the number of sizes in the name of a case that are multiples of 8."""
     return sum(int(size) % 8 == 0 for size in re.findall(r"=(\d+)", case.partition("(")[2]))
 
 
@@ -86,30 +86,30 @@ def adopt_command(
     from opbench.paths import write_atomically
 
     catalog = Catalog(roots)
-    adopted = adopt(file, catalog, operator, kernel, read_sizes(sizes))
-    is_guessed = not (operator or kernel or sizes or adopted.contradictions)
-    if is_guessed and (why := _refuted(file, adopted, catalog)):
-        command = next_command("adopt", file, variants=roots, operator=adopted.operator)
-        refuted = f"most cases are wrong or fail as {adopted.operator}, such as {why}"
-        adopted = adopt(file, catalog, NO_OPERATOR, kernel)
-        adopted.notes.append(f"{refuted}; if the kernel should compute that: {command}")
-    why = f" ({'; '.join(adopted.evidence)})" if adopted.evidence else ""
-    click.echo(f"operator: {adopted.operator}{why}", err=True)
-    for guess in adopted.guesses:
+    proposal = adopt(file, catalog, operator, kernel, read_sizes(sizes))
+    is_guessed = not (operator or kernel or sizes or proposal.contradictions)
+    if is_guessed and (counterexample := _counterexample(file, proposal, catalog)):
+        command = next_command("adopt", file, variants=roots, operator=proposal.operator)
+        refutation = f"most cases are wrong or fail as {proposal.operator}, such as {counterexample}"
+        proposal = adopt(file, catalog, NO_OPERATOR, kernel)
+        proposal.notes.append(f"{refutation}; if the kernel should compute that: {command}")
+    counterexample = f" ({'; '.join(proposal.evidence)})" if proposal.evidence else ""
+    click.echo(f"operator: {proposal.operator}{counterexample}", err=True)
+    for guess in proposal.guesses:
         click.echo(f"guess: {guess}", err=True)
-    for note in adopted.notes:
+    for note in proposal.notes:
         click.echo(f"note: {note}", err=True)
-    for contradiction in adopted.contradictions:
+    for contradiction in proposal.contradictions:
         click.echo(f"contradiction: {contradiction}", err=True)
-    if write and adopted.contradictions:
+    if write and proposal.contradictions:
         raise UsageError(
-            f"{file}: not written, as the header of {adopted.operator} would contradict the file: "
-            f"{adopted.contradictions[0]}; a header without an operator: "
+            f"{file}: not written, as the header of {proposal.operator} would contradict the file: "
+            f"{proposal.contradictions[0]}; a header without an operator: "
             + next_command("adopt", file, variants=roots, operator="none", write=True)
         )
     if write:
-        write_atomically(file, adopted.text.encode() + file.read_bytes())
+        write_atomically(file, proposal.text.encode() + file.read_bytes())
         click.echo(f"wrote the header of {file}", err=True)
     else:
-        click.echo(adopted.text, nl=False)
+        click.echo(proposal.text, nl=False)
     click.echo(f"next: {next_command('check', file, variants=roots)}", err=True)

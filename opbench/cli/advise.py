@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opbench.results.advice import Advised
 
 MAX_ADVICE = 3
-"""Most pieces of advice for a case on the terminal."""
+"""The most pieces of advice that the terminal shows for a case."""
 
 
 @click.command("advise")
@@ -41,35 +41,38 @@ def advise_command(run: Path, names: tuple[str, ...], gpu: str, roots: tuple[Pat
     if as_json:
         click.echo(json.dumps([advised.to_json() for advised in results], indent=1))
     else:
-        near = [advised for advised in results if advised.near]
-        several = [lines(advised) for advised in results if not advised.near or not results[1:]]
-        if near and results[1:]:
-            several.append(
-                [f"{len(near)} of {len(results)} cases are within 10 % of their lower bound: little is left to gain"]
+        near_bound = [advised for advised in results if advised.near]
+        paragraphs = [lines(advised) for advised in results if not advised.near or not results[1:]]
+        if near_bound and results[1:]:
+            paragraphs.append(
+                [
+                    f"{len(near_bound)} of {len(results)} cases are within 10 % of their lower bound: little is "
+                    "left to gain"
+                ]
             )
-        click.echo("\n\n".join(map("\n".join, several)))
+        click.echo("\n\n".join(map("\n".join, paragraphs)))
 
 
 def lines(advised: Advised) -> list[str]:
-    """Return the lines on one case: its time and bound, then its advice."""
-    first = f"{advised.case}  {'at least ' if advised.modelled else ''}{units.time(advised.time_s)}"
+    """Return the lines on one case: its time and lower bound, then its advice or the reason why there is none."""
+    headline = f"{advised.case}  {'at least ' if advised.modelled else ''}{units.time(advised.time_s)}"
     if advised.bound_s:
-        first += f", {units.percent(advised.of_bound)} of the lower bound {units.time(advised.bound_s)}"
-        first += " (modelled)" if advised.modelled else ""
+        headline += f", {units.percent(advised.of_bound)} of the lower bound {units.time(advised.bound_s)}"
+        headline += " (modelled)" if advised.modelled else ""
     if advised.reason:
-        return [first, f"  {advised.reason}"]
-    return [first, *advice_lines(advised), *([f"  {advised.left_out}"] if advised.left_out else [])]
+        return [headline, f"  {advised.reason}"]
+    return [headline, *advice_lines(advised), *([f"  {advised.left_out}"] if advised.left_out else [])]
 
 
 def advice_lines(advised: Advised) -> list[str]:
     """Return the lines on the strongest pieces of advice, as `advise` and `explain` print them."""
-    text = []
+    printed_lines = []
     for number, advice in enumerate(advised.advice[:MAX_ADVICE], start=1):
-        text.append(f"  {number}. {advice.binds}: {advice.action}")
-        text.append(
+        printed_lines.append(f"  {number}. {advice.binds}: {advice.action}")
+        printed_lines.append(
             f"     {advice.evidence} ({advice.source})"
             + (f", {from_here(advice.file)}:{advice.line}" if advice.line else "")
         )
-        see = f"; see {', '.join(advice.examples[:2])}" if advice.examples else ""
-        text.append(f"     {advised.gain_text(advice)}{see}")
-    return text
+        examples = f"; see {', '.join(advice.examples[:2])}" if advice.examples else ""
+        printed_lines.append(f"     {advised.gain_text(advice)}{examples}")
+    return printed_lines

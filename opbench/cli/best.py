@@ -49,16 +49,17 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     book = make_book(sources or _timed_runs(), catalog)
     for note in book.notes:
         click.echo(f"note: {note}", err=True)
-    chosen = tuple(entry for entry in book.entries if not operators or entry.operator in operators)
-    if not chosen:
+    chosen_entries = tuple(entry for entry in book.entries if not operators or entry.operator in operators)
+    if not chosen_entries:
         raise UsageError(
             f"no run named has {' or '.join(operators) or 'a time'}; measure: opbench run OPERATOR --backend cuda"
         )
-    best = Book(book.mode, chosen)
+    best = Book(book.mode, chosen_entries)
     click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(lines(best)))
 
 
 def _is_run(path: Path) -> bool:
+    """Return whether a folder contains the results of a run."""
     return any(path.glob("results.jsonl*"))
 
 
@@ -66,17 +67,17 @@ def _timed_runs() -> list[Path]:
     """Return the runs below reports/ that were measured on a GPU; raise UsageError if there is none."""
     from opbench.results.files import read_run
 
-    result = []
+    run_folders = []
     for folder in sorted({file.parent for file in RUNS_FOLDER.glob("*/results.jsonl*")}):
         if read_run(folder).header.backend == "cuda":
-            result.append(folder)
-    if not result:
-        deeper = sorted({file.parent for file in RUNS_FOLDER.glob("*/*/results.jsonl*")})
-        such = f", such as {deeper[0]}" if deeper else ""
+            run_folders.append(folder)
+    if not run_folders:
+        nested_runs = sorted({file.parent for file in RUNS_FOLDER.glob("*/*/results.jsonl*")})
+        example = f", such as {nested_runs[0]}" if nested_runs else ""
         raise UsageError(
-            f"no GPU run was found in {RUNS_FOLDER}/; name one{such}, or measure: opbench run SUITE --backend cuda"
+            f"no GPU run was found in {RUNS_FOLDER}/; name one{example}, or measure: opbench run SUITE --backend cuda"
         )
-    return result
+    return run_folders
 
 
 @click.command("open")

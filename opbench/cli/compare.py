@@ -80,6 +80,7 @@ def compare_command(
 
 
 def _print(run_comparison: RunComparison, layout: str, everything: bool) -> None:
+    """Print a comparison in a layout: "table", "markdown" or "json"; `everything` includes unchanged cases."""
     from opbench.report import comparison as report_text
 
     if layout == "json":

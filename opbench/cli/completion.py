@@ -17,15 +17,15 @@ LISTS = ("operators", "variants", "suites", "cases")
 """The kinds of things that `opbench list` prints."""
 
 
-def starting(incomplete: str, names: Iterable[str], files: bool = False) -> Completions:
-    """Complete names that start with the typed text; if none does and `files` is true, complete file names."""
+def completions_for(incomplete: str, names: Iterable[str], files: bool = False) -> Completions:
+    """Return completions for the names that begin with the typed text; without any and with `files`, file names."""
     items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return items or ([CompletionItem(incomplete, type="file")] if files else [])
 
 
 def operators(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete operators, including those in the folders of --variants."""
-    return starting(incomplete, _catalog(context).operator_names())
+    return completions_for(incomplete, _catalog(context).operator_names())
 
 
 def variants(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
@@ -37,30 +37,30 @@ def variants(context: click.Context, parameter: click.Parameter, incomplete: str
             names = [variant.id for variant in catalog.variants(operator)]
         except OpbenchError:  # the command itself reports the header's error
             names = []
-    return starting(incomplete, names, files=True)
+    return completions_for(incomplete, names, files=True)
 
 
 def suites(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete shipped suites and operators; otherwise files."""
-    return starting(incomplete, [*_suites(), *_catalog(context).operator_names()], files=True)
+    return completions_for(incomplete, [*_suites(), *_catalog(context).operator_names()], files=True)
 
 
 def lists(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete the first argument of `opbench list`: what to list, or an operator."""
-    return starting(incomplete, (*LISTS, *_catalog(context).operator_names()))
+    return completions_for(incomplete, (*LISTS, *_catalog(context).operator_names()))
 
 
 def listed(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete the second argument of `opbench list`, which depends on the first."""
     names = {"variants": _catalog(context).operator_names, "cases": _suites}.get(context.params.get("what", ""))
-    return starting(incomplete, names() if names else [])
+    return completions_for(incomplete, names() if names else [])
 
 
 def networks(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete shipped networks; otherwise files."""
     from opbench.graph.zoo import NETWORKS
 
-    return starting(incomplete, NETWORKS, files=True)
+    return completions_for(incomplete, NETWORKS, files=True)
 
 
 def passes(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
@@ -68,14 +68,14 @@ def passes(context: click.Context, parameter: click.Parameter, incomplete: str) 
     from opbench.graph.passes import PASSES
     from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
 
-    return starting(incomplete, (*PASSES, PREPARE_WEIGHTS))
+    return completions_for(incomplete, (*PASSES, PREPARE_WEIGHTS))
 
 
 def gpus(context: click.Context, parameter: click.Parameter, incomplete: str) -> Completions:
     """Complete GPUs with known peaks."""
     from opbench.gpu.limits.ceilings import known_gpus
 
-    return starting(incomplete, known_gpus())
+    return completions_for(incomplete, known_gpus())
 
 
 def _suites() -> list[str]:
@@ -83,7 +83,7 @@ def _suites() -> list[str]:
 
 
 def _catalog(context: click.Context) -> Catalog:
-    """Return the catalog with the --variants folders before the cursor; the command itself reports a wrong folder."""
+    """Return the catalog with the --variants folders that are typed so far; without a folder that is invalid."""
     roots = context.params.get("variants") or context.params.get("roots") or ()
     try:
         return Catalog(roots)

@@ -1,4 +1,4 @@
-"""Generates the options of a command from the fields of a frozen dataclass; the command receives one instance."""
+"""Generate the options of a command from the fields of a frozen dataclass; the command receives one instance."""
 
 from __future__ import annotations
 
@@ -16,58 +16,61 @@ from opbench.options import Option, option_fields, type_of
 
 
 def add_options(
-    kind: type, *, without: Collection[str] = (), only: Collection[str] = ()
+    dataclass_type: type, *, without: Collection[str] = (), only: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of a dataclass to a command, which receives them as `options`, an instance of `kind`.
+    """Return a decorator that adds the options of a dataclass to a command.
 
-    `without` are fields to skip; if `only` is given, only these fields are used. An option that is not given has the
-    default of its field.
+    The command receives them as `options`, an instance of `dataclass_type`. `without` are fields to skip; if `only` is
+    given, only these fields are used. An option that the user does not give has the default of its field.
     """
-    hints = get_type_hints(kind)
-    offered = {
-        name: field for name, field in option_fields(kind).items() if name not in without and (not only or name in only)
+    field_types = get_type_hints(dataclass_type)
+    offered_fields = {
+        name: field
+        for name, field in option_fields(dataclass_type).items()
+        if name not in without and (not only or name in only)
     }
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(**values: object) -> None:
-            field_values = {name: _in_field(values.pop(name), *offered[name]) for name in offered}
-            function(options=kind(**{k: v for k, v in field_values.items() if v is not None}), **values)
+            field_values = {name: _field_value(values.pop(name), *offered_fields[name]) for name in offered_fields}
+            function(options=dataclass_type(**{k: v for k, v in field_values.items() if v is not None}), **values)
 
         decorated: Callable[..., None] = command
-        for name, (made_of, details) in reversed(offered.items()):
-            decorated = _click_option(name, hints[name], made_of.default, details)(decorated)
+        for name, (own_field, details) in reversed(offered_fields.items()):
+            decorated = _click_option(name, field_types[name], own_field.default, details)(decorated)
         return decorated
 
     return decorate
 
 
-def _in_field(value: object, made_of: Field[object], details: Option) -> object:
+def _field_value(value: object, own_field: Field[object], details: Option) -> object:
     """Convert an option's value to its field's value; None if the option was not given."""
     if isinstance(value, bool):
-        return value != made_of.default
+        return value != own_field.default
     return value * details.unit if isinstance(value, int) else value
 
 
 def _click_option(
-    name: str, hint: object, default: object, details: Option
+    name: str, field_type: object, default: object, details: Option
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    flags = details.flags or ("--" + name.replace("_", "-"),)
+    """Return the click decorator that adds one field as an option, or as an argument if it has no default."""
+    option_names = details.flags or ("--" + name.replace("_", "-"),)
     if default is MISSING:
         return click.argument(name, metavar=details.metavar, shell_complete=_completion(details))
-    if hint is bool:
-        return click.option(*flags, name, is_flag=True, help=details.help)
-    known = default if _is_shown(default, details) else None
-    if isinstance(known, int) and details.unit != 1:
-        known //= details.unit
+    if field_type is bool:
+        return click.option(*option_names, name, is_flag=True, help=details.help)
+    shown_default = default if _is_shown(default, details) else None
+    if isinstance(shown_default, int) and details.unit != 1:
+        shown_default //= details.unit
     return click.option(
-        *flags,
+        *option_names,
         name,
-        type=_click_type(type_of(hint), details),
-        multiple=get_origin(hint) is tuple,
-        default=known,
-        show_default=known is not None,
-        callback=_reader(details.parse) if details.parse else None,
+        type=_click_type(type_of(field_type), details),
+        multiple=get_origin(field_type) is tuple,
+        default=shown_default,
+        show_default=shown_default is not None,
+        callback=_parse_callback(details.parse) if details.parse else None,
         metavar=details.metavar,
         help=details.help,
         shell_complete=_completion(details),
@@ -85,22 +88,29 @@ def _is_shown(default: object, details: Option) -> bool:
     return True
 
 
-def _click_type(kind: type, details: Option) -> click.ParamType[object] | type | None:
+def _click_type(value_type: type, details: Option) -> click.ParamType[object] | type | None:
+    """Return the click type that validates an option's value."""
     if details.choices:
         return click.Choice(details.choices)
-    if kind is Path:
+    if value_type is Path:
         return click.Path(path_type=Path, file_okay=details.folder is not True, dir_okay=details.folder is not False)
     if details.parse:
         return None
-    bound, is_open = (details.least, False) if details.above is None else (details.above, True)
-    if bound is None or kind is str:
-        return kind
+    minimum, is_open = (details.least, False) if details.above is None else (details.above, True)
+    if minimum is None or value_type is str:
+        return value_type
     return (
-        click.IntRange(min=int(bound), min_open=is_open) if kind is int else click.FloatRange(bound, min_open=is_open)
+        click.IntRange(min=int(minimum), min_open=is_open)
+        if value_type is int
+        else click.FloatRange(minimum, min_open=is_open)
     )
 
 
-def _reader(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
+def _parse_callback(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return a click callback that parses an option's text; a ValueError becomes a UsageError with the
+    option's name.
+    """
+
     def read(context: click.Context, parameter: click.Parameter, text: str | None) -> object:
         try:
             return None if text is None else parse(text)
@@ -111,5 +121,6 @@ def _reader(parse: Callable[[str], object]) -> Callable[[click.Context, click.Pa
 
 
 def _completion(details: Option) -> Callable[..., completion.Completions] | None:
+    """Return the function of `opbench.cli.completion` that an option names; None if it names none."""
     result: Callable[..., completion.Completions] | None = getattr(completion, details.complete or "-", None)
     return result

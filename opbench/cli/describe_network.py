@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 def describe(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
-    """Return a graph as JSON values: nodes, weights, FLOPs, memory, and what the passes did."""
+    """Return a network's graph as JSON values: nodes, weights, FLOPs, memory, and the changes by each pass."""
     from opbench.networks.plan.memory import plan_memory
 
     nodes: list[dict[str, JSON]] = []
     for node in graph.nodes:
-        (out, *_) = (graph.values[name] for name in node.outputs.values())
+        (first_output, *_) = (graph.values[name] for name in node.outputs.values())
         weights = [graph.values[name] for name in node.inputs.values() if name in graph.weights]
         nodes.append(
             {
                 "name": node.name,
                 "operator": node.operator,
                 "problem": str(node.problem),
-                "shape": list(out.shape),
-                "layout": out.layout if len(out.shape) == 4 else "",
-                "dtype": out.dtype,
+                "shape": list(first_output.shape),
+                "layout": first_output.layout if len(first_output.shape) == 4 else "",
+                "dtype": first_output.dtype,
                 "weights": sum(value.elements for value in weights),
                 "flops": node.problem.flops(),
                 "bytes": node.problem.bytes(),
@@ -41,7 +41,7 @@ def describe(graph: Graph, passes: Sequence[Rewrite]) -> dict[str, JSON]:
         "network": graph.name,
         "inputs": {name: list(graph.values[name].shape) for name in graph.inputs},
         "outputs": {name: list(graph.values[name].shape) for name in graph.outputs},
-        "passes": [asdict(step) for step in passes],
+        "passes": [asdict(graph_pass) for graph_pass in passes],
         "nodes": nodes,
         "weights": sum(graph.values[name].elements for name in graph.weights),
         "weights_bytes": sum(graph.values[name].nbytes for name in graph.weights),
@@ -71,9 +71,9 @@ def print_network_description(description: Mapping[str, Any]) -> None:
     head = ("node", "operator", "result", "weights", "FLOPs", "bytes", "problem")
     for line in align_columns(head, rows, left=(0, 1, 2, 6)):
         click.echo(line)
-    for step in description["passes"]:
-        off = "" if step["on"] else " (off)"
-        click.echo(f"{step['name']}{off}: {'; '.join(step['notes']) or 'nothing to do'}")
+    for graph_pass in description["passes"]:
+        off_mark = "" if graph_pass["on"] else " (off)"
+        click.echo(f"{graph_pass['name']}{off_mark}: {'; '.join(graph_pass['notes']) or 'nothing to do'}")
     click.echo(
         f"{description['network']}: {len(description['nodes'])} nodes, {description['weights']:,} weights "
         f"({units.si(description['weights_bytes'], 'B')}), {units.si(description['flops'], 'FLOP')}; activations "

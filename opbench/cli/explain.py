@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CONTEXT_LINES = 2
 """Lines of context shown around each header line with an access."""
 MAX_SHOWN_PROBLEMS = 8
-"""Most problems in the summary."""
+"""The most problems in the summary."""
 LEGEND = (
     "Request: one access of one warp in the source; the device compiler may merge requests. ≈: predicted from a sample",
     "of the blocks. Lanes, sectors and conflicts are averages per request, collisions are totals. Sectors: 8.0 of 4.0",
@@ -104,36 +104,38 @@ def explain_command(
     from opbench.running.explaining import compare_explained, explain_targets
 
     if experiment:
-        _experiment(names, pattern, gpu, as_json, Catalog(roots), run_folder)
+        _run_experiment(names, pattern, gpu, as_json, Catalog(roots), run_folder)
         return
-    explained = explain_targets(names, pattern, gpu, Catalog(roots), lambda text: click.echo(f"note: {text}", err=True))
+    explained_kernels = explain_targets(
+        names, pattern, gpu, Catalog(roots), lambda text: click.echo(f"note: {text}", err=True)
+    )
     if run_folder is not None:
-        for one in explained:
-            if not one.without_operator:
-                _store_traffic(one.explanation.case, one.traffic, run_folder)
-    comparisons = compare_explained(explained)
-    explanations = [explanation.explanation for explanation in explained]
+        for explained_kernel in explained_kernels:
+            if not explained_kernel.without_operator:
+                _store_traffic(explained_kernel.explanation.case, explained_kernel.traffic, run_folder)
+    comparisons = compare_explained(explained_kernels)
+    explanations = [explanation.explanation for explanation in explained_kernels]
     if times_folder is not None:
         explanations = _with_times(explanations, times_folder)
     if as_json and not names[1:]:
-        click.echo(json.dumps(_to_json(explanations[0], explained[0]), indent=1))
+        click.echo(json.dumps(_to_json(explanations[0], explained_kernels[0]), indent=1))
     elif as_json:
-        found = {
-            "cases": [_to_json(*pair) for pair in zip(explanations, explained, strict=True)],
+        document = {
+            "cases": [_to_json(*pair) for pair in zip(explanations, explained_kernels, strict=True)],
             "comparisons": [asdict(comparison) for comparison in comparisons],
         }
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(document, indent=1))
     elif not names[1:]:
-        print_explanation(explanations[0], explained[0].advised, stdout_console())
+        print_explanation(explanations[0], explained_kernels[0].advised, stdout_console())
     else:
-        print_side_by_side(explained, comparisons, stdout_console())
+        print_side_by_side(explained_kernels, comparisons, stdout_console())
     if any(explanation.findings or not explanation.complete for explanation in explanations):
         click.get_current_context().exit(EXIT_WRONG)
 
 
-def _to_json(explanation: Explanation, explained: ExplainedKernel) -> dict[str, JSON]:
+def _to_json(explanation: Explanation, explained_kernel: ExplainedKernel) -> dict[str, JSON]:
     """Return the explanation and the advice on it as JSON values."""
-    return {**explanation.to_json(), "advice": explained.advised.to_json()["advice"]}
+    return {**explanation.to_json(), "advice": explained_kernel.advised.to_json()["advice"]}
 
 
 def _with_times(explanations: Sequence[Explanation], folder: Path) -> list[Explanation]:
@@ -141,23 +143,24 @@ def _with_times(explanations: Sequence[Explanation], folder: Path) -> list[Expla
     from opbench.errors import UsageError
     from opbench.results.files import read_run
 
-    measured = {
+    median_s_by_case = {
         result.case: result.measurement.median_s
         for result in read_run(folder).results
         if result.status == "right" and result.measurement
     }
-    names = [explanation.case for explanation in explanations]
-    if not measured.keys() & set(names):
+    case_names = [explanation.case for explanation in explanations]
+    if not median_s_by_case.keys() & set(case_names):
         raise UsageError(
-            f"--times {folder}: the run has no time of {', '.join(names)}; see its cases with: opbench report {folder}",
+            f"--times {folder}: the run has no time of {', '.join(case_names)}; see its cases with: opbench "
+            f"report {folder}",
             kind="not-measured",
             subject="--times",
             value=str(folder),
         )
-    return [replace(explanation, measured_s=measured.get(explanation.case)) for explanation in explanations]
+    return [replace(explanation, measured_s=median_s_by_case.get(explanation.case)) for explanation in explanations]
 
 
-def _experiment(
+def _run_experiment(
     names: Sequence[str], pattern: str, gpu: str, as_json: bool, catalog: Catalog, run_folder: Path | None
 ) -> None:
     """Print or store the knock-out experiments of each case; without a GPU print what they would remove."""
@@ -182,6 +185,7 @@ def _experiment(
 
 
 def _store_traffic(case: str, traffic: Traffic, folder: Path) -> None:
+    """Add the counted traffic of a case to the results file of a run."""
     from opbench.results.files import RunWriter
 
     writer = RunWriter(folder)
@@ -195,7 +199,7 @@ def _store_traffic(case: str, traffic: Traffic, folder: Path) -> None:
 
 
 def print_side_by_side(
-    explained: Sequence[ExplainedKernel], comparisons: Sequence[VariantComparison], console: Console
+    explained_kernels: Sequence[ExplainedKernel], comparisons: Sequence[VariantComparison], console: Console
 ) -> None:
     """Print a table of counts for each problem, the differences below it, then what limits each kernel."""
     from rich.text import Text
@@ -204,40 +208,41 @@ def print_side_by_side(
     from opbench.report.columns import align_columns
     from opbench.report.own_variants import sentences
 
-    def line(text: str = "", style: str = "") -> None:
+    def print_line(text: str = "", style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
     problems: dict[tuple[str, str], list[ExplainedKernel]] = {}
-    for explanation in explained:
-        problems.setdefault((explanation.operator, explanation.problem), []).append(explanation)
-    for (operator, problem), together in problems.items():
-        line(operator + problem, "bold")
+    for explained_kernel in explained_kernels:
+        problems.setdefault((explained_kernel.operator, explained_kernel.problem), []).append(explained_kernel)
+    for (operator, problem), kernels_of_problem in problems.items():
+        print_line(operator + problem, "bold")
         rows = [
-            [explanation.variant + explanation.config, *_count_cells(summarise(explanation.traffic))]
-            for explanation in together
+            [explained_kernel.variant + explained_kernel.config, *_count_cells(summarise(explained_kernel.traffic))]
+            for explained_kernel in kernels_of_problem
         ]
         for number, text in enumerate(align_columns(COUNTS, rows, (0,))):
-            line("  " + text, "" if number else "dim")
+            print_line("  " + text, "" if number else "dim")
         for comparison in comparisons:
             if (comparison.operator, comparison.problem) == (operator, problem):
                 for sentence in sentences(comparison):
-                    line("  " + sentence.replace("`", ""), "bold")
-        line()
-    for explanation in explained:
-        line(f"{explanation.variant}  {from_here(str(explanation.path))}", "bold")
+                    print_line("  " + sentence.replace("`", ""), "bold")
+        print_line()
+    for explained_kernel in explained_kernels:
+        print_line(f"{explained_kernel.variant}  {from_here(str(explained_kernel.path))}", "bold")
         _print_summary(
-            explanation.explanation,
-            explanation.advised,
-            line,
+            explained_kernel.explanation,
+            explained_kernel.advised,
+            print_line,
             max(40, min(console.width, 120)) if console.is_terminal else 10_000,
         )
-    line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
+    print_line("Sectors per request are actual / ideal. Each kernel line by line: opbench explain FILE.cu", "dim")
 
 
 COUNTS = ("variant", "sectors/load", "sectors/store", "bytes moved", "bank conflicts")
 
 
 def _count_cells(summary: TrafficSummary | None) -> list[str]:
+    """Return the cells for `COUNTS` without the first; dashes if nothing was counted."""
     if summary is None:
         return ["–"] * (len(COUNTS) - 1)
     pairs = (
@@ -255,27 +260,27 @@ def print_explanation(explanation: Explanation, advised: Advised, console: Conso
     """Print what to change first, then the worst problems, then each source file with its counts before each line."""
     from rich.text import Text
 
-    def line(text: str = "", style: str = "") -> None:
+    def print_line(text: str = "", style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
-    line(explanation.case, "bold")
-    line(explanation.title, "dim")
-    line()
+    print_line(explanation.case, "bold")
+    print_line(explanation.title, "dim")
+    print_line()
     for figure in explanation.figures:
-        line(f"  {figure.name:32} {_value(figure):>12}  {figure.source}")
-    _print_bounds(explanation, line)
+        print_line(f"  {figure.name:32} {_figure_text(figure):>12}  {figure.source}")
+    _print_bounds(explanation, print_line)
     if not explanation.complete:
-        line("\n  a launch did not finish: the numbers count only what ran before it stopped", "red")
-    line()
-    _print_summary(explanation, advised, line, _width(console))
+        print_line("\n  a launch did not finish: the numbers count only what ran before it stopped", "red")
+    print_line()
+    _print_summary(explanation, advised, print_line, _width(console))
     for file in explanation.files:
-        _print_file(explanation, file, line)
+        _print_file(explanation, file, print_line)
     for entry in explanation.elsewhere:
         location = f"{entry.file or 'unknown file'}:{entry.line or '?'}"
-        line(f"  {location}  {'  '.join(filter(None, _cells(explanation, entry.words, entry)))}")
+        print_line(f"  {location}  {'  '.join(filter(None, _access_cells(explanation, entry.words, entry)))}")
     spaces = {entry.space for file in explanation.files for row in file.lines for _, entry in row.labelled}
-    for words in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
-        line(words, "dim")
+    for legend_line in (*LEGEND, *(BULK_LEGEND if spaces & {"bulk", "operand"} else ())):
+        print_line(legend_line, "dim")
 
 
 def _width(console: Console) -> int:
@@ -283,24 +288,25 @@ def _width(console: Console) -> int:
     return max(40, min(console.width, 120)) if console.is_terminal else 10_000
 
 
-def _print_bounds(explanation: Explanation, line: Callable[..., None]) -> None:
+def _print_bounds(explanation: Explanation, print_line: Callable[..., None]) -> None:
     """Print the lower bound of each limit of the GPU for the variant, the tightest first."""
     from opbench.report.speed_of_light import BAR_WIDTH, limit_bars
 
     if not explanation.bounds:
         return
-    line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
+    print_line(f"\n  {f'limits of {explanation.gpu}':16} {'bytes':>9}  {'FLOP/B':>7}  {'at least':>9}", "dim")
     bars = limit_bars(explanation.bounds, explanation.measured_s, measured_by="by the run of --times")
     for bar in bars[: len(bars) - len(explanation.bounds)]:
-        line(f"  {bar.name:16} {'':>9}  {'':>7}  {units.time(bar.time_s):>9}  {bar.text:{BAR_WIDTH}}  {bar.note}")
+        print_line(f"  {bar.name:16} {'':>9}  {'':>7}  {units.time(bar.time_s):>9}  {bar.text:{BAR_WIDTH}}  {bar.note}")
     for bound, bar in zip(explanation.bounds, bars[-len(explanation.bounds) :], strict=True):
         bytes_text = units.si(bound.moved_bytes, "B") if bound.moved_bytes is not None else ""
         intensity = f"{bound.intensity:.3g}" if bound.intensity is not None else ""
         first = f"  {bar.name:16} {bytes_text:>9}  {intensity:>7}  {units.time(bound.time_s):>9}"
-        line(f"{first}  {bar.text:{BAR_WIDTH}}  {bar.note}")
+        print_line(f"{first}  {bar.text:{BAR_WIDTH}}  {bar.note}")
 
 
-def _value(figure: Figure) -> str:
+def _figure_text(figure: Figure) -> str:
+    """Return a figure's value with its unit, as text."""
     if figure.unit == "s":
         return units.time(figure.value)
     if figure.unit:
@@ -308,49 +314,54 @@ def _value(figure: Figure) -> str:
     return f"{figure.value:,.0f}" if figure.value >= 10 or figure.value == int(figure.value) else f"{figure.value:.1f}"
 
 
-def _print_summary(explanation: Explanation, advised: Advised, line: Callable[..., None], width: int) -> None:
+def _print_summary(explanation: Explanation, advised: Advised, print_line: Callable[..., None], width: int) -> None:
+    """Print the findings, the advice, then the worst problems of lines that the advice does not repeat."""
     for finding in explanation.findings:
-        first, *rest = finding_lines(finding, width=min(width, 100))
-        line(first, "red")
-        for words in rest:
-            line(words)
+        headline, *further_lines = finding_lines(finding, width=min(width, 100))
+        print_line(headline, "red")
+        for words in further_lines:
+            print_line(words)
     groups = same_advice(explanation.problems)
-    named = {advice.mechanism for advice in advised.advice[:MAX_ADVICE]}
-    evidence = {advice.evidence for advice in advised.advice[:MAX_ADVICE]}
+    advised_mechanisms = {advice.mechanism for advice in advised.advice[:MAX_ADVICE]}
+    advised_evidence = {advice.evidence for advice in advised.advice[:MAX_ADVICE]}
     if advised.advice:
-        line("  what to change first", "bold")
+        print_line("  what to change first", "bold")
         for text in advice_lines(advised):
-            line(textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * 9, drop_whitespace=False))
+            print_line(
+                textwrap.fill(text, width, initial_indent="  ", subsequent_indent=" " * 9, drop_whitespace=False)
+            )
     for group in groups[:MAX_SHOWN_PROBLEMS]:
-        line(f"  ! {_group_head(explanation, group)}", "yellow")
+        print_line(f"  ! {_group_head(explanation, group)}", "yellow")
         # Lines do not repeat what the advice above says.
-        texts = [] if group[0].evidence in evidence else [f"{group[0].evidence} ({group[0].source})"]
-        texts += [] if group[0].mechanism in named else [group[0].advice]
+        texts = [] if group[0].evidence in advised_evidence else [f"{group[0].evidence} ({group[0].source})"]
+        texts += [] if group[0].mechanism in advised_mechanisms else [group[0].advice]
         for text in texts:
-            line(textwrap.fill(text, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
-    if (more := len(groups) - MAX_SHOWN_PROBLEMS) > 0:
-        line(f"    and {more} smaller {'problem' if more == 1 else 'problems'}, marked at their lines")
+            print_line(textwrap.fill(text, width, initial_indent=" " * 6, subsequent_indent=" " * 8))
+    if (hidden_count := len(groups) - MAX_SHOWN_PROBLEMS) > 0:
+        print_line(
+            f"    and {hidden_count} smaller {'problem' if hidden_count == 1 else 'problems'}, marked at their lines"
+        )
     if not explanation.findings and not explanation.problems:
-        line("  no problem was found in the accesses of any line", "green")
+        print_line("  no problem was found in the accesses of any line", "green")
     if explanation.next_rungs:
-        line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
-    line()
+        print_line(f"  next on the ladder: {', '.join(explanation.next_rungs)}")
+    print_line()
 
 
 def _group_head(explanation: Explanation, group: Sequence[Diagnosis]) -> str:
-    """Return the places of problems with one advice, their kind and what they cost together."""
-    several = len({entry.kernel for entry in explanation.problems}) > 1
-    places = list(dict.fromkeys(problem.place for problem in group))
-    if places[1:] and all(re.fullmatch(r"line \d+", place) for place in places):
+    """Return one line on problems with the same advice: their source lines, their kind and their common saving."""
+    has_several_kernels = len({entry.kernel for entry in explanation.problems}) > 1
+    locations = list(dict.fromkeys(problem.place for problem in group))
+    if locations[1:] and all(re.fullmatch(r"line \d+", place) for place in locations):
         numbers = sorted({problem.line for problem in group})
         location = f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
     else:
-        location = ", ".join(places)
-    location += f" in {group[0].kernel}" if several and group[0].line else ""
+        location = ", ".join(locations)
+    location += f" in {group[0].kernel}" if has_several_kernels and group[0].line else ""
     return f"{location}: {group[0].kind}, {saving(group)}"
 
 
-def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..., None]) -> None:
+def _print_file(explanation: Explanation, file: AnnotatedFile, print_line: Callable[..., None]) -> None:
     """Print the kernel's own file in full, or the lines around the accesses of a header."""
     if file is not explanation.files[0]:
         file = file.around(CONTEXT_LINES)
@@ -359,30 +370,30 @@ def _print_file(explanation: Explanation, file: AnnotatedFile, line: Callable[..
     rows = [
         (
             entry,
-            [_cells(explanation, label, access) for label, access in entry.labelled]
+            [_access_cells(explanation, label, access) for label, access in entry.labelled]
             + [_branch_cells(explanation, branch) for branch in entry.branches],
         )
         for entry in file.lines
     ]
-    cells = [cells for _, marks in rows for cells in marks]
+    cells = [cells for _, access_cells in rows for cells in access_cells]
     # Columns that are empty in all lines are hidden.
-    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
-    widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown}
-    line(from_here(file.path), "bold")
-    line(f"{'line':>5}   {_join_cells(COLUMNS, widths)} │", "dim")
+    shown_columns = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
+    widths = {i: max(len(row[i]) for row in [list(COLUMNS), *cells]) for i in shown_columns}
+    print_line(from_here(file.path), "bold")
+    print_line(f"{'line':>5}   {_join_cells(COLUMNS, widths)} │", "dim")
     blank = _join_cells([""] * len(COLUMNS), widths)
-    before = 0
-    for entry, marks in rows:
-        if entry.number > before + 1:
-            line(f"{'':>5}   {blank} ⋮", "dim")
-        before = entry.number
-        mark = "✗" if entry.findings else "!" if entry.problems else " "
-        style = "red" if entry.findings else "yellow" if entry.problems else "" if marks else "dim"
-        first, *rest = [_join_cells(row, widths) for row in marks] or [blank]
-        line(f"{entry.number:>5} {mark} {first} │ {entry.text}".rstrip(), style)
-        for other in rest:
-            line(f"{'':5}   {other} │", style)
-    line()
+    previous_number = 0
+    for entry, access_cells in rows:
+        if entry.number > previous_number + 1:
+            print_line(f"{'':>5}   {blank} ⋮", "dim")
+        previous_number = entry.number
+        line_mark = "✗" if entry.findings else "!" if entry.problems else " "
+        style = "red" if entry.findings else "yellow" if entry.problems else "" if access_cells else "dim"
+        first_cells, *further_cells = [_join_cells(row, widths) for row in access_cells] or [blank]
+        print_line(f"{entry.number:>5} {line_mark} {first_cells} │ {entry.text}".rstrip(), style)
+        for other_cells in further_cells:
+            print_line(f"{'':5}   {other_cells} │", style)
+    print_line()
 
 
 def _join_cells(cells: Sequence[str], widths: dict[int, int]) -> str:
@@ -394,13 +405,13 @@ def _join_cells(cells: Sequence[str], widths: dict[int, int]) -> str:
 COLUMNS = ("access", "requests", "lanes", "sectors", "conflicts", "collisions", "diverged")
 
 
-def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
+def _access_cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str]:
     """Return the cells of an access for `COLUMNS`; "≈" marks predicted counts."""
-    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    predicted_mark = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     sectors = f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}"
     return [
         label,
-        f"{about}{entry.requests}",
+        f"{predicted_mark}{entry.requests}",
         f"{entry.lanes_per_request:.1f}",
         sectors if entry.in_sectors else "",
         f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
@@ -411,8 +422,8 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> list[str
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> list[str]:
     """Return the cells of a branch; each execution by a warp counts as a request."""
-    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
-    return ["branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share)]
+    predicted_mark = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    return ["branch", f"{predicted_mark}{entry.executions}", "", "", "", "", units.percent(entry.share)]
 
 
 # Agreement --------------------------------------------------------------------------------------------------------
@@ -462,18 +473,20 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
     head = ("counts", "compared", "as counted", "corrected", "within 5 %", "15 %", "outside", "in bounds", "cases",
             "all equal")  # fmt: skip
     table(head, [_summary_cells(s) for s in (*quantity_summaries(agreement.comparisons), *agreement.summaries())])
-    explained = "as counted: the source's accesses; corrected: predicted from them and the machine code"
-    console.print(Text(explained + "\n", style="dim"), soft_wrap=True)
+    explanation = "as counted: the source's accesses; corrected: predicted from them and the machine code"
+    console.print(Text(explanation + "\n", style="dim"), soft_wrap=True)
     columns = ("quantity", "counted", "predicted", "at most", "measured", "off by", "")
-    shown = {
+    comparisons_by_title = {
         "not equal": inexact_comparisons(agreement.comparisons),
         "corrected": corrected_comparisons(agreement.comparisons),
     }
-    for name, found in shown.items():
-        if found:
-            table((name, *columns), [_comparison_cells(c) for c in found], left=(0, 1))
-    for words, cases in reasons(agreement.comparisons).items():
-        console.print(Text(f"{words}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True)
+    for name, comparisons in comparisons_by_title.items():
+        if comparisons:
+            table((name, *columns), [_comparison_cells(c) for c in comparisons], left=(0, 1))
+    for reason_text, cases in reasons(agreement.comparisons).items():
+        console.print(
+            Text(f"{reason_text}: {cases[0]}{f' and {len(cases) - 1} more' if cases[1:] else ''}"), soft_wrap=True
+        )
     test_cases = sorted({c.case for c in agreement.comparisons if c.held_out})
     console.print(Text(f"test set, selected by a hash of the name ({len(test_cases)} cases):"))
     for case in test_cases:
@@ -482,34 +495,42 @@ def print_agreement(agreement: Agreement, console: Console) -> None:
         console.print(Text(f"not compared: {case}: {reason}", style="yellow"), soft_wrap=True)
 
 
-def _summary_cells(s: Summary) -> list[str]:
-    def share(count: int, total: int) -> str:
+def _summary_cells(summary: Summary) -> list[str]:
+    """Return the cells of one row of the agreement table: counts by how far they are from the measured ones."""
+
+    def count_and_share(count: int, total: int) -> str:
         return f"{count} ({units.percent(count / total)})" if total else "–"
 
-    outside = s.total - s.equal - s.near - s.close
-    near = s.equal + s.near
-    agreeing = [share(count, s.total) for count in (s.counted, s.equal, near, near + s.close)]
+    outside = summary.total - summary.equal - summary.near - summary.close
+    equal_or_near = summary.equal + summary.near
+    agreeing = [
+        count_and_share(count, summary.total)
+        for count in (summary.counted, summary.equal, equal_or_near, equal_or_near + summary.close)
+    ]
     return [
-        s.name,
-        str(s.total),
+        summary.name,
+        str(summary.total),
         *agreeing,
         str(outside),
-        share(s.bounded, s.total),
-        str(s.cases),
-        share(s.cases_equal, s.cases),
+        count_and_share(summary.bounded, summary.total),
+        str(summary.cases),
+        count_and_share(summary.cases_equal, summary.cases),
     ]
 
 
-def _comparison_cells(c: CountComparison) -> list[str]:
-    upper = "–" if c.upper is None else str(c.upper)
-    note = ", ".join(text for text, true in (("in bounds", c.bounded), ("test set", c.held_out)) if true)
+def _comparison_cells(comparison: CountComparison) -> list[str]:
+    """Return the cells of one compared count, with notes on bounds and the test set."""
+    upper = "–" if comparison.upper is None else str(comparison.upper)
+    note = ", ".join(
+        text for text, applies in (("in bounds", comparison.bounded), ("test set", comparison.held_out)) if applies
+    )
     return [
-        c.case,
-        c.quantity,
-        str(c.counted),
-        str(c.predicted),
+        comparison.case,
+        comparison.quantity,
+        str(comparison.counted),
+        str(comparison.predicted),
         upper,
-        f"{c.measured:.0f}",
-        units.percent(c.error),
+        f"{comparison.measured:.0f}",
+        units.percent(comparison.error),
         note,
     ]

@@ -33,10 +33,10 @@ def finding_command(name: str | None) -> None:
             click.echo(f"{rule.name:{width}}  {rule.title}")
         click.echo("\nOne of them: opbench help finding NAME", err=True)
         return
-    wanted = name.strip().lower().replace("_", "-").replace(" ", "-")
-    if wanted not in {rule.name for rule in RULES}:
+    rule_name = name.strip().lower().replace("_", "-").replace(" ", "-")
+    if rule_name not in {rule.name for rule in RULES}:
         raise UsageError(unknown("finding", name, [rule.name for rule in RULES], "opbench help finding"))
-    click.echo(_to_terminal_text(section(wanted)))
+    click.echo(_to_terminal_text(section(rule_name)))
 
 
 @help_command.command("stall", short_help="Explain why warps wait, such as short-scoreboard.")
@@ -67,6 +67,7 @@ def stall_command(name: str | None) -> None:
 
 
 def _list_mechanisms(names: Iterable[str]) -> None:
+    """Print each mechanism with its explanation."""
     for name in names:
         click.echo(textwrap.fill(f"{name}: {MECHANISMS[name]}", 80, initial_indent="  ", subsequent_indent="    "))
 

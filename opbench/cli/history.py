@@ -69,27 +69,27 @@ def history_command(
         raise click.UsageError("name the folders that hold runs, such as reports, or a --database FILE that has some")
     connection = history.open_database(database)
     try:
-        added = history.add_runs(connection, history.find_runs(places))
+        read_runs = history.add_runs(connection, history.find_runs(places))
         if database is not None:
-            click.echo(f"{len(added)} runs read into {database}", err=True)
+            click.echo(f"{len(read_runs)} runs read into {database}", err=True)
         if sql is not None:
             _print_rows(*history.query(connection, sql), as_json)
             return
-        found = history.all_series(connection, cases, threshold_percent / 100)
+        all_series = history.all_series(connection, cases, threshold_percent / 100)
     finally:
         connection.close()
     if only is not None:
-        found = [series for series in found if series.trend(threshold_percent / 100) == only]
+        all_series = [series for series in all_series if series.trend(threshold_percent / 100) == only]
     if out is not None:
         from opbench.report.template import write_page
 
-        write_page(out, report_text.to_page(found, threshold_percent / 100))
+        write_page(out, report_text.to_page(all_series, threshold_percent / 100))
         click.echo(f"wrote {out}", err=True)
     if as_json:
-        click.echo(json.dumps(report_text.to_json(found)))
+        click.echo(json.dumps(report_text.to_json(all_series)))
         return
     console = stdout_console()
-    for line in report_text.lines(found, threshold_percent / 100, everything):
+    for line in report_text.lines(all_series, threshold_percent / 100, everything):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -100,11 +100,12 @@ def _print_rows(names: list[str], rows: list[tuple[object, ...]], as_json: bool)
     if as_json:
         click.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
         return
-    numbers = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(names))]
+    is_numeric = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(names))]
     cells = [[_cell(value) for value in row] for row in rows]
-    for line in align_columns(names, cells, left=[i for i, number in enumerate(numbers) if not number]):
+    for line in align_columns(names, cells, left=[i for i, numeric in enumerate(is_numeric) if not numeric]):
         click.echo(line)
 
 
 def _cell(value: object) -> str:
+    """Return a value of a query as text; "" for NULL."""
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""`opbench import`: makes operators of the task files of other benchmarks."""
+"""Make operators from the task files of other benchmarks, for `opbench import`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kernelbench_command(source: Path, out: Path) -> None:
     """
     from opbench.kernels.task_import import import_kernelbench
 
-    _import(import_kernelbench, source, out)
+    _import_tasks(import_kernelbench, source, out)
 
 
 @import_command.command("flashinfer")
@@ -57,7 +57,7 @@ def flashinfer_command(source: Path, out: Path) -> None:
     """
     from opbench.kernels.task_import import import_flashinfer
 
-    _import(import_flashinfer, source, out)
+    _import_tasks(import_flashinfer, source, out)
 
 
 @import_command.command("inline")
@@ -86,8 +86,9 @@ def inline_command(source: Path, out: Path | None) -> None:
     click.echo(f"next: {next_command('judge', path, task='TASK.py')}")
 
 
-def _import(run: Callable[[Path, Path, Done], list[ImportedTask]], source: Path, out: Path) -> None:
-    tasks = run(source, out, _print)
+def _import_tasks(import_function: Callable[[Path, Path, Done], list[ImportedTask]], source: Path, out: Path) -> None:
+    """Import all tasks of a folder, print what was imported, and exit with 1 if a task was not."""
+    tasks = import_function(source, out, _print_task)
     imported = [task for task in tasks if not task.reason]
     click.echo(f"{len(imported)} of {len(tasks)} imported into {out}")
     if imported:
@@ -98,5 +99,6 @@ def _import(run: Callable[[Path, Path, Done], list[ImportedTask]], source: Path,
     leave(EXIT_OK if len(imported) == len(tasks) else EXIT_WRONG, lambda: None)
 
 
-def _print(task: ImportedTask) -> None:
+def _print_task(task: ImportedTask) -> None:
+    """Print the outcome of one imported task: its operator and example, or the reason of the failure."""
     click.echo(f"{task.operator}{task.example}" if not task.reason else f"not imported: {task.file}: {task.reason}")

@@ -90,21 +90,23 @@ def list_command(
 
 
 def runnable(rows: Sequence[Listed], gpu: str) -> Sequence[Listed]:
-    """Keep the variants that a GPU's compute capability allows."""
+    """Return the listed variants that a GPU's compute capability allows."""
     from opbench.gpu.limits.capability import capability_of
     from opbench.kernels.capability import missing_capability
 
-    have = capability_of(gpu)
-    return [row for row in rows if not missing_capability(have, str(row["compute_capability"]))]
+    capability = capability_of(gpu)
+    return [row for row in rows if not missing_capability(capability, str(row["compute_capability"]))]
 
 
 def _operators(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
+    """List the operators with title and role; a role marks operators that opbench uses itself."""
     names = catalog.operator_names()
     titles = {name: catalog.operator_title(name).removeprefix(f"{name}: ") for name in names}
     return [{"name": name, "title": titles[name], "role": catalog.operator_role(name)} for name in names]
 
 
 def _variants(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed]:
+    """List the variants of one operator or of all, with their keys."""
     rows = []
     for operator in [name] if name else catalog.operator_names():
         for v in catalog.variants(operator):
@@ -123,6 +125,7 @@ def _variants(catalog: Catalog, name: str | None, *_: object) -> Sequence[Listed
 
 
 def _suites(*_: object) -> Sequence[Listed]:
+    """List the shipped suites with their titles."""
     import tomllib
 
     paths = sorted(shipped("suites").glob("*.toml"))
@@ -132,6 +135,7 @@ def _suites(*_: object) -> Sequence[Listed]:
 def _cases(
     catalog: Catalog, name: str | None, roots: tuple[Path, ...], backend: str, cases: tuple[str, ...]
 ) -> Sequence[Listed]:
+    """List the names of the cases of a suite."""
     from opbench.api import expand
 
     suite, _, _ = expand(name or "quick", backend, cases, roots)

@@ -60,13 +60,16 @@ def list_command(as_json: bool) -> None:
     """List the networks that opbench ships, with their sizes."""
     from opbench.graph.zoo import NETWORKS
 
-    rows = [(name, str(inspect.getdoc(make)).partition("\n")[0], sizes_of(name)) for name, make in NETWORKS.items()]
+    rows = [
+        (name, str(inspect.getdoc(build_graph)).partition("\n")[0], sizes_of(name))
+        for name, build_graph in NETWORKS.items()
+    ]
     if as_json:
         click.echo(json.dumps([dict(zip(("name", "title", "sizes"), row, strict=True)) for row in rows], indent=1))
         return
-    for name, title, known in rows:
-        sizes = " ".join(f"--{key} {value}" for key, value in known.items())
-        click.echo(f"{name:8}  {title}\n{'':8}  {sizes}")
+    for name, title, sizes in rows:
+        size_options = " ".join(f"--{key} {value}" for key, value in sizes.items())
+        click.echo(f"{name:8}  {title}\n{'':8}  {size_options}")
 
 
 @net_command.command("show")
@@ -159,14 +162,16 @@ def sizes_of(name: str) -> dict[str, int]:
 
 def _import_hint(name: str) -> str:
     """Return how to import another program's model file so that commands accept it; "" for any other name."""
-    saved = str(Path(name).with_suffix(".json"))
-    reader = {".onnx": "from_onnx", ".pt2": "from_torch"}.get(Path(name).suffix)
-    if reader:
-        read = f"importing.{reader}({json.dumps(name)})"
-        code = f"from opbench.graph import importing, saving; saving.save({read}, {json.dumps(saved)})"
-        return f"import it once, then name {saved}: python -c {shlex.quote(code)}"
+    json_file = str(Path(name).with_suffix(".json"))
+    import_function = {".onnx": "from_onnx", ".pt2": "from_torch"}.get(Path(name).suffix)
+    if import_function:
+        import_call = f"importing.{import_function}({json.dumps(name)})"
+        python_code = (
+            f"from opbench.graph import importing, saving; saving.save({import_call}, {json.dumps(json_file)})"
+        )
+        return f"import it once, then name {json_file}: python -c {shlex.quote(python_code)}"
     if name.endswith((".pt", ".pth")):
-        return f"a module is imported in Python: opbench.graph.importing.from_torch, then saving.save to {saved}"
+        return f"a module is imported in Python: opbench.graph.importing.from_torch, then saving.save to {json_file}"
     return ""
 
 
@@ -179,12 +184,12 @@ def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int
                 f"--{next(iter(given_sizes))}: the sizes of a saved network are fixed; save it again with other sizes"
             )
         return {}
-    known = sizes_of(network)
+    default_sizes = sizes_of(network)
     for key in given_sizes:
-        if key not in known:
-            has = ", ".join(f"--{name} {value}" for name, value in known.items())
-            raise UsageError(f"--{key}: {network} has no such size; it has {has}")
-    return {**known, **given_sizes}
+        if key not in default_sizes:
+            accepted_options = ", ".join(f"--{name} {value}" for name, value in default_sizes.items())
+            raise UsageError(f"--{key}: {network} has no such size; it has {accepted_options}")
+    return {**default_sizes, **given_sizes}
 
 
 class PictureInputs(TypedDict, total=False):

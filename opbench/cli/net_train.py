@@ -93,16 +93,17 @@ def score_text(name: str, score: float) -> str:
     return f"{100 * score:.1f} %" if name == "accuracy" else f"{score:.3f}" if name == "IoU" else f"{score:.4g}"
 
 
-def progress_line(standing: TrainingProgress) -> str:
+def progress_line(progress: TrainingProgress) -> str:
     """Return one line on the progress: epoch, step, loss, score, speed and remaining time."""
     test_text = (
-        "" if standing.score is None else f" · {standing.score_name} {score_text(standing.score_name, standing.score)}"
+        "" if progress.score is None else f" · {progress.score_name} {score_text(progress.score_name, progress.score)}"
     )
-    over = f" over {standing.averaged_steps} steps" if standing.averaged_steps > 1 else ""
-    left = f" · {units.duration(standing.left_s)} left" if standing.left_s >= 1 else ""
+    averaged_text = f" over {progress.averaged_steps} steps" if progress.averaged_steps > 1 else ""
+    time_left = f" · {units.duration(progress.left_s)} left" if progress.left_s >= 1 else ""
     return (
-        f"epoch {standing.epoch:.1f} · step {standing.step}/{standing.steps} · "
-        f"mean loss {standing.loss:.4f}{over}{test_text} · {standing.images_per_s:,.0f} {standing.unit}/s{left}"
+        f"epoch {progress.epoch:.1f} · step {progress.step}/{progress.steps} · "
+        f"mean loss {progress.loss:.4f}{averaged_text}{test_text} · {progress.images_per_s:,.0f} "
+        f"{progress.unit}/s{time_left}"
     )
 
 
@@ -115,17 +116,20 @@ def messages_on_stderr() -> Iterator[tuple[Callable[[TrainingProgress], None], O
 
         with Status("the step is compiled", console=Console(stderr=True)) as status:
             yield (
-                lambda standing: status.update(progress_line(standing)),
-                lambda at: status.update(f"{at.phase} {at.case} ({at.done} of {at.total})"),
+                lambda progress: status.update(progress_line(progress)),
+                lambda tuning_progress: status.update(
+                    f"{tuning_progress.phase} {tuning_progress.case} ({tuning_progress.done} of "
+                    f"{tuning_progress.total})"
+                ),
             )
         return
-    shown = -1
+    shown_tenth = -1
 
-    def tell(standing: TrainingProgress) -> None:
-        nonlocal shown
-        tenth = 10 * standing.step // standing.steps
-        if tenth > shown:
-            shown = tenth
-            click.echo(progress_line(standing), err=True)
+    def print_progress(progress: TrainingProgress) -> None:
+        nonlocal shown_tenth
+        tenth = 10 * progress.step // progress.steps
+        if tenth > shown_tenth:
+            shown_tenth = tenth
+            click.echo(progress_line(progress), err=True)
 
-    yield tell, plain_progress()
+    yield print_progress, plain_progress()

@@ -1,4 +1,4 @@
-"""`opbench new`: writes initial files, which run and are right unchanged."""
+"""Write starter files that run and are right without a change, for `opbench new`."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def operator_command(name: str, folder: Path) -> None:
     from opbench.kernels.folders import Catalog
 
     _require_name(name, "operator")
-    known = Catalog((folder,) if folder.is_dir() else ())
-    if name in known.operator_names():
+    catalog = Catalog((folder,) if folder.is_dir() else ())
+    if name in catalog.operator_names():
         raise UsageError(f"operator '{name}' exists already; add a variant to it: opbench new variant {name}/NAME")
     replacements = {"NAME": name, "CLASS": "".join(part.capitalize() for part in name.split("_"))}
-    home = folder / name
+    operator_folder = folder / name
     texts = {
-        home / "operator.py": _template("operator.txt", replacements),
-        home / "naive.cu": _template("variant.txt", replacements),
+        operator_folder / "operator.py": _template("operator.txt", replacements),
+        operator_folder / "naive.cu": _template("variant.txt", replacements),
         folder / f"{name}.toml": _template("suite.txt", replacements | {"DIR": shlex.quote(str(folder))}),
     }
     _write(texts)
@@ -65,29 +65,31 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
     """Write a new variant of an operator: a copy of its simplest variant, for you to make faster."""
     from opbench.kernels.folders import Catalog
 
-    operator, slash, own = name.partition("/")
+    operator, slash, variant_name = name.partition("/")
     if not slash:
         raise UsageError(f"'{name}' names no variant; write OPERATOR/NAME: opbench new variant {name}/mine")
-    _require_name(own, "variant")
+    _require_name(variant_name, "variant")
     catalog = Catalog(tuple(dict.fromkeys((*roots, *((folder,) if folder.is_dir() else ())))))
     if operator not in catalog.operator_names():
         raise UsageError(unknown("operator", operator, catalog.operator_names(), "opbench list operators"))
     ladder = catalog.variants(operator)
-    if own in {variant.name for variant in ladder}:
+    if variant_name in {variant.name for variant in ladder}:
         raise UsageError(f"variant '{name}' exists already; choose another name")
-    alone = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
-    plain = min(alone, key=lambda v: len(v.supports), default=None)  # the most general first variant of a ladder
-    if plain is None:
+    first_variants = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
+    simplest = min(
+        first_variants, key=lambda v: len(v.supports), default=None
+    )  # the most general first variant of a ladder
+    if simplest is None:
         raise UsageError(f"no variant of {operator} stands alone in a file to begin with; see opbench list {operator}")
-    source = plain.path.read_text()
+    source = simplest.path.read_text()
     title = re.compile(r'^(// title\s*= )".*"$', re.MULTILINE)
     if len(title.findall(source)) != 1:
-        raise UsageError(f"{plain.path}: has no single title to begin with; copy it by hand")
-    head = rf'\1"{own}: what it does otherwise"' + f'\n// builds_on = "{plain.name}"'
-    begun = title.sub(head, source)
-    header, ended, body = begun.partition("// ///\n//\n")
+        raise UsageError(f"{simplest.path}: has no single title to begin with; copy it by hand")
+    header_lines = rf'\1"{variant_name}: what it does otherwise"' + f'\n// builds_on = "{simplest.name}"'
+    new_source = title.sub(header_lines, source)
+    header, header_end, body = new_source.partition("// ///\n//\n")
     note = "// Write here why it is faster than the variant it builds on, and what limits it. Of the latter:\n//\n"
-    _write({folder / operator / f"{own}.cu": header + ended + note + body if ended else begun})
+    _write({folder / operator / f"{variant_name}.cu": header + header_end + note + body if header_end else new_source})
     _print_next_command(next_command("check", name, variants=[folder]))
 
 
@@ -134,6 +136,7 @@ def ci_command(folder: Path, base: str, source: str) -> None:
 
 
 def _require_name(name: str, kind: str) -> None:
+    """Raise UsageError unless a name is a valid identifier; `kind` is "operator" or "variant"."""
     if not VALID_NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(
             f"'{name}' is not allowed as the name of {'an' if kind == 'operator' else 'a'} {kind}; use a-z, 0-9 and _"
@@ -141,9 +144,10 @@ def _require_name(name: str, kind: str) -> None:
 
 
 def _template(file: str, replacements: Mapping[str, str]) -> str:
+    """Return a template file of this package with its placeholders replaced."""
     text = resources.files("opbench.cli").joinpath("templates", file).read_text()
-    for word, value in replacements.items():
-        text = re.sub(rf"\b{word}(?=_|\b)", value, text)
+    for placeholder, value in replacements.items():
+        text = re.sub(rf"\b{placeholder}(?=_|\b)", value, text)
     return text
 
 

@@ -58,7 +58,7 @@ size_option = click.option(
 
 
 def read_sizes(texts: Sequence[str]) -> dict[str, int]:
-    """Return the values by name of `--size NAME=NUMBER`; raise UsageError for invalid text."""
+    """Return the values of `--size NAME=NUMBER` options by name; raise UsageError for invalid text."""
     result = {}
     for text in texts:
         name, _, number = text.partition("=")

@@ -1,4 +1,4 @@
-"""`opbench profile`, and the hidden command that the profilers watch."""
+"""Profile a case, for `opbench profile`; `profile-target` is the hidden command that the profiler runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 110
 """Columns of the summary on a terminal."""
 SOURCE_WIDTH = 44
 MAX_EXPLAINED_REASONS = 3
-"""Reasons of waits that the summary explains."""
+"""The most reasons of waits that the summary explains."""
 
 
 @click.command("profile")
@@ -134,7 +134,7 @@ def _write_page(profile: SourceProfile, report: Path) -> Path:
 
 
 def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
-    """Print the hottest lines, then the meaning and the cure of the largest reasons."""
+    """Print the lines where warps wait most, then the meaning and the remedy of the most frequent reasons."""
     from opbench.report.columns import align_columns
     from opbench.report.source_page import check, reasons_text, remedy_lines, summary, waited_text
 
@@ -158,16 +158,19 @@ def print_source(profile: SourceProfile, echo: Callable[[str], None]) -> None:
         echo(text.rstrip())
     _print_limits(profile, echo)
     for remedy in profile.remedies[:MAX_EXPLAINED_REASONS]:
-        lines = remedy_lines(remedy, profile.total)
-        causes = f" It waits for: {lines['causes']}." if lines["causes"] else ""
+        remedy_texts = remedy_lines(remedy, profile.total)
+        causes = f" It waits for: {remedy_texts['causes']}." if remedy_texts["causes"] else ""
         echo("")
-        first = f"{lines['title']} {lines['share']}: {lines['meaning']}{causes} {lines['cure']}"
-        echo(textwrap.fill(first, WIDTH, subsequent_indent="  "))
+        paragraph = (
+            f"{remedy_texts['title']} {remedy_texts['share']}: {remedy_texts['meaning']}{causes} {remedy_texts['cure']}"
+        )
+        echo(textwrap.fill(paragraph, WIDTH, subsequent_indent="  "))
         for mechanism, variants in list(remedy.variants.items())[:MAX_EXPLAINED_REASONS]:
             echo(f"  {mechanism}: see {', '.join(variants[:2])}")
 
 
 def _print_limits(profile: SourceProfile, echo: Callable[[str], None]) -> None:
+    """Print the least time that each limit of the GPU allows, with its share of the measured time."""
     from opbench.report.speed_of_light import BAR_WIDTH, limit_bars
 
     bars = limit_bars(profile.bounds, profile.time_s, counted=True)
@@ -180,6 +183,7 @@ def _print_limits(profile: SourceProfile, echo: Callable[[str], None]) -> None:
 
 
 def _shorten(text: str) -> str:
+    """Return a text cut to `SOURCE_WIDTH` characters."""
     return text if len(text) <= SOURCE_WIDTH else text[: SOURCE_WIDTH - 1] + "…"
 
 
@@ -188,7 +192,7 @@ def _shorten(text: str) -> str:
 @click.option("--file", "file", type=click.Path(path_type=Path))
 @variants_option
 def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]) -> None:
-    """Check one case and launch it once more inside its NVTX range; what `opbench profile` runs under the tool."""
+    """Check one case and launch it in its NVTX range; `opbench profile` runs this command in the profiler."""
     from opbench.checking.backends import open_backend
     from opbench.checking.checking import Session
     from opbench.kernels.folders import Catalog

@@ -25,44 +25,44 @@ def progress_on_stderr() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    console, left = Console(stderr=True), _TimeLeft()
+    console, time_left = Console(stderr=True), _RemainingTime()
     columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting")
 
-        def tell(progress: Progress) -> None:
-            text = f"{left.words(progress)}{progress.phase} {progress.case}"
+        def update_bar(progress: Progress) -> None:
+            text = f"{time_left.prefix(progress)}{progress.phase} {progress.case}"
             bar.update(task, completed=progress.done, total=progress.total, description=text[: console.width - 45])
 
-        yield tell
+        yield update_bar
 
 
 def plain_progress(now: Callable[[], float] = time.monotonic) -> Callable[[Progress], None]:
     """Return a callback that prints a line for each tenth of the cases."""
-    shown, total, left = -1, 0, _TimeLeft(now)
+    shown_tenth, total, time_left = -1, 0, _RemainingTime(now)
 
-    def tell(progress: Progress) -> None:
-        nonlocal shown, total
+    def print_tenth(progress: Progress) -> None:
+        nonlocal shown_tenth, total
         if progress.total != total:  # first a network's tuning, then its nodes, have their own totals
-            shown, total = -1, progress.total
-        text, tenth = left.words(progress), 10 * progress.done // max(1, progress.total)
-        if tenth > shown:
-            shown = tenth
+            shown_tenth, total = -1, progress.total
+        text, tenth = time_left.prefix(progress), 10 * progress.done // max(1, progress.total)
+        if tenth > shown_tenth:
+            shown_tenth = tenth
             click.echo(f"{progress.done}/{progress.total} {text}{progress.phase} {progress.case}", err=True)
 
-    return tell
+    return print_tenth
 
 
-class _TimeLeft:
-    """Estimates the remaining time from the finished cases, without the builds before the first case."""
+class _RemainingTime:
+    """Estimate the remaining time from the finished cases, without the builds before the first case."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
         self.total = self.first = -1
         self.began_s = 0.0
 
-    def words(self, progress: Progress) -> str:
-        """Return such as "about 40 s left: "; "" when unknown or short."""
+    def prefix(self, progress: Progress) -> str:
+        """Return a prefix for a progress line, such as "about 40 s left: "; "" if the time is unknown or short."""
         if progress.total != self.total or progress.done <= self.first:
             self.total, self.first, self.began_s = progress.total, progress.done, self.now()
         done = progress.done - self.first

@@ -49,21 +49,23 @@ def report_command(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) 
 
 
 def _report_run(run: Path, roots: tuple[Path, ...], gpu: str, as_json: bool) -> Callable[[], None]:
+    """Write the page of a run of cases again; return a function that prints its result."""
     from opbench.report import write_report
     from opbench.results.files import read_run
     from opbench.results.rows import rows
     from opbench.running.advising import advise_page
 
-    run_read = read_run(run)
-    advice = advise_page(run_read, gpu, roots, lambda text: click.echo(f"advise {text}", err=True))
-    for path in write_report(run_read, run_read.folder, gpu, roots, advice):
+    finished_run = read_run(run)
+    advice = advise_page(finished_run, gpu, roots, lambda text: click.echo(f"advise {text}", err=True))
+    for path in write_report(finished_run, finished_run.folder, gpu, roots, advice):
         click.echo(f"wrote {path}", err=True)
     if as_json:
-        return lambda: click.echo(json.dumps([asdict(r) for r in run_read.results]))
-    return lambda: print_table(rows(run_read, gpu), run_read.left_out)
+        return lambda: click.echo(json.dumps([asdict(r) for r in finished_run.results]))
+    return lambda: print_table(rows(finished_run, gpu), finished_run.left_out)
 
 
 def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
+    """Write the page of a training again; return a function that prints its result."""
     from opbench.networks.records.training import read_training
     from opbench.networks.report.training import headline, write_training
 
@@ -74,6 +76,7 @@ def _report_training(run: Path, as_json: bool) -> Callable[[], None]:
 
 
 def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
+    """Write the page of a search again; return a function that prints its result."""
     from opbench.report.tuning import lines, to_json
     from opbench.report.tuning_page import write_tuning
     from opbench.results.tuning import finals_run, read_tuning
@@ -86,6 +89,7 @@ def _report_tuning(run: Path, as_json: bool) -> Callable[[], None]:
 
 
 def _report_selftest(run: Path, as_json: bool) -> Callable[[], None]:
+    """Write the page of a self-test again; return a function that prints its result."""
     from opbench.report.selftest import part_lines, read_selftest, write_selftest
 
     outcome = read_selftest(run)
@@ -97,6 +101,7 @@ def _report_selftest(run: Path, as_json: bool) -> Callable[[], None]:
 
 
 def _report_network(run: Path, as_json: bool) -> Callable[[], None]:
+    """Write the page of a network run again; return a function that prints its result."""
     from opbench.networks.report import read_network
     from opbench.networks.report.page import write_network
     from opbench.networks.report.terminal import print_network
@@ -174,8 +179,8 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     networks = [folder for run in runs for folder in network_folders(run)]
     tables = network_tables(root, networks)
     files = ladder_files(root, Catalog(), [read_run(r) for r in runs if not network_folders(r)], tables)
-    for path, why in files.refusals.items():
-        click.echo(f"left {path.relative_to(root)}: {why}", err=True)
+    for path, reason in files.refusals.items():
+        click.echo(f"left {path.relative_to(root)}: {reason}", err=True)
     for path, text in files.stale.items():
         if write:
             paths.write_atomically(path, text.encode())
@@ -190,9 +195,9 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
     elif not write and files.stale:
         click.echo(f"write them with: {next_command('ladder --write', *runs)}", err=True)
     if as_json:
-        left = {path.relative_to(root).as_posix(): why for path, why in files.refusals.items()}
+        refusals = {path.relative_to(root).as_posix(): reason for path, reason in files.refusals.items()}
         stale = [path.relative_to(root).as_posix() for path in files.stale]
-        click.echo(json.dumps({"stale": stale, "written": write, "left": left}, indent=1))
+        click.echo(json.dumps({"stale": stale, "written": write, "left": refusals}, indent=1))
     if only_check and (files.stale or files.refusals):
         click.get_current_context().exit(1)
 

@@ -90,14 +90,16 @@ def run_command(
 
 def _sizes_not_checked(targets: Sequence[str], roots: Sequence[Path], results: Sequence[Result]) -> str:
     """Return a note that the user's files were checked on few problems, with a command for more; "" for none."""
-    own = _files_of(tuple(targets))
-    problems = list(dict.fromkeys(f"{r.operator}{r.problem}" for r in results if f"{r.operator}/{r.variant}" in own))
+    own_files = _files_of(tuple(targets))
+    problems = list(
+        dict.fromkeys(f"{r.operator}{r.problem}" for r in results if f"{r.operator}/{r.variant}" in own_files)
+    )
     if not problems:
         return ""
-    on = problems[0] if not problems[1:] else f"{len(problems)} problems"
-    files = " and ".join(dict.fromkeys(own.values()))
+    problem_text = problems[0] if not problems[1:] else f"{len(problems)} problems"
+    files = " and ".join(dict.fromkeys(own_files.values()))
     command = next_command("check", *targets, variants=roots)
-    return f"{files} checked on {on} only; odd sizes and random shapes: {command}"
+    return f"{files} checked on {problem_text} only; odd sizes and random shapes: {command}"
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> Tls | None:
@@ -182,7 +184,7 @@ def check_command(
         backends.prepare(options.backend)  # compiles in the background while Python imports modules
     with progress_on_stderr() as on_progress:
         results = api.check(targets, replace(options, sizes=read_sizes(sizes)), tell=on_progress, note=on_note)
-    for text in _doubts(results, targets):
+    for text in _guessed_operator_notes(results, targets):
         on_note(text)
     from opbench.export.sarif import faults, notes, sarif
 
@@ -197,17 +199,17 @@ def check_command(
     finish(results, as_json, lambda: _print_verdicts(results, targets, noted))
 
 
-def _doubts(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
+def _guessed_operator_notes(results: Sequence[Result], targets: Sequence[str]) -> list[str]:
     """Return a note for each file that has no header and is mostly wrong, as its operator was only guessed."""
     from opbench.running.memory import OPERATOR_NAME as MEMORY
     from opbench.running.targets import is_bare
 
     result = []
     for target in targets:
-        own = [r for r in results if r.variant == Path(target).stem and r.operator != MEMORY]
-        if is_bare(target) and refuting_results(own):
+        own_results = [r for r in results if r.variant == Path(target).stem and r.operator != MEMORY]
+        if is_bare(target) and refuting_results(own_results):
             command = next_command("check", target, memory=True)
-            result.append(f"{target} was taken for {own[0].operator}; if it computes something else: {command}")
+            result.append(f"{target} was taken for {own_results[0].operator}; if it computes something else: {command}")
     return result
 
 
@@ -243,7 +245,7 @@ REPEATED_OPTIONS = (
 
 
 def _flags_given() -> str:
-    """Return the options of this command line that determine the cases and their results."""
+    """Return the options of this command line that determine the cases and their results, as text for a command."""
     context, flags = click.get_current_context(), [""]
     for option in context.command.params:
         is_given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
@@ -254,54 +256,56 @@ def _flags_given() -> str:
     return " ".join(flags)
 
 
-def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], noted: Sequence[FaultAtLine]) -> None:
+def _print_verdicts(results: Sequence[Result], targets: tuple[str, ...], note_faults: Sequence[FaultAtLine]) -> None:
     """Print one line per variant, then each kind of failure once, with its source line and the rerun command."""
     from opbench.results.faults import faults_of
     from opbench.running.memory import OPERATOR_NAME as MEMORY
 
-    tally: dict[str, dict[str, int]] = {}
+    counts_by_variant: dict[str, dict[str, int]] = {}
     failures: dict[tuple[str, str], list[Result]] = {}
-    lacking: dict[str, dict[str, str]] = {}
+    reasons_by_variant: dict[str, dict[str, str]] = {}
     gpu_code: dict[str, list[Result]] = {}
-    for r in results:
-        variant = f"{r.operator}/{r.variant}"
-        counts = tally.setdefault(variant, {})
-        counts[r.status] = counts.get(r.status, 0) + 1
-        if r.status in ("wrong", "failed", "invalid"):
-            failures.setdefault((variant, r.fault), []).append(r)
-        gpu_code.setdefault(variant, []).append(r)
-        if r.status in ("unsupported", "no fault found"):
-            lacking.setdefault(variant, {}).setdefault(r.fault, r.reason)
-    width, files = max((len(name) for name in tally), default=0), _files_of(targets)
-    for name, counts in tally.items():
-        code = _branch_text(gpu_code[name]) + _gpu_text(gpu_code[name])
-        why = f" ({'; '.join(lacking[name].values())})" if name in lacking else ""
-        verdicts = ", ".join(_colour_status(status, f"{n} {status}") for status, n in counts.items())
-        click.echo(f"{name:{width}}  {verdicts}{why}{code}")
+    for result in results:
+        variant = f"{result.operator}/{result.variant}"
+        counts = counts_by_variant.setdefault(variant, {})
+        counts[result.status] = counts.get(result.status, 0) + 1
+        if result.status in ("wrong", "failed", "invalid"):
+            failures.setdefault((variant, result.fault), []).append(result)
+        gpu_code.setdefault(variant, []).append(result)
+        if result.status in ("unsupported", "no fault found"):
+            reasons_by_variant.setdefault(variant, {}).setdefault(result.fault, result.reason)
+    width, files = max((len(name) for name in counts_by_variant), default=0), _files_of(targets)
+    for name, counts in counts_by_variant.items():
+        gpu_text = _branch_text(gpu_code[name]) + _gpu_text(gpu_code[name])
+        reasons_text = f" ({'; '.join(reasons_by_variant[name].values())})" if name in reasons_by_variant else ""
+        verdicts = ", ".join(_colour_status(status, f"{count} {status}") for status, count in counts.items())
+        click.echo(f"{name:{width}}  {verdicts}{reasons_text}{gpu_text}")
     for (variant, _), cases in failures.items():
-        first = cases[0]
-        total = sum(tally[variant].values())
-        share = f"{len(cases)} of {total} cases, the first is " if len(cases) > 1 else ""
+        first_result = cases[0]
+        total = sum(counts_by_variant[variant].values())
+        count_text = f"{len(cases)} of {total} cases, the first is " if len(cases) > 1 else ""
         target = files.get(variant, variant)
-        rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first.case)}"
-        notes = (f"{first.status}: {share}{first.case}", f"rerun: {rerun}")
-        faults = faults_of(first, _file_of(first, targets))
-        *others, last = faults if first.operator == MEMORY else faults[:1]  # without a reference, each finding counts
-        for fault in others:
+        rerun = f"{next_command('check', target)}{_flags_given()} --case {shlex.quote(first_result.case)}"
+        notes = (f"{first_result.status}: {count_text}{first_result.case}", f"rerun: {rerun}")
+        faults = faults_of(first_result, _file_of(first_result, targets))
+        *other_faults, last_fault = (
+            faults if first_result.operator == MEMORY else faults[:1]
+        )  # without a reference, each finding counts
+        for fault in other_faults:
             _print_finding(fault, ())
-        _print_finding(last, notes)
-    for note in noted:
+        _print_finding(last_fault, notes)
+    for note in note_faults:
         _print_finding(note.finding, (), "note: ")
     _print_uncompiled(results)
 
 
-def _print_finding(finding: Finding, notes: Sequence[str], start: str = "") -> None:
+def _print_finding(finding: Finding, notes: Sequence[str], prefix: str = "") -> None:
     """Print a finding with its source line, its first line in colour."""
     from opbench.report.findings import WIDTH, finding_lines
 
-    first, *rest = finding_lines(finding, notes, min(shutil.get_terminal_size((WIDTH, 24)).columns, 100))
+    headline, *rest = finding_lines(finding, notes, min(shutil.get_terminal_size((WIDTH, 24)).columns, 100))
     click.echo()
-    click.echo(start + _colour_status("right" if start else "wrong", first))
+    click.echo(prefix + _colour_status("right" if prefix else "wrong", headline))
     for line in rest:
         click.echo(line)
 
@@ -315,7 +319,9 @@ def _colour_status(status: str, text: str) -> str:
 
 
 def _gpu_text(results: Sequence[Result]) -> str:
-    """Return whether a variant's kernels compile for an absent GPU, for the end of its line; "" when unknown."""
+    """Return a clause on whether a variant's kernels compile for an absent GPU, such as ", compiles for
+    sm_90"; or "".
+    """
     if any(r.rejected for r in results):
         return ", refused by NVRTC"
     compiled = [r for r in results if r.compiled_for]
@@ -324,7 +330,7 @@ def _gpu_text(results: Sequence[Result]) -> str:
 
 
 def _branch_text(results: Sequence[Result]) -> str:
-    """Return which branch of `#if __CUDA_ARCH__` was checked; "" if the kernel has none."""
+    """Return a clause on the branch of `#if __CUDA_ARCH__` that was checked; "" if the kernel has none."""
     checked = sorted({r.verdict.architecture for r in results if r.verdict and r.verdict.architecture})
     return f", checked as {' and '.join(checked)} (__CUDA_ARCH__)" if checked else ""
 
@@ -337,7 +343,7 @@ def _print_uncompiled(results: Sequence[Result]) -> None:
 
 
 def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
-    """Return the files of the user's own variants by variant id, as typed."""
+    """Return the user's own files by the id of their variant, as the user typed them."""
     from opbench.kernels.folders import Catalog
     from opbench.running.memory import OPERATOR_NAME as MEMORY
     from opbench.running.targets import is_file, own_variants
@@ -352,13 +358,13 @@ def _files_of(targets: tuple[str, ...]) -> dict[str, str]:
 
 
 def _file_of(result: Result, targets: tuple[str, ...]) -> str:
-    """Return the file of a result's variant: as typed, or from the catalog."""
+    """Return the file of a result's variant: as the user typed it, else from the catalog."""
     from opbench.kernels.folders import Catalog
 
-    if typed := _files_of(targets).get(f"{result.operator}/{result.variant}"):
-        return typed
-    known = Catalog(click.get_current_context().params["variants"]).variants(result.operator)
-    return str(next(v.path for v in known if v.name == result.variant))
+    if typed_file := _files_of(targets).get(f"{result.operator}/{result.variant}"):
+        return typed_file
+    variants = Catalog(click.get_current_context().params["variants"]).variants(result.operator)
+    return str(next(v.path for v in variants if v.name == result.variant))
 
 
 def print_table(rows: Sequence[Row], left_out: LeftOut, own: Sequence[VariantComparison] = ()) -> None:

@@ -75,21 +75,22 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     if reason := cuda.why_missing():
         raise EnvironmentFault(f"{reason}; the self-test needs a GPU (opbench doctor shows what is missing)")
     device: SelftestDevice = cuda.CudaBackend()
-    outcome = _outcome(device, budget_s)
+    outcome = _empty_selftest(device, budget_s)
 
-    def keep(selftest: Selftest, part: Part) -> None:
+    def store_part(selftest: Selftest, part: Part) -> None:
         keep_selftest(selftest, out)
         for line in part_lines(part):
             click.echo(line, err=as_json)
 
-    selftest.run_parts(_parts(device, lambda line: click.echo(line, err=True), run), names, outcome, keep)
+    selftest.run_parts(_parts(device, lambda line: click.echo(line, err=True), run), names, outcome, store_part)
     for path in write_selftest(outcome, out):
         click.echo(f"wrote {path}", err=True)
     text = json.dumps(outcome.to_json(), indent=1) if as_json else outcome.summary()
     leave(outcome.exit_code, lambda: click.echo(text))
 
 
-def _outcome(device: SelftestDevice, budget_s: float) -> Selftest:
+def _empty_selftest(device: SelftestDevice, budget_s: float) -> Selftest:
+    """Return a self-test without parts, for this device and this date."""
     from datetime import UTC, datetime
 
     from opbench._version import __version__
@@ -124,7 +125,9 @@ def _parts(device: SelftestDevice, print_line: PrintLine, run: Run | None = None
 
 
 def time_cheats() -> list[Path]:
-    """Return the shipped cheats (in a clone those of its tests) and their honest twins."""
+    """Return the shipped kernels that try to fool a timer, and their honest counterparts; in a clone, those of its
+    tests.
+    """
     from opbench.paths import shipped
 
     folders = (shipped("cheats"), shipped("tests") / "cheats" / "time")
@@ -133,7 +136,7 @@ def time_cheats() -> list[Path]:
 
 
 def judge_cheat(path: Path, problems: Sequence[str], print_line: PrintLine) -> Sequence[Result]:
-    """Return the results of one cheat, run as a user would run a file."""
+    """Return the results of running one cheat as a user's file."""
     from opbench import api
 
     print_line(f"cheat: {path.stem}")
@@ -149,7 +152,7 @@ def judge_cheat(path: Path, problems: Sequence[str], print_line: PrintLine) -> S
 @click.option("--cell", "texts", multiple=True, required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False))
 def selftest_target_command(timer: str, texts: tuple[str, ...], out: Path | None) -> None:
-    """Launch the self-test's cells for one other clock; `opbench selftest` runs this in a process of its own."""
+    """Launch the self-test's cells for one reference timer; `opbench selftest` runs this command in its own process."""
     from opbench.gpu import driver as cuda
     from opbench.selftest import Cell, reference_timers, untouched
 

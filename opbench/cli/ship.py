@@ -57,11 +57,14 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
             raise UsageError("--book applies to operators; for a network, give a plan: --plan plan.json")
         network = network_options_of(networks[0], chosen_sizes(networks[0], sizes), options)
         finish(
-            ship_network(network, gpu=options.gpu, test=options.test, replace=options.replace, on_progress=tell), out
+            ship_network(
+                network, gpu=options.gpu, test=options.test, replace=options.replace, on_progress=print_progress
+            ),
+            out,
         )
         return
-    of_networks = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
-    if network_options := [key for key, value in of_networks.items() if value]:
+    network_values = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
+    if network_options := [key for key, value in network_values.items() if value]:
         raise UsageError(
             f"--{network_options[0]} applies to networks; {', '.join(names)} is not a network: opbench net list",
             kind="not-a-network",
@@ -70,7 +73,7 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
         )
     from opbench.shipping.shipping import ship_library
 
-    finish(ship_library(options, tell), out)
+    finish(ship_library(options, print_progress), out)
 
 
 def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOptions) -> NetOptions:
@@ -91,13 +94,13 @@ def network_options_of(network: str, sizes: Mapping[str, int], options: ShipOpti
     )
 
 
-def tell(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress on stderr."""
     click.echo(text, err=True)
 
 
 def finish(shipped: ShipResult, out: Path) -> None:
-    """Print what was written and the command that builds and tests it."""
+    """Print what was written, and the command that builds and tests it."""
     for note in shipped.notes:
         click.echo(f"note: {note}", err=True)
     click.echo(f"{shipped.summary}; build it and prove it: make -C {shlex.quote(str(out))} test", err=True)

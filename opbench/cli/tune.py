@@ -98,28 +98,33 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
         raise UsageError(f"--gpu {gpu} is not known; known GPUs: {', '.join(known_gpus())}")
     space = candidates(case.variant, case.problem)
     all_launches = (type(case)(case.variant, config, case.problem).launches(gpu_product.sm_count) for config in space)
-    unfit = [reason for launches in all_launches if (reason := why_block_is_too_large(launches, gpu_product.limits))]
-    every = math.prod(len(values) for values in case.variant.tune.values())
-    refused = {
+    launch_obstacles = [
+        reason for launches in all_launches if (reason := why_block_is_too_large(launches, gpu_product.limits))
+    ]
+    combination_count = math.prod(len(values) for values in case.variant.tune.values())
+    counts = {
         "case": f"{case.variant.id}{case.problem}",
-        "combinations": every,
+        "combinations": combination_count,
         "allowed": len(space),
-        "unfit": len(unfit),
+        "unfit": len(launch_obstacles),
         "gpu": gpu_product.name,
     }
     if as_json:
-        click.echo(json.dumps(refused, indent=1))
+        click.echo(json.dumps(counts, indent=1))
         return
     for name, values in case.variant.tune.items():
         click.echo(f"{name:16} {len(values):5} values: {', '.join(map(str, values[:12]))}{', …' * (len(values) > 12)}")
-    click.echo(f"{every} combinations, {len(space)} that the rules and {case.problem} allow")
-    if unfit:
-        click.echo(f"{len(unfit)} of them can never be launched on {gpu_product.name}, such as for {unfit[0]}")
+    click.echo(f"{combination_count} combinations, {len(space)} that the rules and {case.problem} allow")
+    if launch_obstacles:
+        click.echo(
+            f"{len(launch_obstacles)} of them can never be launched on {gpu_product.name}, such as for "
+            f"{launch_obstacles[0]}"
+        )
     click.echo("register counts are known only after compilation; times need a GPU")
 
 
 def _print(tuning: Tuning, run: Run | None) -> None:
-    """Print the finals, then what became of the other configs."""
+    """Print the precise measurements of the best configs, then why the other configs dropped out."""
     from opbench.report.tuning import lines
 
     for line in lines(tuning, run):

@@ -1,9 +1,9 @@
-"""`opbench check --watch`: checks files again on each save.
+"""Check files again on each save, for `opbench check --watch`.
 
 Each check is a process in its own process group, so that a save during the check, or Ctrl-C, ends it with all workers
-and compilers, and a source that does not compile ends only the check, not the watch. Changes are detected from the
-files' status; the system's events only trigger a look. So editors that replace a file by renaming, and files that
-disappear and return, are handled like files that are written.
+and compilers, and a source that does not compile ends only the check, not the watch. The status of the files shows
+whether they changed; the system's events only trigger this test. So editors that replace a file by renaming, and files
+that disappear and return, are handled like files that are written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHECK = (
     "from opbench.cli import main; signal.signal(signal.SIGINT, signal.default_int_handler); main()"
 )
 
-Stamp = dict[Path, tuple[int, int, int] | None]
+FileStamps = dict[Path, tuple[int, int, int] | None]
 """Files with inode, size in bytes and time of the last write in ns; None for a missing file."""
 
 
@@ -58,9 +58,9 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
         if not Path(target).is_file():
             raise UsageError(f"--watch: {target}: no such file; make one: opbench new variant OPERATOR/NAME")
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        signal.signal(number, _raise_interrupt)
     watched = WatchedFiles(tuple(dict.fromkeys(targets)), tuple(Catalog(roots).include))
-    check = _Check(_command_flags())
+    check = _CheckProcess(_command_flags())
     with contextlib.suppress(KeyboardInterrupt):
         try:
             _watch(watched, check)
@@ -74,16 +74,17 @@ class WatchedFiles:
 
     def __init__(self, targets: tuple[str, ...], include: tuple[Path, ...]) -> None:
         self.targets, self.include = targets, include
-        self.stamps: dict[str, Stamp] = {target: {} for target in targets}
+        self.stamps: dict[str, FileStamps] = {target: {} for target in targets}
 
     def changed(self) -> list[str]:
         """Return the targets with a file that changed since the last call; all targets on the first call."""
-        now = {target: self._scan_files(target) for target in self.targets}
-        changed_targets = [target for target in self.targets if now[target] != self.stamps[target]]
-        self.stamps = now
+        stamps = {target: self._scan_files(target) for target in self.targets}
+        changed_targets = [target for target in self.targets if stamps[target] != self.stamps[target]]
+        self.stamps = stamps
         return changed_targets
 
-    def _scan_files(self, target: str) -> Stamp:
+    def _scan_files(self, target: str) -> FileStamps:
+        """Return the status of a target and of all files that it includes."""
         path = Path(target)
         try:
             files = [source.path for source in include_closure(path, self.include)]
@@ -99,12 +100,13 @@ class WatchedFiles:
 
     def __str__(self) -> str:
         headers = {file for stamp in self.stamps.values() for file in stamp} - {Path(t) for t in self.targets}
-        own = [h for h in headers if not any(h.is_relative_to(folder) for folder in self.include)]
-        more = f" and {len(own)} header{'s' if len(own) > 1 else ''}" if own else ""
-        return ", ".join(self.targets) + more
+        own_headers = [h for h in headers if not any(h.is_relative_to(folder) for folder in self.include)]
+        header_text = f" and {len(own_headers)} header{'s' if len(own_headers) > 1 else ''}" if own_headers else ""
+        return ", ".join(self.targets) + header_text
 
 
 def _file_stamp(file: Path) -> tuple[int, int, int] | None:
+    """Return inode, size in bytes and time of the last write in ns; None for a missing file."""
     try:
         status = file.stat()
     except OSError:
@@ -112,8 +114,8 @@ def _file_stamp(file: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class _Check:
-    """The running check, if any."""
+class _CheckProcess:
+    """The process of the running check; none between checks."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         self.flags = flags
@@ -130,14 +132,14 @@ class _Check:
         )
 
     def ended_after_s(self) -> float | None:
-        """Return the seconds of a check that ended without being stopped, once; otherwise None."""
+        """Return, once, the duration in seconds of a check that ended by itself; None at all other times."""
         if self._process is None or self._process.poll() is None:
             return None
         self._process, self.targets = None, []
         return time.monotonic() - self._began_s
 
     def end(self) -> list[str]:
-        """End the check with all its processes; return the targets whose check was cut short."""
+        """End the check with all its processes; return the targets whose check was interrupted."""
         if self._process is None:
             return []
         with contextlib.suppress(ProcessLookupError):
@@ -147,25 +149,28 @@ class _Check:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # remaining compilers, or the whole check
         self._process.wait()
-        self._process, short, self.targets = None, self.targets, []
-        return short
+        self._process, interrupted_targets, self.targets = None, self.targets, []
+        return interrupted_targets
 
 
-def _watch(watched: WatchedFiles, check: _Check) -> NoReturn:
-    todo: list[str] = []
-    for look in _poll_changes(watched):
-        if look and (changed := watched.changed()):
-            short = check.end()
-            if aborted := [t for t in changed if t in short]:
+def _watch(watched: WatchedFiles, check: _CheckProcess) -> NoReturn:
+    """Start a check after each change of the files, and print when it ends; never returns."""
+    targets_to_check: list[str] = []
+    for may_have_changed in _poll_changes(watched):
+        if may_have_changed and (changed := watched.changed()):
+            interrupted_targets = check.end()
+            if aborted := [t for t in changed if t in interrupted_targets]:
                 _print_with_time(f"{', '.join(aborted)}: saved during the check; the check starts again")
-            gone = [t for t in watched.targets if not Path(t).is_file()]
-            for target in (t for t in changed if t in gone):
+            missing_targets = [t for t in watched.targets if not Path(t).is_file()]
+            for target in (t for t in changed if t in missing_targets):
                 _print_with_time(f"{target}: does not exist now; it is checked when it exists again")
-            todo = [t for t in watched.targets if t in {*changed, *short} and t not in gone]
-            if todo:
+            targets_to_check = [
+                t for t in watched.targets if t in {*changed, *interrupted_targets} and t not in missing_targets
+            ]
+            if targets_to_check:
                 click.clear()  # only if stdout is a terminal
-                _print_with_time(f"checking {', '.join(todo)}")
-                check.start(todo)
+                _print_with_time(f"checking {', '.join(targets_to_check)}")
+                check.start(targets_to_check)
         if (seconds := check.ended_after_s()) is not None:
             _print_with_time(f"took {units.duration(seconds)}; watching {watched}; Ctrl-C ends")
     raise AssertionError("a watch ends by an interrupt")
@@ -182,7 +187,7 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
             time.sleep(POLL_MS / 1000)
             yield True
             continue
-        fresh = True  # a file may have been saved before the watch started
+        is_first = True  # a file may have been saved before the watch started
         try:
             for events in watch(
                 *folders,
@@ -193,8 +198,8 @@ def _poll_changes(watched: WatchedFiles) -> Iterator[bool]:
                 yield_on_timeout=True,
                 recursive=False,
             ):
-                yield fresh or bool(events)
-                fresh = False
+                yield is_first or bool(events)
+                is_first = False
                 if watched.folders() != folders:
                     break
         except FileNotFoundError:  # a folder was removed at this moment
@@ -218,6 +223,6 @@ def _print_with_time(text: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     """Treat SIGTERM and SIGHUP like Ctrl-C."""
     raise KeyboardInterrupt

@@ -30,7 +30,7 @@ HIDDEN_BY_DEFAULT = "Hidden by default."
 
 def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
     """Return the JSON file, then the binary files that it names relative to itself."""
-    binaries: dict[Path, bytes] = {}
+    sample_files: dict[Path, bytes] = {}
     operators: dict[str, list[Result]] = {}
     for result in run.results:
         operators.setdefault(result.operator, []).append(result)
@@ -41,11 +41,11 @@ def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
         },
         "devices": [_device(run.header.environment)],
         "benchmarks": [
-            _benchmark(index, operator, results, path, binaries)
+            _benchmark(index, operator, results, path, sample_files)
             for index, (operator, results) in enumerate(operators.items())
         ],
     }
-    return {path: json.dumps(document, indent=2).encode() + b"\n", **binaries}
+    return {path: json.dumps(document, indent=2).encode() + b"\n", **sample_files}
 
 
 def _device(environment: Environment) -> dict[str, JSON]:
@@ -68,72 +68,93 @@ def _device(environment: Environment) -> dict[str, JSON]:
 def _benchmark(
     index: int, operator: str, results: Sequence[Result], path: Path, binaries: dict[Path, bytes]
 ) -> dict[str, JSON]:
-    points = [_axis_position(result) for result in results]
-    names = list(dict.fromkeys(name for point in points for name in point))
+    """Return an operator's results as one benchmark of NVBench, and add its sample files to `binaries`."""
+    axis_values_by_case = [_axis_values(result) for result in results]
+    names = list(dict.fromkeys(name for axis_values in axis_values_by_case for name in axis_values))
     return {
         "name": operator,
         "index": index,
         "min_samples": 0,
         "devices": [0],
-        "axes": [_axis(name, [point[name] for point in points if name in point]) for name in names],
-        "states": [_state(result, point, path, binaries) for result, point in zip(results, points, strict=True)],
+        "axes": [
+            _axis(name, [axis_values[name] for axis_values in axis_values_by_case if name in axis_values])
+            for name in names
+        ],
+        "states": [
+            _state(result, axis_values, path, binaries)
+            for result, axis_values in zip(results, axis_values_by_case, strict=True)
+        ],
     }
 
 
-def _axis_position(result: Result) -> dict[str, int | str]:
-    """Return the position of a case on the axes."""
+def _axis_values(result: Result) -> dict[str, int | str]:
+    """Return the value of a case on each axis of its benchmark."""
     return {"Variant": result.variant, "Config": print_config(result.config), **result.axes}
 
 
 def _type(value: int | str) -> str:
+    """Return NVBench's name for the type of an axis value."""
     return "int64" if isinstance(value, int) else "string"
 
 
 def _axis(name: str, values: Sequence[int | str]) -> dict[str, JSON]:
+    """Return one axis with its distinct values."""
     distinct = [{"input_string": str(v), "description": "", "value": v} for v in dict.fromkeys(values)]
     return {"name": name, "type": _type(values[0]), "flags": "", "values": distinct}
 
 
-def _state(result: Result, point: dict[str, int | str], path: Path, binaries: dict[Path, bytes]) -> dict[str, JSON]:
+def _state(
+    result: Result, axis_values: dict[str, int | str], path: Path, binaries: dict[Path, bytes]
+) -> dict[str, JSON]:
+    """Return a case as a state of its benchmark; a case without a time is marked as skipped."""
     values = [
         {"name": name, "type": _type(value), "value": str(value) if isinstance(value, int) else value}
-        for name, value in point.items()
+        for name, value in axis_values.items()
     ]
-    measured = result.status == "right" and result.samples_s
-    untimed = "no samples: an older run of a network" if result.measurement else "no time: it ran without a GPU"
-    why = result.reason if result.status != "right" else untimed
+    has_samples = result.status == "right" and result.samples_s
+    untimed_reason = "no samples: an older run of a network" if result.measurement else "no time: it ran without a GPU"
+    skip_reason = result.reason if result.status != "right" else untimed_reason
     return {
-        "name": "Device=0 " + " ".join(f"{name}={value}" for name, value in point.items()),
+        "name": "Device=0 " + " ".join(f"{name}={value}" for name, value in axis_values.items()),
         "description": result.case,
         "device": 0,
         "type_config_index": 0,
         "axis_values": values,
-        "summaries": _summaries(result, path, binaries) if measured else None,
-        "is_skipped": not measured,
-        **({} if measured else {"skip_reason": f"{result.status}: {why}"}),
+        "summaries": _summaries(result, path, binaries) if has_samples else None,
+        "is_skipped": not has_samples,
+        **({} if has_samples else {"skip_reason": f"{result.status}: {skip_reason}"}),
     }
 
 
 def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[dict[str, JSON]]:
+    """Return NVBench's statistics of a case's samples, and add its sample files to `binaries`."""
     samples, clocks = result.samples_s, result.clocks_hz
-    first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
-    mean = statistics.fmean(samples)
-    spread = statistics.stdev(samples) if len(samples) > 1 else float("inf")
-    bytes_per_s = result.compulsory_bytes / middle
-    time = "nv/cold/time/gpu"
+    quartile_1_s, median_s, quartile_3_s = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
+    mean_s = statistics.fmean(samples)
+    standard_deviation_s = statistics.stdev(samples) if len(samples) > 1 else float("inf")
+    bytes_per_s = result.compulsory_bytes / median_s
+    tag_prefix = "nv/cold/time/gpu"
     summaries = [
         _summary("nv/cold/sample_size", "Samples", "sample_size", len(samples)),
-        _summary(f"{time}/mean", "GPU Time", "duration", mean),
-        _summary(f"{time}/stdev/relative", "Noise", "percentage", spread / mean),
+        _summary(f"{tag_prefix}/mean", "GPU Time", "duration", mean_s),
+        _summary(f"{tag_prefix}/stdev/relative", "Noise", "percentage", standard_deviation_s / mean_s),
         _summary("nv/cold/bw/global/bytes_per_second", "GlobalMem BW", "byte_rate", bytes_per_s),
-        _summary(f"{time}/min", "Min GPU Time", "duration", min(samples), HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/max", "Max GPU Time", "duration", max(samples), HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/stdev/absolute", "Stdev GPU Time", "duration", spread, HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/q1", "Q1 GPU Time", "duration", first, HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/median", "Median GPU Time", "duration", middle, HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/q3", "Q3 GPU Time", "duration", third, HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/iqr/absolute", "IQR GPU Time", "duration", third - first, HIDDEN_BY_DEFAULT),
-        _summary(f"{time}/iqr/relative", "Relative IQR", "percentage", (third - first) / middle, HIDDEN_BY_DEFAULT),
+        _summary(f"{tag_prefix}/min", "Min GPU Time", "duration", min(samples), HIDDEN_BY_DEFAULT),
+        _summary(f"{tag_prefix}/max", "Max GPU Time", "duration", max(samples), HIDDEN_BY_DEFAULT),
+        _summary(f"{tag_prefix}/stdev/absolute", "Stdev GPU Time", "duration", standard_deviation_s, HIDDEN_BY_DEFAULT),
+        _summary(f"{tag_prefix}/q1", "Q1 GPU Time", "duration", quartile_1_s, HIDDEN_BY_DEFAULT),
+        _summary(f"{tag_prefix}/median", "Median GPU Time", "duration", median_s, HIDDEN_BY_DEFAULT),
+        _summary(f"{tag_prefix}/q3", "Q3 GPU Time", "duration", quartile_3_s, HIDDEN_BY_DEFAULT),
+        _summary(
+            f"{tag_prefix}/iqr/absolute", "IQR GPU Time", "duration", quartile_3_s - quartile_1_s, HIDDEN_BY_DEFAULT
+        ),
+        _summary(
+            f"{tag_prefix}/iqr/relative",
+            "Relative IQR",
+            "percentage",
+            (quartile_3_s - quartile_1_s) / median_s,
+            HIDDEN_BY_DEFAULT,
+        ),
         _binary("nv/json/bin:nv/cold/sample_times", f"{path.name}-bin", samples, path, binaries),
     ]
     if clocks:
@@ -144,10 +165,11 @@ def _summaries(result: Result, path: Path, binaries: dict[Path, bytes]) -> list[
 
 
 def _summary(tag: str, name: str, hint: str, value: float, hide: str = "") -> dict[str, JSON]:
-    kind = "int64" if isinstance(value, int) else "float64"
-    data = [{"name": "value", "type": kind, "value": str(value)}]
-    shown = {"hide": hide} if hide else {}
-    return {"tag": tag, "name": name, "hint": hint, "description": "from opbench's samples", **shown, "data": data}
+    """Return one named value; `hide` is the hint with which NVBench hides it."""
+    type_name = "int64" if isinstance(value, int) else "float64"
+    data = [{"name": "value", "type": type_name, "value": str(value)}]
+    hide_key = {"hide": hide} if hide else {}
+    return {"tag": tag, "name": name, "hint": hint, "description": "from opbench's samples", **hide_key, "data": data}
 
 
 def _binary(tag: str, folder: str, values: Sequence[float], path: Path, binaries: dict[Path, bytes]) -> dict[str, JSON]:

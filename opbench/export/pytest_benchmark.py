@@ -20,7 +20,7 @@ VERSION = "5.1.0"
 
 
 def files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """Return the one file; it has only right cases with a time, because the format has no others."""
+    """Return pytest-benchmark's JSON file; it has only right cases with a time, because the format has no others."""
     environment = run.header.environment
     document = {
         "machine_info": {
@@ -57,7 +57,7 @@ def benchmark(result: Result) -> dict[str, JSON]:
 
 
 def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) -> dict[str, JSON]:
-    """Return the values that opbench knows in addition to the table's columns."""
+    """Return the values of a case that pytest-benchmark's columns do not have."""
     return {
         "case": case,
         "median_low_s": measurement.low_s,
@@ -70,27 +70,30 @@ def extra_info(case: str, measurement: Measurement, machine_code_sha256: str) ->
 
 def statistics_of(samples: Sequence[float]) -> dict[str, JSON]:
     """Return the columns of pytest-benchmark's table, and all samples."""
-    first, middle, third = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
-    mean, spread = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0
-    low, high = first - 1.5 * (third - first), third + 1.5 * (third - first)
-    within = [sample for sample in samples if low <= sample <= high]
-    far = sum(abs(sample - mean) > spread for sample in samples)
+    quartile_1_s, median_s, quartile_3_s = (stats.quantile(samples, q) for q in (0.25, 0.5, 0.75))
+    mean_s, standard_deviation_s = statistics.fmean(samples), statistics.stdev(samples) if len(samples) > 1 else 0.0
+    low_fence_s, high_fence_s = (
+        quartile_1_s - 1.5 * (quartile_3_s - quartile_1_s),
+        quartile_3_s + 1.5 * (quartile_3_s - quartile_1_s),
+    )
+    within = [sample for sample in samples if low_fence_s <= sample <= high_fence_s]
+    stddev_outliers = sum(abs(sample - mean_s) > standard_deviation_s for sample in samples)
     return {
         "min": min(samples),
         "max": max(samples),
-        "mean": mean,
-        "stddev": spread,
+        "mean": mean_s,
+        "stddev": standard_deviation_s,
         "rounds": len(samples),
-        "median": middle,
-        "iqr": third - first,
-        "q1": first,
-        "q3": third,
+        "median": median_s,
+        "iqr": quartile_3_s - quartile_1_s,
+        "q1": quartile_1_s,
+        "q3": quartile_3_s,
         "iqr_outliers": len(samples) - len(within),
-        "stddev_outliers": far,
-        "outliers": f"{far};{len(samples) - len(within)}",
+        "stddev_outliers": stddev_outliers,
+        "outliers": f"{stddev_outliers};{len(samples) - len(within)}",
         "ld15iqr": min(within),
         "hd15iqr": max(within),
-        "ops": 1 / mean,
+        "ops": 1 / mean_s,
         "total": sum(samples),
         "data": list(samples),
     }

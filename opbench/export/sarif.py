@@ -24,7 +24,7 @@ class FaultAtLine:
     finding: Finding
     cases: tuple[str, ...]
     level: str = "error"
-    """"note" for allowed behaviour."""
+    """SARIF's level: "error", or "note" for allowed behaviour."""
 
     @property
     def uri(self) -> str:
@@ -40,10 +40,10 @@ class FaultAtLine:
     def text(self) -> str:
         """Return the message, the thread, the details and an example case."""
         finding = self.finding
-        more = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
-        who = f", {finding.block_and_thread}" if finding.block_and_thread else ""
+        more_cases = f" and {len(self.cases) - 1} more" if len(self.cases) > 1 else ""
+        thread_text = f", {finding.block_and_thread}" if finding.block_and_thread else ""
         details = "".join(f" {detail}" for detail in finding.details)
-        return f"{finding.message}{who}.{details} In {self.cases[0]}{more}."
+        return f"{finding.message}{thread_text}.{details} In {self.cases[0]}{more_cases}."
 
 
 def faults(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[FaultAtLine]:
@@ -56,25 +56,27 @@ def notes(results: Sequence[Result], file_of: Callable[[Result], str]) -> list[F
     return _by_line([(result, result.verdict.notes) for result in results if result.verdict], "note")
 
 
-def _by_line(seen: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> list[FaultAtLine]:
-    first: dict[tuple[str, str, int], Finding] = {}
+def _by_line(findings_by_result: Sequence[tuple[Result, Sequence[Finding]]], level: str) -> list[FaultAtLine]:
+    """Merge equal findings at one line; each result has the cases with the finding."""
+    first_by_key: dict[tuple[str, str, int], Finding] = {}
     cases: dict[tuple[str, str, int], list[str]] = {}
-    for result, findings in seen:
+    for result, findings in findings_by_result:
         for finding in findings:
             file, line, _ = finding.location_to_show
             key = finding.rule, file, line
-            first.setdefault(key, finding)
+            first_by_key.setdefault(key, finding)
             cases.setdefault(key, []).append(result.case)
-    return [FaultAtLine(entry, tuple(dict.fromkeys(cases[key])), level) for key, entry in first.items()]
+    return [FaultAtLine(entry, tuple(dict.fromkeys(cases[key])), level) for key, entry in first_by_key.items()]
 
 
 def _uri(file: str) -> str:
-    here = os.path.relpath(file or ".")
-    return Path(file).resolve().as_uri() if here.startswith("..") else Path(here).as_posix()
+    """Return a file as a URI, relative to the current folder if the file is inside."""
+    relative = os.path.relpath(file or ".")
+    return Path(file).resolve().as_uri() if relative.startswith("..") else Path(relative).as_posix()
 
 
 def sarif(faults: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
-    """Return the SARIF log."""
+    """Return the faults as a SARIF log."""
     names = sorted({fault.finding.rule for fault in faults})
     driver: dict[str, JSON] = {
         "name": "opbench",
@@ -86,12 +88,14 @@ def sarif(faults: Sequence[FaultAtLine]) -> Mapping[str, JSON]:
 
 
 def _rule(name: str) -> dict[str, JSON]:
+    """Return a rule's title and remedy as SARIF."""
     rule = rule_of(name.replace("-", "_"))
     help_text = f"{rule.remedy} See: opbench help finding {name}".strip()
     return {"id": name, "shortDescription": {"text": rule.title}, "help": {"text": help_text}}
 
 
 def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
+    """Return a fault as a SARIF result; `index` is the position of its rule."""
     finding = fault.finding
     entry: dict[str, JSON] = {
         "ruleId": finding.rule,
@@ -113,5 +117,6 @@ def _entry(fault: FaultAtLine, index: int) -> dict[str, JSON]:
 
 
 def _location(file: str, line: int, column: int) -> dict[str, JSON]:
+    """Return a source position as SARIF; an unknown line becomes line 1."""
     region = {"startLine": max(line, 1), **({"startColumn": column} if column else {})}
     return {"physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": region}}

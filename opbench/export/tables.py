@@ -11,7 +11,7 @@ from opbench.results.rows import frame
 
 
 def csv_files(run: Run, path: Path, gpu: str) -> dict[Path, bytes]:
-    """Write one line per case; missing values are empty, several warnings are separated by blanks."""
+    """Return a CSV file with one line per case; missing values are empty, several warnings are separated by spaces."""
     table = frame(run, gpu)
     table["warnings"] = table["warnings"].map(" ".join)
     return {path: table.to_csv(index=False, lineterminator="\n").encode("utf-8")}

@@ -11,7 +11,7 @@ from typing import Any
 from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.paths import write_atomically
-from opbench.records import plain_name, read_record, stored
+from opbench.records import plain_name, read_record, stored_file
 from opbench.report.charts.chart import COLOURS, SHAPES, Chart
 from opbench.report.charts.svg import STYLE, to_png, to_svg
 from opbench.report.columns import align_columns
@@ -42,7 +42,7 @@ def keep_selftest(outcome: Selftest, folder: Path) -> None:
 
 def is_selftest(path: Path) -> bool:
     """Return whether a folder or a file contains the results of a self-test."""
-    return plain_name(path) == FILE or stored(path / FILE).is_file()
+    return plain_name(path) == FILE or stored_file(path / FILE).is_file()
 
 
 def read_selftest(folder: Path) -> Selftest:

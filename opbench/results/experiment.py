@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from opbench.errors import UsageError
-from opbench.records import JSON, from_json, stored, unpacked
+from opbench.records import JSON, from_json, stored_file, unpacked
 from opbench.timing import stats
 from opbench.timing.measurement import Measurement
 
@@ -169,7 +169,7 @@ def read_experiments(path: Path) -> list[Experiment]:
     Raises UsageError for a file without an experiment.
     """
     try:
-        lines = unpacked(stored(path)).decode().splitlines()
+        lines = unpacked(stored_file(path)).decode().splitlines()
         values = [json.loads(line) for line in lines if line.startswith("{")]
         return [from_json(Experiment, value) for value in values]
     except (OSError, ValueError) as error:

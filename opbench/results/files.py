@@ -22,7 +22,7 @@ import msgspec
 from opbench.backend.counts import Traffic
 from opbench.errors import EnvironmentFault, Location, OtherVersion, UsageError, writing_remedy
 from opbench.gpu.limits.ceilings import Peaks
-from opbench.records import PACKED_SUFFIXES, from_json, plain_name, stored, unpacked
+from opbench.records import PACKED_SUFFIXES, from_json, plain_name, stored_file, unpacked
 from opbench.results.header import RunDevice, RunHeader
 from opbench.results.result import Result
 from opbench.results.rows import frame
@@ -76,7 +76,7 @@ class RunWriter:
 
     def __init__(self, folder: Path, name: str = FILE) -> None:
         self.path = folder / name
-        if (packed := stored(self.path)).suffix in PACKED_SUFFIXES:
+        if (packed := stored_file(self.path)).suffix in PACKED_SUFFIXES:
             raise UsageError(
                 f"{packed} is a finished run; choose another --out DIR, "
                 f"or unpack it: {'unxz' if packed.suffix == '.xz' else 'gunzip'} {packed}",
@@ -145,7 +145,7 @@ def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
 
 def run_file(folder: Path) -> Path:
     """Return the results file in a run's folder; the compressed file if only that exists."""
-    return stored(folder / FILE)
+    return stored_file(folder / FILE)
 
 
 def run_files(folder: Path) -> list[Path]:

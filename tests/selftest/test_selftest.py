@@ -15,7 +15,7 @@ from opbench import selftest
 from opbench.cli.report import report_command
 from opbench.errors import EnvironmentFault, LaunchError
 from opbench.paths import shipped
-from opbench.records import stored, unpacked
+from opbench.records import stored_file, unpacked
 from opbench.report.selftest import FILE, keep_selftest, part_lines, read_selftest, write_selftest
 from opbench.results.result import Result
 from opbench.selftest import Cell, Part, ReferenceTimer, Selftest, children, pairs
@@ -309,7 +309,7 @@ def test_the_page_is_self_contained_and_names_every_claim(tmp_path: Path) -> Non
 
 def test_a_page_is_written_again_from_its_record(tmp_path: Path) -> None:
     committed = shipped("reports") / "h100" / "selftest-clock"
-    (tmp_path / FILE).write_bytes(unpacked(stored(committed / FILE)))
+    (tmp_path / FILE).write_bytes(unpacked(stored_file(committed / FILE)))
     before = (tmp_path / FILE).read_text()
     done = CliRunner().invoke(report_command, [str(tmp_path)])
     assert done.exit_code == 0 and done.stdout.endswith("15 of 16 claims hold\n")

@@ -13,7 +13,7 @@ from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.networks.records.attribution import AttributionRecord
 from opbench.paths import write_atomically
-from opbench.records import from_json, plain_name, read_record, stored, to_json, with_new_keys
+from opbench.records import from_json, plain_name, read_record, stored_file, to_json, with_new_keys
 from opbench.results.header import Revision
 from opbench.timing.host import HostTime
 from opbench.timing.measurement import Measurement
@@ -261,7 +261,7 @@ class Record:
 
 def is_network(path: Path) -> bool:
     """Return whether a folder or a file contains the record of a network's run."""
-    return plain_name(path) == FILE if path.is_file() else stored(path / FILE).is_file()
+    return plain_name(path) == FILE if path.is_file() else stored_file(path / FILE).is_file()
 
 
 def read_network(path: Path) -> Record:

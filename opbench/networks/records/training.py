@@ -12,7 +12,7 @@ from opbench.backend.environment import Environment
 from opbench.errors import EnvironmentFault, writing_remedy
 from opbench.networks.records.network import ValueRecord, WorkspaceRecord
 from opbench.paths import write_atomically
-from opbench.records import from_json, plain_name, read_record, stored, to_json, with_new_keys
+from opbench.records import from_json, plain_name, read_record, stored_file, to_json, with_new_keys
 from opbench.results.header import Revision
 from opbench.timing.measurement import Measurement
 
@@ -222,7 +222,7 @@ def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_training(folder: Path) -> bool:
     """Return whether a folder or a file contains the record of a training."""
-    return plain_name(folder) == FILE or stored(folder / FILE).is_file()
+    return plain_name(folder) == FILE or stored_file(folder / FILE).is_file()
 
 
 def keep_training(record: TrainingRecord, folder: Path) -> None:
