@@ -1,7 +1,7 @@
 """All rules: every kind of finding with its name, title and remedy.
 
 To add a kind: add a row here, a section of the same name to docs/findings.md, and, if the emulator reports it, a row to
-`FORMS` of emulator/reports.py. Tests check that the three agree.
+`RULES_BY_KIND` of emulator/reports.py. Tests check that the three agree.
 """
 
 from __future__ import annotations

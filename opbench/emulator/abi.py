@@ -284,7 +284,7 @@ CONSTANTS: Mapping[str, int] = {
 
 
 class Number(NamedTuple):
-    """The value of a constant, the size of a structure, or the offset and size of a field."""
+    """The value of a constant, the size of a structure, or the offset and size of a structure's field."""
 
     value: int
     """The constant, or the field's offset."""
@@ -305,8 +305,8 @@ def numbers_of_python() -> Iterator[tuple[str, Number]]:
     for name, structure in STRUCTURES.items():
         yield name, Number(0, ctypes.sizeof(structure))
         for field, *_ in structure._fields_:
-            place = getattr(structure, field)
-            yield f"{name}.{field}", Number(place.offset, place.size)
+            descriptor = getattr(structure, field)
+            yield f"{name}.{field}", Number(descriptor.offset, descriptor.size)
 
 
 def numbers_of_runtime(library: ctypes.CDLL) -> dict[str, Number]:

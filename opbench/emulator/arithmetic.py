@@ -37,27 +37,27 @@ NARROW = re.compile(r"(add|sub|mul|min|max|fma)(?:\.rn)?(?:\.ftz)?\.(b?f16(?:x2)
 CONVERSION = re.compile(r"cvt(?:\.(r[nzmp]i?))?(?:\.ftz)?(?:\.sat)?\.([usf]\d+)\.([usf]\d+)")
 ROUNDINGS = {"rni": "nearbyint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
-Words = Callable[[str], str]
-"""Maps an operand of an instruction to a C++ expression; raises ValueError for an operand that it does not know."""
+OperandToCpp = Callable[[str], str]
+"""A function that returns the C++ expression of a PTX operand; raises ValueError for an unknown operand."""
 
 
-def arithmetic(opcode: str, operands: Sequence[str], words: Words) -> str:
+def arithmetic(opcode: str, operands: Sequence[str], to_cpp: OperandToCpp) -> str:
     """Return the C++ call for an arithmetic instruction, or "" for another one; raise ValueError for wrong operands."""
     function, count = _function(opcode)
     match = CONVERSION.fullmatch(opcode)
     if function:
         _require(len(operands) == count + 1)
-        return f"::opb_ptx::{function}({', '.join(map(words, operands))})"
+        return f"::opb_ptx::{function}({', '.join(map(to_cpp, operands))})"
     if match and match[2] in TYPES and match[3] in TYPES and "sat" not in opcode:
-        return _conversion(match[1] or "", match[2], match[3], [words(operand) for operand in operands])
+        return _conversion(match[1] or "", match[2], match[3], [to_cpp(operand) for operand in operands])
     return ""
 
 
 def _function(opcode: str) -> tuple[str, int]:
     """Return the C++ function of an opcode and the number of operands that it reads; ("", 0) if there is none."""
-    operation, _, kind = opcode.rpartition(".")
-    if (integer := INTEGERS.get(operation)) and kind in integer.types:
-        return f"{function_name(operation)}<{TYPES[kind]}>", len(integer.operands)
+    operation, _, type_name = opcode.rpartition(".")
+    if (integer := INTEGERS.get(operation)) and type_name in integer.types:
+        return f"{function_name(operation)}<{TYPES[type_name]}>", len(integer.operands)
     if match := REAL.fullmatch(opcode):
         # A large number's reciprocal is subnormal, so .ftz turns it into 0; the other operations ignore .ftz.
         name = "rcp_ftz" if match[1] == "rcp" and ".ftz" in opcode else match[1].replace("mad", "fma")
@@ -67,18 +67,23 @@ def _function(opcode: str) -> tuple[str, int]:
     return "", 0
 
 
-def _conversion(rounding: str, to: str, source: str, parts: Sequence[str]) -> str:
-    _require(len(parts) == 2)
-    if to[0] != "f" and source[0] == "f":
+def _conversion(rounding: str, target_type: str, source_type: str, operands: Sequence[str]) -> str:
+    """Return the C++ call that converts a number between two types of PTX with a rounding; raise ValueError."""
+    _require(len(operands) == 2)
+    if target_type[0] != "f" and source_type[0] == "f":
         _require(rounding in ROUNDINGS)
-        kind = f"{TYPES[to]}, {TYPES[source]}"
+        template_types = f"{TYPES[target_type]}, {TYPES[source_type]}"
         # floor and floorf have overloads; the parameter's type selects the one to take the address of.
-        name = ROUNDINGS[rounding] + ("f" if source == "f32" else "")
-        return f"::opb_ptx::rounded_to_integer<{kind}>({parts[0]}, {parts[1]}, &::{name})"
+        name = ROUNDINGS[rounding] + ("f" if source_type == "f32" else "")
+        return f"::opb_ptx::rounded_to_integer<{template_types}>({operands[0]}, {operands[1]}, &::{name})"
     _require(rounding in ("", "rn"))
-    return f"::opb_ptx::converted<{TYPES[to]}>({parts[0]}, ::opb_ptx::taken<{TYPES[source]}>({parts[1]}))"
+    return (
+        f"::opb_ptx::converted<{TYPES[target_type]}>({operands[0]}, "
+        f"::opb_ptx::taken<{TYPES[source_type]}>({operands[1]}))"
+    )
 
 
-def _require(fits: bool) -> None:
-    if not fits:
+def _require(condition: bool) -> None:
+    """Raise ValueError unless a condition holds."""
+    if not condition:
         raise ValueError

@@ -45,7 +45,7 @@ UNSUPPORTED_FEATURES = {
     r"<<<": "launches from a kernel; opbench has none",
     r"\b(?:new\s+\w+\s*\[|malloc\s*\()": "the device's heap; give the kernel a workspace",
 }
-"""Features that the shim cannot emulate: a pattern of the source, and the text that names the feature."""
+"""Features that the cpu backend cannot emulate: a regular expression for the source, and the feature's name."""
 
 ORDER_MATTERS = re.compile(
     r"opb_(mbarrier_over|named_barrier|cluster_wait|trace_atomic|trace_order)$|__tsan_(unaligned_)?volatile_"
@@ -97,7 +97,7 @@ class CpuBackend:
         """Return the machine, its compiler, and their versions."""
         return Environment(
             backend=self.name,
-            device=_processor(),
+            device=_processor_name(),
             machine=platform.machine(),
             cores=os.cpu_count(),
             workers=self._workers,
@@ -110,23 +110,25 @@ class CpuBackend:
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Return the reason why the cpu backend cannot run a module, or None if it can."""
-        reason = self._lacks(request.compute_capability)
+        reason = self._missing_capability(request.compute_capability)
         if reason is not None:
             return reason
         try:
-            read = include_closure(request.source, request.include)
+            source_files = include_closure(request.source, request.include)
         except OSError:
             return None
-        whole = "\n".join(plain_code(source.text) for source in read)
-        if any(re.search(pattern, whole) for pattern in UNSUPPORTED_FEATURES) and (reason := _beyond(request, read)):
+        code = "\n".join(plain_code(source.text) for source in source_files)
+        if any(re.search(pattern, code) for pattern in UNSUPPORTED_FEATURES) and (
+            reason := _unsupported_feature(request, source_files)
+        ):
             return reason
-        if self.capability != NEWEST_CAPABILITY or re.search(r"\b(asm|__asm__|__asm)\b", whole):
+        if self.capability != NEWEST_CAPABILITY or re.search(r"\b(asm|__asm__|__asm)\b", code):
             return self._unknown_instruction(request)
         return None
 
-    def _lacks(self, needed: str) -> str | None:
+    def _missing_capability(self, needed: str) -> str | None:
         """Return why a required compute capability is not available here, or None if it is."""
-        if reason := _beyond_capability(needed):
+        if reason := _too_new_capability(needed):
             return reason
         reason = missing_capability(self.capability, needed)
         return (
@@ -143,8 +145,8 @@ class CpuBackend:
         try:
             self._traced_builder.require_instructions(request)
         except UnsupportedInstruction as problem:
-            own = Path(problem.file) == request.source.absolute()
-            location = f"line {problem.line}" if own else f"{Path(problem.file).name}:{problem.line}"
+            is_own_file = Path(problem.file) == request.source.absolute()
+            location = f"line {problem.line}" if is_own_file else f"{Path(problem.file).name}:{problem.line}"
             if isinstance(problem, MissingFeature):
                 return f"{location}: {problem.reason}"
             return f"{location}: inline PTX '{problem.instruction}' is not known to the cpu backend"
@@ -165,8 +167,8 @@ class CpuBackend:
 
         The number is 1 unless the module uses mbarriers, atomic or volatile accesses, whose order may change a result.
         """
-        called = imported_symbols(self.compile_traced(request))
-        return THREAD_ORDERS if any(map(ORDER_MATTERS.match, called)) else 1
+        runtime_functions = imported_symbols(self.compile_traced(request))
+        return THREAD_ORDERS if any(map(ORDER_MATTERS.match, runtime_functions)) else 1
 
     def architecture(self, request: BuildRequest) -> str:
         """Return the architecture for which `__CUDA_ARCH__` selects code, such as "sm_90"; "" if no file uses it."""
@@ -200,9 +202,9 @@ class CpuBackend:
         self._runtime.take_reports()
         with Tracing(self._runtime, buffers, options) as tracing:
             completed = program.trace(launches, buffers, tracing, options=options)
-            seen = self.synchronize()
-            findings = tuple(f for f in seen if f.kind not in NOTES)
-            notes = tuple(f for f in seen if f.kind in NOTES)
+            all_findings = self.synchronize()
+            findings = tuple(f for f in all_findings if f.kind not in NOTES)
+            notes = tuple(f for f in all_findings if f.kind in NOTES)
             return Trace(findings, tracing.traffic(completed), completed, tracing.accesses, notes=notes)
 
     def trace_sample(
@@ -228,18 +230,18 @@ class CpuBackend:
         """Return a poisoned buffer that uses memory only for written pages; raise UsageError if it is too large."""
         try:
             return SparseBuffer(name, shape, dtype)
-        except EnvironmentFault as refused:  # the problem is too large, not the machine too small: others may fit
-            raise UsageError(str(refused), cause=refused) from None
+        except EnvironmentFault as error:  # the problem is too large, not the machine too small: others may fit
+            raise UsageError(str(error), cause=error) from None
 
     def compiler_warnings(self, request: BuildRequest) -> list[Finding]:
         """Return the compiler's warnings of uninitialised local variables, as hints because they may be wrong."""
         try:
-            noted = json.loads(warnings_of(self.compile(request)).read_text())
+            stored_warnings = json.loads(warnings_of(self.compile(request)).read_text())
         except (OSError, ValueError):
             return []
         return [
             Finding(UNINITIALISED_LOCAL.kind, f"the compiler says: {text}", file, int(line), hint=True)
-            for file, line, text in dict.fromkeys(map(tuple, noted))
+            for file, line, text in dict.fromkeys(map(tuple, stored_warnings))
         ]
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> Buffer:
@@ -269,20 +271,21 @@ class CpuBackend:
         return to_findings(self._runtime.take_reports(), self._log)
 
 
-def _beyond(request: BuildRequest, read: Sequence[Source]) -> str | None:
-    """Return the line and the first unsupported feature that the module's device code uses, or None."""
-    part = device_part(read, request.roots)
-    for source in read:
-        text = without_idle_macros(plain_code(part.texts[source.path]))
+def _unsupported_feature(request: BuildRequest, source_files: Sequence[Source]) -> str | None:
+    """Return the line and the name of the first unsupported feature in the module's device code, or None."""
+    device_code = device_part(source_files, request.roots)
+    for source in source_files:
+        text = without_idle_macros(plain_code(device_code.texts[source.path]))
         for pattern, feature in UNSUPPORTED_FEATURES.items():
             if match := re.search(pattern, text):
                 line = text.count("\n", 0, match.start()) + 1
-                location = f"line {line}" if source is read[0] else f"{source.path.name}:{line}"
+                location = f"line {line}" if source is source_files[0] else f"{source.path.name}:{line}"
                 return f"{location}: uses {feature}"
     return None
 
 
-def _beyond_capability(needed: str) -> str | None:
+def _too_new_capability(needed: str) -> str | None:
+    """Return the reason why the cpu backend cannot execute code for a newer compute capability; None if it can."""
     match = re.fullmatch(r"(\d+)\.(\d+)([a-z]?)", needed)
     if match is None:
         return None
@@ -292,7 +295,8 @@ def _beyond_capability(needed: str) -> str | None:
     return None
 
 
-def _processor() -> str:
+def _processor_name() -> str:
+    """Return the name of the CPU's model; the machine's architecture if the name is unknown."""
     try:
         match = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:

@@ -18,7 +18,7 @@ from opbench.emulator.abi import GUARD_BYTES
 from opbench.errors import EnvironmentFault, UsageError, unknown
 from opbench.kernels.scalar import element_bytes
 
-FENCE = 1 << 30
+FENCE_BYTES = 1 << 30
 """Bytes of inaccessible address space on each side of a buffer. The fence is wide, so that an access far out of bounds
 faults instead of reaching other memory of the process; address space alone takes no memory."""
 PATTERN = 0xFFFE
@@ -54,7 +54,7 @@ MAP_NORESERVE = 0x4000
 MAP_FIXED = 0x10
 SPARSE_BYTES = 16 << 20
 """The size of the file that a sparse buffer maps repeatedly."""
-SPARSE_PIECES = 1 << 14
+MAX_MAPPINGS = 1 << 14
 """The largest number of mappings of one buffer. Linux allows a process 65,530 (vm.max_map_count); beyond that, every
 allocation fails."""
 PAGEMAP_ENTRY = 8
@@ -135,6 +135,7 @@ class CpuArray:
         return max(start - address, address - (start + self.bytes - 1), 0)
 
     def _check(self, array: np.ndarray) -> None:
+        """Raise ValueError unless an array has the buffer's shape and dtype."""
         if array.shape != self.shape or array.dtype != self.dtype:
             raise ValueError(
                 f"buffer '{self.name}' holds {self.dtype}{list(self.shape)}, not {array.dtype}{list(array.shape)}"
@@ -153,16 +154,17 @@ class CpuBuffer(CpuArray):
         if dtype not in DTYPES:
             raise UsageError(unknown("dtype", dtype, DTYPES))
         size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
-        self._inner = 2 * GUARD_BYTES + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._fence = FENCE
+        self._mapped_bytes = 2 * GUARD_BYTES + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._fence_bytes = FENCE_BYTES
         self._base: int = self._map(name, shape, size)
-        raw = (ctypes.c_uint8 * self._inner).from_address(self._base + self._fence)
+        raw = (ctypes.c_uint8 * self._mapped_bytes).from_address(self._base + self._fence_bytes)
         self._all = np.frombuffer(raw, dtype=np.uint8)
-        self._guard(size)
+        self._write_guards(size)
         super().__init__(name, shape, dtype, self._all[GUARD_BYTES : GUARD_BYTES + size])
         self.poison()
 
-    def _guard(self, size: int) -> None:
+    def _write_guards(self, size: int) -> None:
+        """Write the known content before and after a content of `size` bytes."""
         self._all.view(np.uint16)[: GUARD_BYTES // 2] = PATTERN
         self._all.view(np.uint16)[(GUARD_BYTES + size) // 2 :] = PATTERN
 
@@ -176,37 +178,42 @@ class CpuBuffer(CpuArray):
         before = np.flatnonzero(self._all[:GUARD_BYTES].view(np.uint16) != PATTERN)
         tail = self._all[GUARD_BYTES + self.bytes :]
         after = np.flatnonzero(tail != GUARD[self.bytes % 2 :][: tail.size])
-        result: list[tuple[int, int]] = []
+        distances_and_offsets: list[tuple[int, int]] = []
         if before.size:
             index = int(before[-1]) * 2
-            high = self._all[index + 1] != PATTERN >> 8
-            offset = index + int(high) - GUARD_BYTES
-            result.append((-offset, offset))
+            is_high_byte = self._all[index + 1] != PATTERN >> 8
+            offset = index + int(is_high_byte) - GUARD_BYTES
+            distances_and_offsets.append((-offset, offset))
         if after.size:
-            result.append((int(after[0]) + 1, self.bytes + int(after[0])))
-        return min(result)[1] if result else None
+            distances_and_offsets.append((int(after[0]) + 1, self.bytes + int(after[0])))
+        return min(distances_and_offsets)[1] if distances_and_offsets else None
 
     def free(self) -> None:
         """Unmap the memory; the buffer and its parts must not be used afterwards."""
         if self._base:
             del self._content, self._bytes, self._all
-            _libc.munmap(self._base, self._inner + 2 * self._fence)
+            _libc.munmap(self._base, self._mapped_bytes + 2 * self._fence_bytes)
             self._base = 0
 
     def _map(self, name: str, shape: tuple[int, ...], size: int) -> int:
+        """Map memory for the content and its guards between inaccessible pages, and return the address of the first
+        page.
+
+        Raises EnvironmentFault if memory is short.
+        """
         available = available_memory() if self._limited else None
-        if available is not None and self._inner > available:
-            raise EnvironmentFault(_too_large(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
+        if available is not None and self._mapped_bytes > available:
+            raise EnvironmentFault(_too_large_message(name, shape, size, f"of which {available / 1e9:.2f} GB are free"))
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        for fence in (FENCE, mmap.PAGESIZE):  # a limit on address space (ulimit -v) may forbid the wide fence
-            self._fence = fence
-            base = _libc.mmap(None, self._inner + 2 * fence, PROT_NONE, flags, -1, 0)
+        for fence in (FENCE_BYTES, mmap.PAGESIZE):  # a limit on address space (ulimit -v) may forbid the wide fence
+            self._fence_bytes = fence
+            base = _libc.mmap(None, self._mapped_bytes + 2 * fence, PROT_NONE, flags, -1, 0)
             if base is None or base == FAILED:
                 continue
-            if _libc.mprotect(base + fence, self._inner, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
+            if _libc.mprotect(base + fence, self._mapped_bytes, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
                 return int(base)
-            _libc.munmap(base, self._inner + 2 * fence)
-        raise EnvironmentFault(_too_large(name, shape, size, "which the system refuses"))
+            _libc.munmap(base, self._mapped_bytes + 2 * fence)
+        raise EnvironmentFault(_too_large_message(name, shape, size, "which the system refuses"))
 
 
 class SparseBuffer(CpuBuffer):
@@ -247,25 +254,29 @@ class SparseBuffer(CpuBuffer):
         except OSError:
             return None
         # A page that was only read belongs to the file; a written page is a private copy, in memory or swapped out.
-        own: np.ndarray = ((entries & PAGE_PRESENT) != 0) & ((entries & PAGE_OF_FILE) == 0) | (
+        is_private_copy: np.ndarray = ((entries & PAGE_PRESENT) != 0) & ((entries & PAGE_OF_FILE) == 0) | (
             (entries & PAGE_SWAPPED) != 0
         )
-        result: np.ndarray = np.flatnonzero(own)
+        result: np.ndarray = np.flatnonzero(is_private_copy)
         return result if entries.size == count else None
 
     def _map_file(self, file: int) -> None:
         """Map a file repeatedly over the whole content; the system copies a page when it is written."""
-        if self.bytes > SPARSE_PIECES * SPARSE_BYTES:
-            raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "more than can be mapped in pieces"))
-        start = self._base + self._fence + GUARD_BYTES
+        if self.bytes > MAX_MAPPINGS * SPARSE_BYTES:
+            raise EnvironmentFault(
+                _too_large_message(self.name, self.shape, self.bytes, "more than can be mapped in pieces")
+            )
+        start = self._base + self._fence_bytes + GUARD_BYTES
         end = start + -(-self.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            for place in range(start, end, SPARSE_BYTES):
-                map_file(place, min(SPARSE_BYTES, end - place), file, shared=False)
+            for address in range(start, end, SPARSE_BYTES):
+                map_file(address, min(SPARSE_BYTES, end - address), file, shared=False)
         except OSError:
-            raise EnvironmentFault(_too_large(self.name, self.shape, self.bytes, "which the system refuses")) from None
+            raise EnvironmentFault(
+                _too_large_message(self.name, self.shape, self.bytes, "which the system refuses")
+            ) from None
 
-    def _guard(self, size: int) -> None:
+    def _write_guards(self, size: int) -> None:
         """Do nothing: a traced launch checks bounds itself, so guard bytes are not needed."""
 
 
@@ -281,17 +292,18 @@ def map_file(address: int, nbytes: int, file: int, offset: int = 0, *, shared: b
 
 
 @functools.cache
-def _pages_of(number: bytes) -> int:
-    """Return the descriptor of an in-memory file that repeats one number; it stays open for the whole process."""
+def _pages_of(pattern: bytes) -> int:
+    """Return the descriptor of an in-memory file that repeats a byte pattern; it stays open for the whole process."""
     file = os.memfd_create("opbench-sparse")
     with os.fdopen(os.dup(file), "wb") as stream:
-        stream.write(number * (SPARSE_BYTES // len(number)))
+        stream.write(pattern * (SPARSE_BYTES // len(pattern)))
     return file
 
 
-def _too_large(name: str, shape: tuple[int, ...], nbytes: int, why: str) -> str:
+def _too_large_message(name: str, shape: tuple[int, ...], nbytes: int, reason: str) -> str:
+    """Return the message that a buffer does not fit into memory, with a clause on the reason."""
     size = f"{nbytes / 1e9:.2f} GB"
-    return f"buffer '{name}' {list(shape)} needs {size} of memory, {why}; choose a smaller problem"
+    return f"buffer '{name}' {list(shape)} needs {size} of memory, {reason}; choose a smaller problem"
 
 
 def available_memory() -> int | None:

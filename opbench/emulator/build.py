@@ -44,13 +44,13 @@ from opbench.emulator.ptx import (
     replace_unroll,
 )
 from opbench.emulator.toolchain import (
-    CALLS,
     FAST,
     INCLUDE,
+    NO_TAIL_CALLS,
+    NO_UNROLLING,
     PATTERN,
-    QUICK,
-    ROLLED,
     RUNTIME,
+    RUNTIME_FLAGS,
     SHIM,
     TRACED,
     UNSEEN_COPIES,
@@ -84,21 +84,21 @@ NEWEST_CAPABILITY = (9, 0)
 ARCHITECTURE_MACRO = "__CUDA_ARCH__"
 CACHED_TEXTS = 64
 """The number of preprocessed texts that a builder caches; each has about 100 kB."""
-SETTLED_NS = 2_100_000_000
-"""The age from which a modification time tells a later edit apart; file systems count in steps of up to 2 s."""
+TIMESTAMP_STEP_NS = 2_100_000_000
+"""The longest step of modification times: file systems count in steps of up to 2 s, so a later edit may share one."""
 
 
-State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
-"""Path, time of the last modification and of the last change of its entry in ns, and size of files and folders."""
+FileStates: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
+"""For files and folders: path, time of last modification and of last status change in ns, and size in bytes."""
 
 
 @dataclass(frozen=True)
-class KnownModule:
-    """Hold a module that was looked up, and the state of the files and folders that decide what it is."""
+class LookedUpModule:
+    """A module that was found in the cache, and the state of all files and folders that determine the module."""
 
     path: Path
-    state: State
-    """Path, modification time in ns and size of each source file, each of their folders and each folder of headers."""
+    state: FileStates
+    """The states of the source files, of their folders and of the folders of headers."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def digest(*parts: str | bytes) -> str:
 
 
 @contextlib.contextmanager
-def file_lock(final: Path) -> Iterator[None]:
+def file_lock(final_path: Path) -> Iterator[None]:
     """Lock a file while other processes must not build it; do nothing on file systems without locks."""
-    with (final.parent / f".{final.name}.lock").open("w") as lock:
+    with (final_path.parent / f".{final_path.name}.lock").open("w") as lock:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -141,19 +141,19 @@ def scratch(folder: Path) -> Iterator[Path]:
 def shim_version() -> str:
     """Return a hash of the emulator's headers, runtime and text passes, and of the path of their folder."""
     folder = Path(__file__).parent
-    own = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    read = [
-        *own,
+    emulator_files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    all_files = [
+        *emulator_files,
         *(Path(str(module.__file__)) for module in (device_part, names, scan, sources, standard_names, tokens)),
     ]
-    return digest(str(Path(__file__).parent), *(part for path in read for part in (path.name, path.read_bytes())))
+    return digest(str(Path(__file__).parent), *(part for path in all_files for part in (path.name, path.read_bytes())))
 
 
 class KernelBuilder:
     """Compile modules with one toolchain into one cache folder; threads and processes may share the folder."""
 
-    remembers = True
-    """Whether a module that was looked up is taken again without reading its files, if none of them has changed."""
+    skips_unchanged_files = True
+    """Whether a second lookup of a module skips reading its files if their states are unchanged."""
 
     def __init__(
         self, toolchain: Toolchain, folder: Path, build: CompileMode, capability: tuple[int, int] = NEWEST_CAPABILITY
@@ -165,42 +165,47 @@ class KernelBuilder:
         """The compute capability from which `__CUDA_ARCH__` is derived."""
         self._preprocessed: dict[tuple[str, bool], Preprocessed] = {}
         """Cached by manifest and `reduced`, because a build often follows the check whether a build is possible."""
-        self._known: dict[BuildRequest, KnownModule] = {}
-        """A check looks up its module before each run of it; hashing all sources takes longer than a small run."""
+        self._looked_up: dict[BuildRequest, LookedUpModule] = {}
+        """Modules by request. A check looks up its module before each run; hashing files takes longer than a run."""
 
     def module(self, request: BuildRequest) -> Path:
         """Return the shared object of a request, compiled unless it is in the cache; raise CompileError."""
-        known, began_ns = self._known.get(request), time.time_ns()
-        if known and known.path.exists() and _state(place for place, *_ in known.state) == known.state:
-            return known.path
+        looked_up, began_ns = self._looked_up.get(request), time.time_ns()
+        if (
+            looked_up
+            and looked_up.path.exists()
+            and _file_states(place for place, *_ in looked_up.state) == looked_up.state
+        ):
+            return looked_up.path
         manifest = self._manifest(request)
         if (path := _read_manifest(manifest)) is not None:
-            if self.remembers:
-                self._remember(request, manifest, path, began_ns)
+            if self.skips_unchanged_files:
+                self._record_lookup(request, manifest, path, began_ns)
             return path
         require_names(request)
         require_device_functions(request)
         require_definitions(request)
         if has_host_part_in(request):
-            return self._made(request, manifest, True)
+            return self._build(request, manifest, True)
         try:
-            return self._made(request, manifest, False)
-        except CompileError as first:
+            return self._build(request, manifest, False)
+        except CompileError as whole_file_error:
             # The error may be in a kernel that the request does not use: compile again without that kernel.
             if not can_be_reduced(request):
                 raise
             try:
-                return self._made(request, manifest, True)
-            except CompileError as second:
-                if missing := MISSING_HEADER.search(str(first)):
+                return self._build(request, manifest, True)
+            except CompileError as reduced_error:
+                if missing := MISSING_HEADER.search(str(whole_file_error)):
                     sources = include_closure(request.source, request.include)
-                    raise device_part.missing_header_error(second, (missing[1],), sources) from None
+                    raise device_part.missing_header_error(reduced_error, (missing[1],), sources) from None
             raise
 
-    def _remember(self, request: BuildRequest, manifest: Path, path: Path, began_ns: int) -> None:
-        """Skip the next lookup of a module as long as no file is edited, and none is added that could hide another.
+    def _record_lookup(self, request: BuildRequest, manifest: Path, path: Path, began_ns: int) -> None:
+        """Record a found module with the states of all files and folders that determine it.
 
-        `began_ns` is the time before the files were read.
+        The module is recorded only if no file can have been edited since it was read; `began_ns` is the time before the
+        first file was read.
         """
         try:
             files = {*json.loads(manifest.read_text())["files"]}
@@ -213,13 +218,16 @@ class KernelBuilder:
             searched = [folder.absolute() for folder in (source.path.parent, *request.include)]
             names = [name[1:-1] for _, name in includes(source.text)]
             folders |= {str((folder / name).parent) for folder in searched for name in names}
-        state = _state(sorted(files | folders))
+        state = _file_states(sorted(files | folders))
         # An edit within one step of the clock after the last one would leave the same time.
-        if all(modified_ns + SETTLED_NS < began_ns for _, modified_ns, *_ in state):
-            self._known[request] = KnownModule(path, state)
+        if all(modified_ns + TIMESTAMP_STEP_NS < began_ns for _, modified_ns, *_ in state):
+            self._looked_up[request] = LookedUpModule(path, state)
 
-    def _made(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
-        """Compile the whole file or, if `reduced`, only the declarations that the request's kernels need."""
+    def _build(self, request: BuildRequest, manifest: Path, reduced: bool) -> Path:
+        """Return the shared object of a request, compiled unless it is in the cache; write its manifest.
+
+        `reduced` compiles only the declarations that the request's kernels need.
+        """
         try:
             preprocessed = self._without_ptx(request, reduced, manifest)
         except UnsupportedInstruction as problem:
@@ -233,10 +241,10 @@ class KernelBuilder:
             text = replace_built_in_copies(text, UNSEEN_COPIES[self.toolchain.family])
         # The key must not depend on the path of the cache.
         key = self._key(text.replace(str(self.folder), ""))
-        final = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"
-        if not final.exists():
+        module_path = self.folder / f"{request.source.stem}-{self.build.name}-{key}.so"
+        if not module_path.exists():
             try:
-                self._compile(request, text, final)
+                self._compile(request, text, module_path)
             except CompileError as error:
                 # A missing header may have declared the undeclared name.
                 if preprocessed.empty and UNDECLARED.search(str(error)):
@@ -244,8 +252,8 @@ class KernelBuilder:
                     raise device_part.missing_header_error(error, preprocessed.empty, sources) from None
                 raise
         files = {str(path): digest(path.read_bytes()) for path in preprocessed.files}
-        write_atomically(manifest, json.dumps({"object": final.name, "files": files}).encode())
-        return final
+        write_atomically(manifest, json.dumps({"object": module_path.name, "files": files}).encode())
+        return module_path
 
     def require_instructions(self, request: BuildRequest) -> None:
         """Raise UnsupportedInstruction if the kernels use inline PTX that the backend or the requested GPU lacks."""
@@ -266,11 +274,11 @@ class KernelBuilder:
         """
         key = (manifest.name, reduced)
         if key not in self._preprocessed:
-            unit = self.preprocess(request, reduced)
-            require_capability(unit.text, self.capability)
-            self._preprocessed[key] = replace(unit, text=replace_ptx(unit.text))
-            for old in list(self._preprocessed)[:-CACHED_TEXTS]:
-                self._preprocessed.pop(old, None)
+            preprocessed = self.preprocess(request, reduced)
+            require_capability(preprocessed.text, self.capability)
+            self._preprocessed[key] = replace(preprocessed, text=replace_ptx(preprocessed.text))
+            for old_key in list(self._preprocessed)[:-CACHED_TEXTS]:
+                self._preprocessed.pop(old_key, None)
         return self._preprocessed[key]
 
     def preprocess(self, request: BuildRequest, reduced: bool | None = None) -> Preprocessed:
@@ -291,28 +299,29 @@ class KernelBuilder:
             wrapper.write_text(
                 _wrapper(self._with_architecture(request), reduced_file.source, reduced_file.implied, folder)
             )
-            own = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
-            system = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
-            include = [*self._parsed_shim, *system, *own, *reduced_file.flags]
+            include_flags = [part for folder in request.include for part in ("-I", str(folder.absolute()))]
+            system_flags = ["-isystem", str(folder / "headers"), "-isystem", str(INCLUDE)]
+            include = [*self._parsed_shim, *system_flags, *include_flags, *reduced_file.flags]
             command = ["-E", *self.toolchain.flags(self.build), *include, "-o", str(output), str(wrapper)]
             self._run(command, request)
             # The key must not depend on the random name of the scratch folder.
             text = output.read_text().replace(str(wrapper), wrapper.name)
-            for written, original in reduced_file.originals.items():
-                text = text.replace(str(written), str(original.absolute()))
+            for written_path, original in reduced_file.originals.items():
+                text = text.replace(str(written_path), str(original.absolute()))
             text = macros.without_switches(text, folder)
-            missing = tuple(
+            missing_headers = tuple(
                 name
                 for name in reduced_file.empty
                 if device_part.is_by_path(name) or f"{reduced_file.flags[-1]}/{name}" in text
             )
-            return Preprocessed(text, tuple(_user_files(text)), missing)
+            return Preprocessed(text, tuple(_user_files(text)), missing_headers)
 
     def architecture(self, request: BuildRequest) -> str:
         """Return the value of `__CUDA_ARCH__`, such as "900"; a definition in the request takes precedence."""
         return dict(self._with_architecture(request).macros)[ARCHITECTURE_MACRO]
 
     def _with_architecture(self, request: BuildRequest) -> BuildRequest:
+        """Return the request with a definition of `__CUDA_ARCH__`, unless it has one."""
         if ARCHITECTURE_MACRO in dict(request.macros):
             return request
         major, minor = self.capability
@@ -328,17 +337,17 @@ class KernelBuilder:
     def _parsed_shim(self) -> tuple[str, ...]:
         """Return the flags that load the emulator's headers in precompiled form, which halves the time of most builds.
 
-        The preprocessed text then refers to the precompiled header instead of containing the shim's lines. If
-        the header does not fit, for example because a request defines a macro of the shim, g++ reads the shim
-        itself.
+        The preprocessed text then refers to the precompiled header and does not contain its lines. If the precompiled
+        header does not fit, for example because a request defines a macro of the headers, g++ reads the headers
+        themselves.
         """
         if self.toolchain.family != "gcc":
             return ()
         folder = self.folder / f"shim-{self.build.name}-{self._key('')}"
-        parsed = folder / f"{SHIM.name}.gch"
+        precompiled_header = folder / f"{SHIM.name}.gch"
         folder.mkdir(exist_ok=True)
         flags = [*self.toolchain.flags(self.build), "-isystem", str(INCLUDE), "-x", "c++-header"]
-        if self._call_once(parsed, [*flags, str(SHIM)]):
+        if self._call_once(precompiled_header, [*flags, str(SHIM)]):
             return ()
         return ("-fpch-preprocess", "-isystem", str(folder))
 
@@ -348,27 +357,27 @@ class KernelBuilder:
 
     def runtime(self) -> Path:
         """Return the runtime library, compiled once per machine and compiler; raise EnvironmentFault."""
-        final = self.folder / f"runtime-{self._key('')}.so"
+        final_path = self.folder / f"runtime-{self._key('')}.so"
         flags = [flag for flag in self.toolchain.link_flags(self.build) if flag != PATTERN]
-        flags += QUICK if self.toolchain.family == "gcc" else ()
-        if message := self._call_once(final, [*flags, str(RUNTIME)]):
+        flags += RUNTIME_FLAGS if self.toolchain.family == "gcc" else ()
+        if message := self._call_once(final_path, [*flags, str(RUNTIME)]):
             raise EnvironmentFault(
                 f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
                 f"OPBENCH_CXX names another compiler\n{shortened(message)}"
             )
-        return final
+        return final_path
 
-    def _call_once(self, final: Path, arguments: Sequence[str]) -> str:
+    def _call_once(self, final_path: Path, arguments: Sequence[str]) -> str:
         """Build a missing file in one process at a time; return the compiler's messages if that fails, else ""."""
-        if final.exists():
+        if final_path.exists():
             return ""
-        with file_lock(final), scratch(self.folder) as folder:
-            if final.exists():
+        with file_lock(final_path), scratch(self.folder) as folder:
+            if final_path.exists():
                 return ""
-            answer = self._call(["-o", str(folder / final.name), *arguments])
+            answer = self._call(["-o", str(folder / final_path.name), *arguments])
             if answer.returncode != 0:
                 return answer.stderr or f"exit code {answer.returncode}"
-            publish(folder / final.name, final)
+            publish(folder / final_path.name, final_path)
         return ""
 
     def _manifest(self, request: BuildRequest) -> Path:
@@ -386,36 +395,37 @@ class KernelBuilder:
         """Return a hash of everything that affects compiled files, including the CPU's extensions."""
         return digest(*parts, shim_version(), self.toolchain.version, *self.toolchain.flags(self.build))
 
-    def _compile(self, request: BuildRequest, text: str, final: Path) -> None:
+    def _compile(self, request: BuildRequest, text: str, module_path: Path) -> None:
+        """Compile preprocessed text to a shared object in the cache, with files for its constants and the warnings."""
         flags = self.toolchain.flags(self.build)
         if self.toolchain.family == "gcc" and MATRIX_CALL.search(text):
             # Unrolling a loop around an emulated instruction gains no speed and takes most of the compile time.
-            flags = (*flags, *ROLLED)
+            flags = (*flags, *NO_UNROLLING)
         if ASYNCHRONOUS_CALL.search(text):
-            flags = (*flags, *CALLS)
+            flags = (*flags, *NO_TAIL_CALLS)
         with scratch(self.folder) as folder:
-            unit, compiled = folder / "unit.ii", folder / "unit.o"
+            source_file, object_file = folder / "unit.ii", folder / "unit.o"
             if self.toolchain.family != "gcc":
-                unit = folder / "unit.cpp"
-            unit.write_text(text)
+                source_file = folder / "unit.cpp"
+            source_file.write_text(text)
             language = self.toolchain.preprocessed_language()
             compiler_output = self._run(
-                [*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(compiled), str(unit)], request
+                [*flags, *self._parsed_shim[:1], *language, "-c", "-o", str(object_file), str(source_file)], request
             )
-            self._require_allowed(compiled, request)
+            self._require_allowed(object_file, request)
             if self.build.traced:
-                elf.widen_arrays(compiled)
-            shared, made = folder / "shared.s", folder / final.name
-            names = elf.undefined_thread_locals(compiled)
-            shared.write_text(_dynamic_shared(names))
+                elf.widen_arrays(object_file)
+            assembly_file, shared_object = folder / "shared.s", folder / module_path.name
+            names = elf.undefined_thread_locals(object_file)
+            assembly_file.write_text(_dynamic_shared(names))
             # Most modules need no library, and searching libraries takes most of the link time.
-            needed = () if elf.needs_libraries(compiled, names) else ("-nostdlib",)
-            link = (*self.toolchain.link_flags(self.build), *needed)
-            self._run([*link, "-o", str(made), str(compiled), str(shared)], request)
-            write_atomically(constants_of(final), json.dumps(constant_variables(text)).encode())
+            library_flags = () if elf.needs_libraries(object_file, names) else ("-nostdlib",)
+            link_flags = (*self.toolchain.link_flags(self.build), *library_flags)
+            self._run([*link_flags, "-o", str(shared_object), str(object_file), str(assembly_file)], request)
+            write_atomically(constants_of(module_path), json.dumps(constant_variables(text)).encode())
             if compiler_warnings := UNINITIALISED_WARNING.findall(compiler_output):
-                write_atomically(warnings_of(final), json.dumps(compiler_warnings).encode())
-            publish(made, final)
+                write_atomically(warnings_of(module_path), json.dumps(compiler_warnings).encode())
+            publish(shared_object, module_path)
 
     def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
         """Raise CompileError for an object file that may not be loaded; this class accepts every object file."""
@@ -425,6 +435,7 @@ class KernelBuilder:
         return self._call(arguments)
 
     def _run(self, arguments: Sequence[str], request: BuildRequest) -> str:
+        """Call the compiler for a kernel and return its messages; raise CompileError or EnvironmentFault."""
         answer = self._compile_kernel(arguments, request)
         if answer.returncode != 0 and NO_MEMORY.search(answer.stderr):
             raise EnvironmentFault(
@@ -438,6 +449,7 @@ class KernelBuilder:
         return answer.stderr
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run the compiler with arguments; raise EnvironmentFault if the compiler does not start."""
         environment = compiler_environment(self.folder)
         command = [*self.toolchain.command, *arguments]
         try:
@@ -478,11 +490,12 @@ def constant_symbol(index: int) -> str:
     return f"opb_constant_{index}"
 
 
-def _wrapper(request: BuildRequest, source: Path, implied: Sequence[str], folder: Path) -> str:
-    own = [f"#define {name} {value}" for name, value in request.macros]  # a shim parameter may have such a name
-    standard = [f"#include <{name}>" for name in implied]
+def _wrapper(request: BuildRequest, source: Path, implied_headers: Sequence[str], folder: Path) -> str:
+    """Return the C++ source that includes the kernel's file and defines an exported function for each kernel."""
+    macro_lines = [f"#define {name} {value}" for name, value in request.macros]  # a shim parameter may have such a name
+    standard = [f"#include <{name}>" for name in implied_headers]
     hide, show = (f'#include "{folder}/{switch}.hpp"' for switch in ("hide", "show"))
-    lines = ["#include <cuda_cpu.hpp>", *standard, hide, *own, f'#include "{source}"', show, "OPB_MODULE"]
+    lines = ["#include <cuda_cpu.hpp>", *standard, hide, *macro_lines, f'#include "{source}"', show, "OPB_MODULE"]
     lines += [f"OPB_ENTRY({entry_symbol(index)}, {kernel})" for index, kernel in enumerate(request.kernels)]
     lines += [f"OPB_CONSTANT({constant_symbol(index)}, {name})" for index, name in enumerate(request.constants)]
     return "\n".join(lines) + "\n"
@@ -500,30 +513,32 @@ def _dynamic_shared(names: Sequence[str]) -> str:
 def _read_manifest(manifest: Path) -> Path | None:
     """Return the object file that a manifest names; None if it is missing or a source file has changed."""
     try:
-        known = json.loads(manifest.read_text())
-        unchanged = all(digest(Path(path).read_bytes()) == key for path, key in known["files"].items())
+        content = json.loads(manifest.read_text())
+        unchanged = all(
+            digest(Path(path).read_bytes()) == file_digest for path, file_digest in content["files"].items()
+        )
     except (OSError, ValueError, KeyError):
         return None
-    final = manifest.parent / str(known["object"])
-    return final if unchanged and final.exists() else None
+    object_path = manifest.parent / str(content["object"])
+    return object_path if unchanged and object_path.exists() else None
 
 
-def _state(places: Iterable[str]) -> State:
+def _file_states(paths: Iterable[str]) -> FileStates:
     """Return the state of files and folders; zeros for one that cannot be read."""
     result = []
-    for place in places:
+    for path in paths:
         try:
-            status = os.stat(place)  # noqa: PTH116 (a Path for each would take longer than the call)
+            status = os.stat(path)  # noqa: PTH116 (a Path for each would take longer than the call)
         except OSError:
-            result.append((place, 0, 0, 0))
+            result.append((path, 0, 0, 0))
             continue
-        result.append((place, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+        result.append((path, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
     return tuple(result)
 
 
 def _user_files(text: str) -> list[Path]:
     """Return the user's files that preprocessed text contains."""
-    names = dict.fromkeys(
+    file_names = dict.fromkeys(
         match.group(2) for match in LINE_MARKER.finditer(text) if SYSTEM_HEADER not in match.group(3).split()
     )
-    return [path for path in map(Path, names) if path.is_absolute() and path.is_file()]
+    return [path for path in map(Path, file_names) if path.is_absolute() and path.is_file()]

@@ -60,7 +60,7 @@ from opbench.source.sources import include_closure
 LAZY_IMPORTS = ("elftools.elf.elffile", "elftools.dwarf.dwarfinfo", "elftools.dwarf.callframe", "numpy.ctypeslib")
 MAX_PROCESSES = 4
 """Kernels' processes that wait for their next launch at the same time."""
-LEAST_MEMORY_BYTES, MOST_MEMORY_BYTES = 1 << 30, 16 << 30
+MIN_MEMORY_BYTES, MAX_MEMORY_BYTES = 1 << 30, 16 << 30
 """Limits of one kernel's process: half of the available memory, but not less and not more than these."""
 CPU_LIMIT_S = 3600
 """A last limit on CPU time, summed over the threads of one kernel's process; the time limit of a case is shorter."""
@@ -79,7 +79,7 @@ def import_all() -> None:
 
 
 def _huge_refused(subject: str, size: str, value: int) -> UsageError:
-    """Return the error for a problem that does not fit into memory: its buffers cannot be copied."""
+    """Return the error for a problem whose buffers do not fit into memory and therefore cannot be copied."""
     return UsageError(
         f"{subject}: --untrusted cannot check problems beyond the memory (here {size}), because it copies all buffers; "
         "leave out --huge, or leave out --untrusted for a kernel that you trust",
@@ -96,19 +96,19 @@ class SharedMemory:
     number: int
     buffers: dict[str, CpuBuffer]
     memory: mmap.mmap
-    places: dict[str, np.ndarray]
+    copies: dict[str, np.ndarray]
     """The bytes of each copy."""
     file: int
 
     def copy_in(self) -> None:
         """Copy the buffers to the shared memory."""
-        for name, place in self.places.items():
-            place[:] = self.buffers[name].whole
+        for name, copy in self.copies.items():
+            copy[:] = self.buffers[name].whole
 
     def copy_out(self) -> None:
         """Copy the shared memory to the buffers; afterwards no kernel can change the results to judge."""
-        for name, place in self.places.items():
-            self.buffers[name].whole[:] = place
+        for name, copy in self.copies.items():
+            self.buffers[name].whole[:] = copy
             self.buffers[name].initialised = True
 
     @property
@@ -118,7 +118,7 @@ class SharedMemory:
 
     def close(self) -> None:
         """Unmap the memory in this process."""
-        self.places.clear()
+        self.copies.clear()
         self.memory.close()
         os.close(self.file)
 
@@ -127,10 +127,10 @@ class KernelProcess:
     """The process that runs the kernels of one untrusted module, seen from the judging process."""
 
     def __init__(self, server: ForkServer, module: Module) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._child: Child = server.start(serve, module, files=[theirs.fileno()])
-        self._channel = ours
+        own_socket, kernel_socket = socket.socketpair()
+        with kernel_socket:
+            self._child: Child = server.start(serve, module, files=[kernel_socket.fileno()])
+        self._channel = own_socket
         self._shared: set[int] = set()
         self.bindings: set[int] = set()
         """Numbers of the launches that are bound in this process."""
@@ -179,6 +179,7 @@ class KernelProcess:
         self._child.kill()
 
     def _share(self, memory: SharedMemory) -> None:
+        """Pass shared memory to the process, once."""
         if memory.number in self._shared:
             return
         offsets = itertools.accumulate((b.whole.size for b in memory.buffers.values()), initial=0)
@@ -192,14 +193,16 @@ class KernelProcess:
         self._shared.add(memory.number)
 
     def _send(self, message: Message) -> None:
+        """Send a request; a process that died is reported by the missing reply."""
         with contextlib.suppress(BrokenPipeError, ConnectionError):  # the answer's absence is reported
             send(self._channel, pickle.dumps(message))
 
     def _reply(self) -> Reply:
+        """Receive a reply; raise the error that it reports, or LaunchError if the process died or sent invalid data."""
         try:
             reply = msgspec.json.decode(receive(self._channel), type=Reply)
         except (EOFError, ConnectionError):
-            raise LaunchError(self._obituary()) from None
+            raise LaunchError(self._death_message()) from None
         except (ValueError, msgspec.MsgspecError, KeyError, RecursionError) as error:
             self._child.kill()
             raise LaunchError(
@@ -210,7 +213,8 @@ class KernelProcess:
             raise ERRORS[reply.kind](reply.error, location)
         return reply
 
-    def _obituary(self) -> str:
+    def _death_message(self) -> str:
+        """Return the message for a kernel's process that died, with the signal or the exit code."""
         code = self._child.wait(5.0)
         self._child.kill()
         if code == -signal.SIGSYS:
@@ -239,7 +243,9 @@ class CagedProgram:
         def ask(message: ReadVariable | WriteVariable) -> bytes:
             return self._backend.ask_variable(self._path, self._request, message)
 
-        return {name: CagedVariable(name, place.bytes, ask) for name, place in variable_locations(self._path).items()}
+        return {
+            name: CagedVariable(name, location.bytes, ask) for name, location in variable_locations(self._path).items()
+        }
 
 
 class CagedVariable(CpuArray):
@@ -275,12 +281,14 @@ class CagedVariable(CpuArray):
         self._store()
 
     def _fetch(self) -> None:
+        """Read the variable from the kernel's process into the copy here."""
         content = self._ask(ReadVariable(self.name))
         if len(content) != self.bytes:
             raise LaunchError(f"{self.name}: the kernel's process sent {len(content)} bytes, not {self.bytes}")
         self._bytes[:] = np.frombuffer(content, np.uint8)
 
     def _store(self) -> None:
+        """Write the copy here to the variable in the kernel's process."""
         self._ask(WriteVariable(self.name, self._bytes.tobytes()))
 
 
@@ -330,18 +338,18 @@ class CagedBackend(CpuBackend):
 
         def run() -> None:
             memory = self._memory_of(buffers)
-            with self._used(path, request) as process:
+            with self._running_process(path, request) as process:
                 bind(process, memory)
                 reply = process.run(Run(number, memory.number, memory.initialised), memory)
             self._findings += reply.findings
 
-        with self._used(path, request) as process:
+        with self._running_process(path, request) as process:
             bind(process, self._memory_of(buffers))
         return run
 
     def ask_variable(self, path: Path, request: BuildRequest, message: ReadVariable | WriteVariable) -> bytes:
         """Read or write a variable in the process of a module."""
-        with self._used(path, request) as process:
+        with self._running_process(path, request) as process:
             return process.ask_variable(message)
 
     def trace(
@@ -355,7 +363,7 @@ class CagedBackend(CpuBackend):
         path = self.compile_traced(request)
         memory = self._memory_of(buffers)
         message = RunTraced(tuple(launches), memory.number, memory.initialised, options)
-        with self._used(path, request) as process:
+        with self._running_process(path, request) as process:
             reply = process.run(message, memory)
         try:
             traffic = Traffic.from_json(msgspec.json.decode(reply.traffic))
@@ -388,7 +396,7 @@ class CagedBackend(CpuBackend):
     def close(self) -> None:
         """End the processes of all kernels."""
         for path in list(self._processes):
-            self._drop(path)
+            self._stop_process(path)
 
     def free(self, buffers: Mapping[str, Buffer]) -> None:
         """Unmap the memory of the buffers, and their copies."""
@@ -399,27 +407,27 @@ class CagedBackend(CpuBackend):
                 try:
                     process.forget(memory.number)
                 except OpbenchError:
-                    self._drop(path)
+                    self._stop_process(path)
             memory.close()
         super().free(buffers)
 
     def _memory_of(self, buffers: Mapping[str, Buffer]) -> SharedMemory:
         """Return shared memory for copies of buffers; it is allocated once for the same buffers."""
-        own = {name: cast(CpuBuffer, buffer) for name, buffer in buffers.items()}
-        key = tuple(sorted(map(id, own.values())))
+        own_buffers = {name: cast(CpuBuffer, buffer) for name, buffer in buffers.items()}
+        key = tuple(sorted(map(id, own_buffers.values())))
         if key not in self._memory:
-            self._memory[key] = _shared_memory(next(self._numbers), own)
+            self._memory[key] = _shared_memory(next(self._numbers), own_buffers)
         return self._memory[key]
 
     def _process(self, path: Path, request: BuildRequest) -> KernelProcess:
         """Return the process of a module; start it if there is none."""
         process = self._processes.pop(path, None)
         if process is None:
-            for old in list(self._processes)[: 1 - MAX_PROCESSES]:
-                self._drop(old)
+            for oldest_path in list(self._processes)[: 1 - MAX_PROCESSES]:
+                self._stop_process(oldest_path)
             sources = tuple(source.path.absolute() for source in include_closure(request.source, request.include))
-            free = available_memory() or 2 * LEAST_MEMORY_BYTES
-            limits = min(max(LEAST_MEMORY_BYTES, free // 2), MOST_MEMORY_BYTES), CPU_LIMIT_S
+            free_bytes = available_memory() or 2 * MIN_MEMORY_BYTES
+            limits = min(max(MIN_MEMORY_BYTES, free_bytes // 2), MAX_MEMORY_BYTES), CPU_LIMIT_S
             _ = self._preloaded
             process = KernelProcess(self._server, Module(path, request, sources, self._workers, *limits))
         self._processes[path] = process
@@ -427,22 +435,23 @@ class CagedBackend(CpuBackend):
 
     @functools.cached_property
     def _preloaded(self) -> Path:
+        """Return the runtime library after the fork server has loaded it, so that kernels' processes inherit it."""
         path = KernelBuilder(self._toolchain, self._folder, FAST, self.capability).runtime()
         self._server.call(preload, path)
         return path
 
-    def _drop(self, path: Path) -> None:
+    def _stop_process(self, path: Path) -> None:
         self._processes.pop(path).stop()
 
     @contextlib.contextmanager
-    def _used(self, path: Path, request: BuildRequest) -> Iterator[KernelProcess]:
+    def _running_process(self, path: Path, request: BuildRequest) -> Iterator[KernelProcess]:
         """Yield a module's process; if it dies, the next use starts a new one."""
         process = self._process(path, request)
         try:
             yield process
         finally:
             if process.has_ended:
-                self._drop(path)
+                self._stop_process(path)
 
 
 def _dtype_name(dtype: np.dtype) -> str:
@@ -451,6 +460,7 @@ def _dtype_name(dtype: np.dtype) -> str:
 
 
 def _shared_memory(number: int, buffers: dict[str, CpuBuffer]) -> SharedMemory:
+    """Return shared memory that is large enough for copies of buffers; raise EnvironmentFault if memory is short."""
     sizes = [buffer.whole.size for buffer in buffers.values()]
     file = os.memfd_create("opbench-buffers")
     try:
@@ -463,5 +473,5 @@ def _shared_memory(number: int, buffers: dict[str, CpuBuffer]) -> SharedMemory:
         ) from None
     content = np.frombuffer(memory, np.uint8)
     ends = itertools.accumulate(sizes)
-    places = {name: content[end - size : end] for name, size, end in zip(buffers, sizes, ends, strict=True)}
-    return SharedMemory(number, buffers, memory, places, file)
+    copies = {name: content[end - size : end] for name, size, end in zip(buffers, sizes, ends, strict=True)}
+    return SharedMemory(number, buffers, memory, copies, file)

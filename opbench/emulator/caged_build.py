@@ -27,7 +27,7 @@ from opbench.kernels.launch import BuildRequest
 from opbench.source.sources import include_closure
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
-"""Where compilers and their libraries lie; the compiler may read and execute everything there."""
+"""Folders with compilers and their libraries, which the compiler may read and execute."""
 SYSTEM_FILES = ("/etc/ld.so.cache", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")
 FOLDER_FLAGS = ("-isystem", "-idirafter")
 """Flags of the builder whose folders hold no files of the user."""
@@ -40,7 +40,7 @@ MODULES = "untrusted"
 class CagedBuilder(KernelBuilder):
     """Compile untrusted modules; the runtime and the precompiled headers come from a trusted builder."""
 
-    remembers = False  # every reuse of a module checks the rules for its files again
+    skips_unchanged_files = False  # every reuse of a module checks the rules for its files again
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class CagedBuilder(KernelBuilder):
         return manifest
 
     def _without_ptx(self, request: BuildRequest, reduced: bool, manifest: Path) -> Preprocessed:
+        """Return the preprocessed request without inline PTX after checking that it contains only device code."""
         unit = super()._without_ptx(request, reduced, manifest)
         require_device_code(
             unit.text, [source.path.absolute() for source in include_closure(request.source, request.include)]
@@ -80,33 +81,34 @@ class CagedBuilder(KernelBuilder):
         return unit
 
     def _require_allowed(self, compiled: Path, request: BuildRequest) -> None:
+        """Raise CompileError if an object file would run code on the host or call host functions."""
         require_device_object(compiled, elf.undefined_thread_locals(compiled), request.source)
 
     def _compile_kernel(self, arguments: Sequence[str], request: BuildRequest) -> subprocess.CompletedProcess[str]:
         """Run the compiler in a cage: it can read only the kernel's files and write only its temporary folder."""
         scratch = Path(arguments[arguments.index("-o") + 1]).parent
-        name, *rest = self.toolchain.command
-        program = shutil.which(name) or name
-        command = [program, *rest, *arguments]
-        read = [source.path for source in include_closure(request.source, request.include)]
+        compiler_name, *compiler_arguments = self.toolchain.command
+        program = shutil.which(compiler_name) or compiler_name
+        command = [program, *compiler_arguments, *arguments]
+        readable_paths = [source.path for source in include_closure(request.source, request.include)]
         flags = (*arguments, *self._parsed_shim)
-        read += [Path(folder) for flag, folder in itertools.pairwise(flags) if flag in FOLDER_FLAGS]
+        readable_paths += [Path(folder) for flag, folder in itertools.pairwise(flags) if flag in FOLDER_FLAGS]
         confinement = Confinement(
-            (*read, INCLUDE, *map(Path, SYSTEM_FILES)),
+            (*readable_paths, INCLUDE, *map(Path, SYSTEM_FILES)),
             (scratch, Path("/dev/null")),
             (*map(Path, SYSTEM_FOLDERS), _installation(Path(program))),
             COMPILE_LIMITS,
         )
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TMPDIR": str(scratch)}
-        ended = run_program(self._server, confinement, command, environment, COMPILE_LIMIT_S)
+        finished = run_program(self._server, confinement, command, environment, COMPILE_LIMIT_S)
         # g++ ends with 1 where the system killed the compiler proper, which it starts.
-        if ended.code is None or ended.code < 0 or (ended.code > 0 and NO_MEMORY.search(ended.messages)):
+        if finished.code is None or finished.code < 0 or (finished.code > 0 and NO_MEMORY.search(finished.messages)):
             raise CompileError(
                 f"{request.source}: the compiler was stopped at a limit of the cage: {COMPILE_LIMIT_S:g} s, "
                 f"{COMPILE_LIMITS.memory_bytes >> 30} GiB of memory, files of {COMPILE_LIMITS.file_bytes >> 20} MiB; "
                 "make the kernel smaller"
             )
-        return subprocess.CompletedProcess(command, ended.code, "", ended.messages)
+        return subprocess.CompletedProcess(command, finished.code, "", finished.messages)
 
 
 def _installation(program: Path) -> Path:

@@ -17,20 +17,20 @@ from opbench.source.sources import include_closure
 def require_names(request: BuildRequest) -> None:
     """Raise CompileError for a kernel or constant that no file defines; the compiler's own message would mislead."""
     try:
-        read = include_closure(request.source, request.include)
+        source_files = include_closure(request.source, request.include)
     except OSError:
         return
     for root in request.roots:
         name = re.split(r"[<\s]", root)[0].split("::")[-1]
-        if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in read):
-            raise (_no_constant if root in request.constants else no_kernel)(request, root)
+        if not any(re.search(rf"\b{re.escape(name)}\b", sources.plain_code(source.text)) for source in source_files):
+            raise (_unknown_constant_error if root in request.constants else no_kernel)(request, root)
 
 
 def require_device_functions(request: BuildRequest) -> None:
     """Raise CompileError if a kernel calls a host function; nvcc rejects that, but a host compiler accepts it."""
-    found = device_part.host_function(include_closure(request.source, request.include), request.kernels)
-    if found:
-        source, function = found
+    host_call = device_part.host_function(include_closure(request.source, request.include), request.kernels)
+    if host_call:
+        source, function = host_call
         raise CompileError(
             f"'{function.name}' is a function of the host, which a kernel cannot call: write __device__ before it",
             Location(source.path, function.line),
@@ -39,9 +39,11 @@ def require_device_functions(request: BuildRequest) -> None:
 
 def require_definitions(request: BuildRequest) -> None:
     """Raise CompileError for a device variable that another file defines; modules are single files without linking."""
-    found = device_part.undefined_variable(include_closure(request.source, request.include), request.kernels)
-    if found:
-        source, variable = found
+    external_variable = device_part.undefined_variable(
+        include_closure(request.source, request.include), request.kernels
+    )
+    if external_variable:
+        source, variable = external_variable
         name = ", ".join(sorted(variable.names))
         raise CompileError(
             f"'{name}' is declared extern and defined in no file that is included: define it in the kernel's file, "
@@ -50,12 +52,16 @@ def require_definitions(request: BuildRequest) -> None:
         )
 
 
-def _no_constant(request: BuildRequest, name: str) -> CompileError:
+def _unknown_constant_error(request: BuildRequest, name: str) -> CompileError:
+    """Return an error that lists the constants of the file, located at the header's line with the unknown name."""
     text = request.source.read_text()
-    known = sorted(
-        n for declaration in scan.declarations(text) if "__constant__" in declaration.marks for n in declaration.names
+    constants = sorted(
+        constant_name
+        for declaration in scan.declarations(text)
+        if "__constant__" in declaration.marks
+        for constant_name in declaration.names
     )
-    message = f"constants: no __constant__ variable '{name}'; defined: {', '.join(known) or 'none'}"
+    message = f"constants: no __constant__ variable '{name}'; defined: {', '.join(constants) or 'none'}"
     return CompileError(message, root_location(request.source, text, name))
 
 
@@ -76,8 +82,8 @@ def has_host_part_in(request: BuildRequest) -> bool:
 
 def can_be_reduced(request: BuildRequest) -> bool:
     """Return whether the files contain declarations, or missing headers, that the request's kernels do not need."""
-    part = device_part.device_part(include_closure(request.source, request.include), request.roots)
-    return bool(part.set_aside or part.empty)
+    device_code = device_part.device_part(include_closure(request.source, request.include), request.roots)
+    return bool(device_code.set_aside or device_code.empty)
 
 
 @dataclass(frozen=True)
@@ -96,10 +102,14 @@ class DeviceSource:
 
 def write_device_source(request: BuildRequest, folder: Path) -> DeviceSource:
     """Write the device code of a request's files into a folder, and return the file to compile."""
-    read = include_closure(request.source, request.include)
-    part = device_part.device_part(read, request.roots)
-    written = device_part.write_texts(part, read, folder)
-    flags = ("-idirafter", str(device_part.substitute_headers(part.empty))) if part.empty else ()
+    source_files = include_closure(request.source, request.include)
+    device_code = device_part.device_part(source_files, request.roots)
+    written_paths = device_part.write_texts(device_code, source_files, folder)
+    flags = ("-idirafter", str(device_part.substitute_headers(device_code.empty))) if device_code.empty else ()
     return DeviceSource(
-        written[read[0].path], flags, part.empty, {new: old for old, new in written.items()}, part.implied
+        written_paths[source_files[0].path],
+        flags,
+        device_code.empty,
+        {written_path: original_path for original_path, written_path in written_paths.items()},
+        device_code.implied,
     )

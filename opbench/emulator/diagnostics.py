@@ -26,16 +26,16 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
     missing = [kernel for kernel in request.kernels if _is_missing(kernel, stderr)]
     if missing:
         return no_kernel(request, missing[0])
-    if unclear := _unclear_name(request, stderr):
-        return unclear
+    if name_error := _unclear_name(request, stderr):
+        return name_error
     match = REMOVED.search(stderr)
-    why = f"; CUDA has no {match[1]} any more: write {match[1]}_sync(0xffffffff, ...)" if match else ""
+    explanations = f"; CUDA has no {match[1]} any more: write {match[1]}_sync(0xffffffff, ...)" if match else ""
     for macro, value in request.macros:
         if re.search(rf"error: expected .* before (?:numeric|string) constant\n.*[\s*&]{macro}\b", stderr):
-            why += (
+            explanations += (
                 f"; the macro {macro} = {value} of the header's define or tune is what the file calls something itself"
             )
-    return CompileError(f"{request.source} does not compile{why}\n{shortened(stderr)}")
+    return CompileError(f"{request.source} does not compile{explanations}\n{shortened(stderr)}")
 
 
 def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
@@ -44,22 +44,23 @@ def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     if match is None:
         return None
     kernel = next((kernel for kernel in request.kernels if plain_kernel(kernel) == match[1]), match[1])
-    places = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
-    if len(places) > 1:
-        *others, (file, line) = places
+    candidate_lines = sorted({(file, int(line)) for file, line in CANDIDATE.findall(stderr)})
+    if len(candidate_lines) > 1:
+        *other_lines, (file, line) = candidate_lines
         return CompileError(
-            f"kernel '{kernel}' is the name of {len(places)} functions; rename the one that is meant (others: "
-            f"{', '.join(f'{other}:{number}' for other, number in others)})",
+            f"kernel '{kernel}' is the name of {len(candidate_lines)} functions; rename the one that is meant (others: "
+            f"{', '.join(f'{other}:{number}' for other, number in other_lines)})",
             Location(Path(file), line),
         )
     message = f"kernel '{kernel}' does not fit the template's arguments"
-    if not places:
+    if not candidate_lines:
         return CompileError(f"{request.source}: {message}")
-    (file, line), *_ = places
+    (file, line), *_ = candidate_lines
     return CompileError(message, Location(Path(file), line))
 
 
 def _is_missing(kernel: str, stderr: str) -> bool:
+    """Return whether the compiler reports that a kernel's name is not declared."""
     name = re.escape(re.split(r"[<\s]", kernel)[0].split("::")[-1])
     pattern = rf"wrapper\.cpp:\d+:\d+: error: .*['‘]{name}['’]? (was not declared|has not been declared)"
     return bool(re.search(pattern, stderr) or re.search(rf"wrapper\.cpp:.*undeclared identifier '{name}'", stderr))
@@ -67,16 +68,16 @@ def _is_missing(kernel: str, stderr: str) -> bool:
 
 def shortened(stderr: str) -> str:
     """Return the first 40 lines of the errors, without warnings and notes about opbench's own files."""
-    kept: list[str] = []
-    noise = False
+    shown_lines: list[str] = []
+    is_hidden = False
     for line in stderr.splitlines():
-        start = DIAGNOSTIC.match(line)
-        if start is not None:
-            shim = start.group(1).startswith(str(INCLUDE))
-            noise = (shim and start.group(2) == "note") or start.group(2) == "warning"
+        diagnostic = DIAGNOSTIC.match(line)
+        if diagnostic is not None:
+            is_emulator_header = diagnostic.group(1).startswith(str(INCLUDE))
+            is_hidden = (is_emulator_header and diagnostic.group(2) == "note") or diagnostic.group(2) == "warning"
         elif PREAMBLE.match(line):
             continue
-        if not noise:
-            kept.append(line.replace(f"{INCLUDE}/", "cpu backend's "))
-    left = len(kept) - MESSAGE_LINES
-    return "\n".join(kept[:MESSAGE_LINES] + ([f"… {left} lines more"] if left > 0 else []))
+        if not is_hidden:
+            shown_lines.append(line.replace(f"{INCLUDE}/", "cpu backend's "))
+    hidden_count = len(shown_lines) - MESSAGE_LINES
+    return "\n".join(shown_lines[:MESSAGE_LINES] + ([f"… {hidden_count} lines more"] if hidden_count > 0 else []))

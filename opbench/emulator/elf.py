@@ -131,12 +131,12 @@ def module_variables(module: Path) -> list[SharedArray]:
     return variables
 
 
-def symbol_offset(module: Path, wanted: str) -> int:
+def symbol_offset(module: Path, symbol_name: str) -> int:
     """Return the offset in bytes of a symbol from the start of its linked module; raise ValueError if undefined."""
     for symbol in _symbols(module.read_bytes()):
-        if symbol.name == wanted and symbol.section:
+        if symbol.name == symbol_name and symbol.section:
             return symbol.value
-    raise ValueError(f"{module.name} has no symbol {wanted}")
+    raise ValueError(f"{module.name} has no symbol {symbol_name}")
 
 
 def widen_arrays(object_file: Path) -> None:
@@ -147,8 +147,8 @@ def widen_arrays(object_file: Path) -> None:
     """
     content = bytearray(object_file.read_bytes())
     sections = _sections(content)
-    zeros = (sections["type"] == NO_BITS) & (sections["flags"] & WRITTEN == WRITTEN) & (sections["size"] > 0)
-    sections["size"][zeros] += GAP
+    is_zero_section = (sections["type"] == NO_BITS) & (sections["flags"] & WRITTEN == WRITTEN) & (sections["size"] > 0)
+    sections["size"][is_zero_section] += GAP
     object_file.write_bytes(content)
 
 
@@ -173,11 +173,11 @@ def _symbols(content: bytes) -> Iterator[Symbol]:
     """Yield the symbols of an ELF file."""
     sections = _sections(content)
     (table,) = sections[sections["type"] == SYMBOL_TABLE]
-    names = int(sections[table["link"]]["offset"])
-    rows = np.frombuffer(content, SYMBOL, int(table["size"]) // SYMBOL.itemsize, int(table["offset"]))
-    for name, info, _, section, value, size in rows.tolist():
-        begin = names + name
-        yield Symbol(content[begin : content.index(0, begin)].decode(), info & 0xF, section, value, size)
+    names_offset = int(sections[table["link"]]["offset"])
+    entries = np.frombuffer(content, SYMBOL, int(table["size"]) // SYMBOL.itemsize, int(table["offset"]))
+    for name, info, _, section, value, size in entries.tolist():
+        name_start = names_offset + name
+        yield Symbol(content[name_start : content.index(0, name_start)].decode(), info & 0xF, section, value, size)
 
 
 def _undefined(path: Path) -> list[str]:

@@ -35,7 +35,7 @@ FUNCTIONS = (
 )
 """The minimum compute capability of CUDA C++ functions (CUDA C++ Programming Guide)."""
 OLDEST_WITHOUT = (9, 0)
-"""From this compute capability on, only architecture-specific features (such as 9.0a) can be missing."""
+"""The compute capability that has all features except architecture-specific ones, such as those of 9.0a."""
 
 
 class MissingFeature(UnsupportedInstruction):

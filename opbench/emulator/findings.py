@@ -18,18 +18,18 @@ from opbench.emulator.lines import COORDINATES, UNKNOWN_POSITION, SourcePosition
 from opbench.emulator.lines import source_lines as module_lines
 from opbench.emulator.reports import (
     FIRST_TRACED,
-    FORMS,
     IN_MODULE,
     IN_SHARED,
+    RULES_BY_KIND,
     AccessTarget,
     Event,
     dim3,
     is_between_warps,
-    words_of,
+    position_text,
 )
 from opbench.emulator.toolchain import INCLUDE
 
-NEAR = 1 << 30
+MAX_DISTANCE_BYTES = 1 << 30
 """An address farther than this (in bytes) from every buffer is not attributed to a buffer."""
 MENTIONED = re.compile(r"@([0-9a-f]+)@")
 """A source position in a runtime message, as the return address of the call (hexadecimal)."""
@@ -75,20 +75,20 @@ def to_findings(reports: Iterable[Report], log: LaunchLog) -> list[Finding]:
     Deadlocks come first. Of the races at one line, the first between two warps is shown: its remedy cures all of them.
     """
     reports = list(reports)
-    lines = _all_lines(reports, log)
+    lines = _source_positions(reports, log)
     reports = _omit_row_indices(_races_before_reads(reports, log, lines), log, lines)
     merged: dict[tuple[object, ...], Finding] = {}
     between_warps = set()
     for report in reports:
-        finding = _finding(report, log, lines)
-        line = (finding.file, finding.line, finding.called_from)
-        where: object = line if finding.line else (finding.message, report.program_counter)
-        key = (finding.kind, finding.kernel, where)
-        known = merged.get(key)
+        finding = _to_finding(report, log, lines)
+        position = (finding.file, finding.line, finding.called_from)
+        line_or_address: object = position if finding.line else (finding.message, report.program_counter)
+        key = (finding.kind, finding.kernel, line_or_address)
+        merged_finding = merged.get(key)
         shown = finding
-        if known and (key in between_warps or not is_between_warps(report)):
-            shown = known
-        merged[key] = replace(shown, count=finding.count + (known.count if known else 0))
+        if merged_finding and (key in between_warps or not is_between_warps(report)):
+            shown = merged_finding
+        merged[key] = replace(shown, count=finding.count + (merged_finding.count if merged_finding else 0))
         if is_between_warps(report):
             between_warps.add(key)
     return sorted(merged.values(), key=lambda finding: finding.kind != DEADLOCK.kind)
@@ -100,18 +100,19 @@ def _call_site(report: Report) -> int:
     return counter - 1 if report.kind >= FIRST_TRACED else counter
 
 
-def _all_lines(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], SourcePosition]:
-    wanted: dict[Path, set[int]] = {}
+def _source_positions(reports: Sequence[Report], log: LaunchLog) -> dict[tuple[Path, int], SourcePosition]:
+    """Return the source position of every address in the reports, by module and address."""
+    addresses_by_module: dict[Path, set[int]] = {}
     for report in reports:
-        addresses = wanted.setdefault(log.launched(report.tag).module, set())
+        addresses = addresses_by_module.setdefault(log.launched(report.tag).module, set())
         if not report.line and report.program_counter:
             addresses.add(_call_site(report))
         addresses.update(counter - 1 for counter in (report.other_program_counter, report.caller) if counter)
         addresses.update(int(number, 16) - 1 for number in MENTIONED.findall(_text(report)))
     return {
-        (module, address): place
-        for module, addresses in wanted.items()
-        for address, place in module_lines(module, addresses).items()
+        (module, address): position
+        for module, addresses in addresses_by_module.items()
+        for address, position in module_lines(module, addresses).items()
     }
 
 
@@ -123,23 +124,33 @@ def _races_before_reads(
     Without a barrier, a thread may read an array before another thread writes it; the race is the cause to fix.
     """
 
-    def place(report: Report, counter: int) -> tuple[object, ...]:
+    def target_and_line(report: Report, counter: int) -> tuple[object, ...]:
         module = log.launched(report.tag).module
-        return report.tag, _spot(report, log, module).name, lines.get((module, counter - 1), UNKNOWN_POSITION)[:2]
+        return (
+            report.tag,
+            _access_target(report, log, module).name,
+            lines.get((module, counter - 1), UNKNOWN_POSITION)[:2],
+        )
 
     races = [
         report
         for report in reports
         if report.kind in {ReportKind.SHARED_RACE, ReportKind.THREAD_RACE, ReportKind.GLOBAL_RACE}
     ]
-    raced = {place(race, counter) for race in races for counter in (race.program_counter, race.other_program_counter)}
-    early = [
+    raced_places = {
+        target_and_line(race, counter)
+        for race in races
+        for counter in (race.program_counter, race.other_program_counter)
+    }
+    uninitialised_reads = [
         report
         for report in reports
         if report.kind in {ReportKind.UNINITIALISED_SHARED, ReportKind.UNINITIALISED_GLOBAL}
     ]
-    unexplained = [report for report in early if place(report, report.program_counter) not in raced]
-    return [report for report in reports if report not in early] + unexplained if races else list(reports)
+    unexplained = [
+        report for report in uninitialised_reads if target_and_line(report, report.program_counter) not in raced_places
+    ]
+    return [report for report in reports if report not in uninitialised_reads] + unexplained if races else list(reports)
 
 
 def _omit_row_indices(
@@ -147,19 +158,24 @@ def _omit_row_indices(
 ) -> list[Report]:
     """Omit index reports on lines with an out-of-bounds address, and indices that may address all rows."""
 
-    def place(report: Report) -> SourcePosition:
+    def position_of(report: Report) -> SourcePosition:
         return lines.get((log.launched(report.tag).module, _call_site(report)), UNKNOWN_POSITION)
 
-    bounds = {place(r)[:2] for r in reports if r.kind in {ReportKind.GLOBAL_BOUNDS, ReportKind.SHARED_BOUNDS}}
+    out_of_bounds_lines = {
+        position_of(r)[:2] for r in reports if r.kind in {ReportKind.GLOBAL_BOUNDS, ReportKind.SHARED_BOUNDS}
+    }
     return [
         report
         for report in reports
         if report.kind != ReportKind.INDEX
-        or (place(report)[:2] not in bounds and not _may_run_on(report, place(report)))
+        or (
+            position_of(report)[:2] not in out_of_bounds_lines
+            and not _may_address_all_rows(report, position_of(report))
+        )
     ]
 
 
-def _may_run_on(report: Report, source_position: SourcePosition) -> bool:
+def _may_address_all_rows(report: Report, source_position: SourcePosition) -> bool:
     """Return whether an index may address all rows of an array on purpose, as tile[0][i] does.
 
     This needs an explicit first row 0 and a line on which all declared arrays have at least two dimensions.
@@ -172,112 +188,127 @@ def _may_run_on(report: Report, source_position: SourcePosition) -> bool:
         return False
     code = [line.split("//")[0] for line in text.splitlines()]
     line = code[source_position.line - 1] if source_position.line <= len(code) else ""
-    named = re.findall(r"(\w+)\s*\[", line)
-    declared = [re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in named]
-    return bool(FIRST_ROW.search(line)) and all(match[1].count("[") > 1 for match in declared if match)
+    array_names = re.findall(r"(\w+)\s*\[", line)
+    declarations = [
+        re.search(rf"^[^/\n]*\w[\w:<> ,*&]*\s{name}((?:\s*\[[^\]]*\])+)\s*[;=,]", text, re.M) for name in array_names
+    ]
+    return bool(FIRST_ROW.search(line)) and all(match[1].count("[") > 1 for match in declarations if match)
 
 
-def _finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], SourcePosition]) -> Finding:
+def _to_finding(report: Report, log: LaunchLog, lines: dict[tuple[Path, int], SourcePosition]) -> Finding:
+    """Convert one report to a finding, with source lines and buffer names in place of addresses."""
     launched = log.launched(report.tag)
-    module, own = launched.module, str(launched.source)
-    place = SourcePosition(report.file.decode(errors="replace"), report.line)
-    if not place.line and report.program_counter:
-        place = lines.get((module, _call_site(report)), UNKNOWN_POSITION)
-    other = lines.get((module, report.other_program_counter - 1), UNKNOWN_POSITION)
-    other = SourcePosition(place.file, report.other_line) if report.other_line else other
-    if place.line and not place.called_from and report.caller:
+    module, kernel_source = launched.module, str(launched.source)
+    position = SourcePosition(report.file.decode(errors="replace"), report.line)
+    if not position.line and report.program_counter:
+        position = lines.get((module, _call_site(report)), UNKNOWN_POSITION)
+    other_position = lines.get((module, report.other_program_counter - 1), UNKNOWN_POSITION)
+    other_position = SourcePosition(position.file, report.other_line) if report.other_line else other_position
+    if position.line and not position.called_from and report.caller:
         caller = lines.get((module, report.caller - 1), UNKNOWN_POSITION)
-        itself = (caller.file, caller.line) == (place.file, place.line)  # an atomic function has its caller's line
-        if caller.line and not itself and INCLUDE not in Path(caller.file).parents:  # the shim calls the kernel itself
-            place = place._replace(called_from=caller.entry or caller.line)
+        is_own_line = (caller.file, caller.line) == (
+            position.file,
+            position.line,
+        )  # an atomic function has its caller's line
+        if (
+            caller.line and not is_own_line and INCLUDE not in Path(caller.file).parents
+        ):  # the shim calls the kernel itself
+            position = position._replace(called_from=caller.entry or caller.line)
     # A PTX instruction is usually wrapped in a function; the caller's line says more.
-    place = place._replace(called_from=place.entry) if report.instructions & 1 else place
-    other = other._replace(called_from=other.entry) if report.instructions & 2 else other
-    spot = _spot(report, log, module)
+    position = position._replace(called_from=position.entry) if report.instructions & 1 else position
+    other_position = (
+        other_position._replace(called_from=other_position.entry) if report.instructions & 2 else other_position
+    )
+    target = _access_target(report, log, module)
 
-    def mentioned(match: re.Match[str]) -> str:
+    def line_text(match: re.Match[str]) -> str:
         position = lines.get((module, int(match[1], 16) - 1), UNKNOWN_POSITION)
-        return words_of(position._replace(called_from=position.entry)) if position.line else "an unknown line"
+        return position_text(position._replace(called_from=position.entry)) if position.line else "an unknown line"
 
-    def located(match: re.Match[str]) -> str:
-        return _location(match[1], int(match[2], 16), report, log, module).phrase()
+    def target_text(match: re.Match[str]) -> str:
+        return _target_at(match[1], int(match[2], 16), report, log, module).phrase()
 
-    def resolved(text: str) -> str:
-        return LOCATED.sub(located, MENTIONED.sub(mentioned, text))
+    def with_source_names(text: str) -> str:
+        return LOCATED.sub(target_text, MENTIONED.sub(line_text, text))
 
-    place, other = (_with_source_column(position, launched.macros) for position in (place, other))
-    form = FORMS[ReportKind(report.kind)]
-    account = form.account(Event(report, spot, place, other))
-    kernel_file = own if place.called_from and place.file != own else ""
+    position, other_position = (
+        _with_source_column(position, launched.macros) for position in (position, other_position)
+    )
+    report_rule = RULES_BY_KIND[ReportKind(report.kind)]
+    texts = report_rule.write_texts(Event(report, target, position, other_position))
+    kernel_file = kernel_source if position.called_from and position.file != kernel_source else ""
     return Finding(
-        kind=form.rule.kind,
-        message=resolved(account.message),
-        hint=form.hint,
-        file=place.file if place.line else "",
-        line=place.line,
-        column=place.column if place.line else 0,
-        called_from=place.called_from,
+        kind=report_rule.rule.kind,
+        message=with_source_names(texts.message),
+        hint=report_rule.hint,
+        file=position.file if position.line else "",
+        line=position.line,
+        column=position.column if position.line else 0,
+        called_from=position.called_from,
         kernel_file=kernel_file,
-        source=source_line(place.file, place.line),
-        caller_source=source_line(kernel_file, place.called_from) if kernel_file else "",
+        source=source_line(position.file, position.line),
+        caller_source=source_line(kernel_file, position.called_from) if kernel_file else "",
         kernel=launched.kernel,
         block=dim3(report.block),
         thread=dim3(report.thread),
-        buffer=spot.name,
-        offset=spot.offset,
+        buffer=target.name,
+        offset=target.offset,
         count=report.count,
-        details=tuple(map(resolved, account.details)),
-        related=account.related,
-        remedy=account.remedy,
+        details=tuple(map(with_source_names, texts.details)),
+        related=texts.related,
+        remedy=texts.remedy,
     )
 
 
 def _with_source_column(source_position: SourcePosition, macros: Sequence[tuple[str, str]]) -> SourcePosition:
-    """Return a place with its column in the user's file instead of the preprocessed line."""
+    """Return a position with its column in the user's file instead of the preprocessed line."""
     if not source_position.column:
         return source_position
-    own = dict(OBJECT_MACRO.findall("\n".join(source_lines(source_position.file))))
-    known = {**COORDINATES, **{name: value.strip() for name, value in own.items()}, **dict(macros)}
+    file_macros = dict(OBJECT_MACRO.findall("\n".join(source_lines(source_position.file))))
+    all_macros = {**COORDINATES, **{name: value.strip() for name, value in file_macros.items()}, **dict(macros)}
     return source_position._replace(
-        column=source_column(source_line(source_position.file, source_position.line), source_position.column, known)
+        column=source_column(
+            source_line(source_position.file, source_position.line), source_position.column, all_macros
+        )
     )
 
 
-def _spot(report: Report, log: LaunchLog, module: Path) -> AccessTarget:
+def _access_target(report: Report, log: LaunchLog, module: Path) -> AccessTarget:
+    """Return the buffer, variable or shared array that a report's access refers to; an empty target if none."""
     if report.text == IN_SHARED:
-        return _location("s", int(report.address), report, log, module)
+        return _target_at("s", int(report.address), report, log, module)
     if report.text == IN_MODULE:
-        return _location("m", int(report.address), report, log, module)
+        return _target_at("m", int(report.address), report, log, module)
     if report.kind == ReportKind.FAULT or (
         report.kind >= FIRST_TRACED and report.kind not in {ReportKind.INDEX, ReportKind.OVERFLOW}
     ):
-        return _location("g", int(report.address), report, log, module)
+        return _target_at("g", int(report.address), report, log, module)
     return AccessTarget()
 
 
-def _location(where: str, address: int, report: Report, log: LaunchLog, module: Path) -> AccessTarget:
-    """Return the array, variable or buffer nearest to an address: shared (s), in the module (m) or global (g).
+def _target_at(address_space: str, address: int, report: Report, log: LaunchLog, module: Path) -> AccessTarget:
+    """Return the array, variable or buffer nearest to an address in shared (s), module (m) or global (g) memory.
 
-    The Spot is empty if no buffer is near a global address.
+    The target is empty if no buffer is near a global address.
     """
-    if where == "s":
-        return _shared_spot(report, address, shared_arrays(module))
-    if where == "m":
+    if address_space == "s":
+        return _shared_target(report, address, shared_arrays(module))
+    if address_space == "m":
         variable = min(module_variables(module), key=lambda v: v.distance(address))
         return AccessTarget("variable", variable.name, address - variable.offset, variable.bytes)
     nearest = min(log.buffers, key=lambda buffer: buffer.distance(address), default=None)
-    if nearest is not None and nearest.distance(address) <= NEAR:
+    if nearest is not None and nearest.distance(address) <= MAX_DISTANCE_BYTES:
         return AccessTarget("buffer", nearest.name, address - nearest.address, nearest.bytes)
     return AccessTarget()
 
 
-def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) -> AccessTarget:
+def _shared_target(report: Report, address: int, arrays: Sequence[SharedArray]) -> AccessTarget:
     """Return the shared array nearest to an address, whose index may have been too large or negative."""
     dynamic = next((a for a in arrays if a.name == DYNAMIC), None)
     if dynamic and not report.shared_bytes and 0 <= address - dynamic.offset < MAX_DYNAMIC_BYTES:
         return AccessTarget("the dynamic shared array", "extern __shared__", address - dynamic.offset, 0)
-    sized = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
-    array = min((a for a in sized if a.bytes), key=lambda a: a.distance(address), default=None)
+    sized_arrays = [replace(array, bytes=report.shared_bytes) if array.name == DYNAMIC else array for array in arrays]
+    array = min((a for a in sized_arrays if a.bytes), key=lambda a: a.distance(address), default=None)
     if array is None:
         return AccessTarget()
     offset = address - array.offset
@@ -287,4 +318,5 @@ def _shared_spot(report: Report, address: int, arrays: Sequence[SharedArray]) ->
 
 
 def _text(report: Report) -> str:
+    """Return the message that the runtime wrote into a report."""
     return str(report.text.decode(errors="replace"))

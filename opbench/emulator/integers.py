@@ -23,9 +23,9 @@ class Integer(NamedTuple):
     """The types, the C++ expression and the operands of one integer instruction."""
 
     types: Sequence[str]
-    """The types of PTX that the instruction exists for (PTX ISA 8.7, sections 9.7.1, 9.7.2 and 9.7.8)."""
+    """The PTX types of the instruction (PTX ISA 8.7, sections 9.7.1, 9.7.2 and 9.7.8)."""
     expression: str
-    """The result in C++, of the operands a, b, c and d and the functions of logic.hpp."""
+    """The result as a C++ expression of the operands a, b, c and d, with functions of logic.hpp."""
     operands: str = "TT"
     """A letter of OPERAND_TYPES for each operand."""
     result: str = "T"
@@ -84,15 +84,16 @@ def header() -> str:
 
 
 def _function(name: str, integer: Integer) -> str:
+    """Return the C++ function template of one integer instruction."""
     letters = "ABCD"[: len(integer.operands)]
     parameters = ", ".join(f"const {letter}& from_{letter.lower()}" for letter in letters)
-    takes = "".join(
-        f"  const {OPERAND_TYPES[kind]} {letter} = taken<{OPERAND_TYPES[kind]}>(from_{letter});\n"
-        for kind, letter in zip(integer.operands, letters.lower(), strict=True)
+    conversions = "".join(
+        f"  const {OPERAND_TYPES[type_letter]} {letter} = taken<{OPERAND_TYPES[type_letter]}>(from_{letter});\n"
+        for type_letter, letter in zip(integer.operands, letters.lower(), strict=True)
     )
     return (
         f"\ntemplate <class T, class To, {', '.join(f'class {letter}' for letter in letters)}>\n"
-        f"OPB_UNSEEN_INLINE void {name}(To& to, {parameters}) {{\n{takes}"
+        f"OPB_UNSEEN_INLINE void {name}(To& to, {parameters}) {{\n{conversions}"
         f"  move(to, ({OPERAND_TYPES[integer.result]})({integer.expression}));\n}}\n"
     )
 

@@ -130,7 +130,7 @@ class Reply(msgspec.Struct):
 
     error: str = ""
     kind: Kind = "internal"
-    """The class of the error."""
+    """The kind of error, which selects the exception that the judging process raises."""
     file: str = ""
     line: int = 0
     findings: tuple[Finding, ...] = ()
@@ -147,22 +147,23 @@ def send(channel: socket.socket, content: bytes) -> None:
     channel.sendall(LENGTH.pack(len(content)) + content)
 
 
-def receive(channel: socket.socket, most: int = LONGEST_REPLY) -> bytes:
+def receive(channel: socket.socket, max_bytes: int = LONGEST_REPLY) -> bytes:
     """Receive bytes that `send` sent; raise EOFError at the end, ValueError for too many bytes."""
     size = LENGTH.unpack(_receive_exactly(channel, LENGTH.size))[0]
-    if size > most:
-        raise ValueError(f"{size} bytes; {most} are allowed")
+    if size > max_bytes:
+        raise ValueError(f"{size} bytes; {max_bytes} are allowed")
     return _receive_exactly(channel, size)
 
 
 def _receive_exactly(channel: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        part = channel.recv(min(size - len(parts), 1 << 20))
-        if not part:
+    """Receive `size` bytes; raise EOFError if the channel closes before."""
+    content = bytearray()
+    while len(content) < size:
+        chunk = channel.recv(min(size - len(content), 1 << 20))
+        if not chunk:
             raise EOFError
-        parts += part
-    return bytes(parts)
+        content += chunk
+    return bytes(content)
 
 
 # In the kernel's process --------------------------------------------------------------------------------------------
@@ -217,7 +218,7 @@ class MappedBuffer(CpuBuffer):
 
     def _map(self, name: str, shape: tuple[int, ...], size: int) -> int:
         base = super()._map(name, shape, size)
-        map_file(base + self._fence, self._inner, self._memory, self._offset)
+        map_file(base + self._fence_bytes, self._mapped_bytes, self._memory, self._offset)
         return base
 
 
@@ -262,6 +263,7 @@ class Server:
         return Reply(findings=tuple(self._backend.synchronize()))
 
     def _share(self, message: Share) -> Reply:
+        """Receive shared memory, and map the buffers in it under the message's number."""
         _, files, _, _ = socket.recv_fds(self._channel, 1, 1)
         try:
             self._shared[message.number] = {buffer.name: MappedBuffer(buffer, files[0]) for buffer in message.buffers}
@@ -281,7 +283,7 @@ def serve(module: Module, files: Sequence[int]) -> None:
         server = Server(PrebuiltBackend(module), module.request, channel)
         seccomp.install(seccomp.kernel_filter())
     except OpbenchError as error:
-        reply = _fault(error)
+        reply = _error_reply(error)
     send(channel, msgspec.json.encode(reply))
     while server is not None:
         try:
@@ -291,7 +293,7 @@ def serve(module: Module, files: Sequence[int]) -> None:
         try:
             reply = server.answer(message)
         except OpbenchError as error:
-            reply = _fault(error)
+            reply = _error_reply(error)
         except MemoryError as error:
             reply = Reply(f"not enough memory: {error}; choose a smaller problem", "environment")
         except Exception as error:
@@ -300,7 +302,10 @@ def serve(module: Module, files: Sequence[int]) -> None:
         send(channel, msgspec.json.encode(reply))
 
 
-def _fault(error: OpbenchError) -> Reply:
-    kind: Kind = next((kind for base, kind in KINDS.items() if isinstance(error, base)), "internal")
-    place = error.location
-    return Reply(error.message, kind, str(place.file) if place else "", place.line if place else 0)
+def _error_reply(error: OpbenchError) -> Reply:
+    """Return the reply that reports an error to the judging process."""
+    error_kind: Kind = next(
+        (error_kind for error_type, error_kind in KINDS.items() if isinstance(error, error_type)), "internal"
+    )
+    location = error.location
+    return Reply(error.message, error_kind, str(location.file) if location else "", location.line if location else 0)

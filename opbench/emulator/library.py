@@ -54,21 +54,22 @@ class Runtime:
 
     def launch(self, launch: LaunchArguments) -> bool:
         """Run a launch; return False if the runtime gave up. Raise EnvironmentFault without memory or threads."""
-        answer = self._launch(ctypes.byref(launch))
+        outcome = self._launch(ctypes.byref(launch))
         self.require_memory()
-        if answer == LAUNCH_WITHOUT_THREAD:
+        if outcome == LAUNCH_WITHOUT_THREAD:
             raise EnvironmentFault("the system grants the cpu backend no thread; check: ulimit -u")
-        return bool(answer == LAUNCH_DONE)
+        return bool(outcome == LAUNCH_DONE)
 
     def require_memory(self) -> None:
         """Raise EnvironmentFault if the runtime ran out of memory, so that its findings are incomplete."""
-        if refused := self._refused_bytes():
+        if refused_bytes := self._refused_bytes():
             self.take_reports()
             raise EnvironmentFault(
-                f"not enough memory: the system refused {refused:,} bytes more to the cpu backend, so this case has no "
+                f"not enough memory: the system refused {refused_bytes:,} bytes more to the cpu backend, so "
+                "this case has no "
                 "verdict; choose a smaller problem (--problem), end other programs, or raise the limit (ulimit -v)",
                 kind="memory-short",
-                value=refused,
+                value=refused_bytes,
             )
 
     def take_reports(self) -> list[Report]:
@@ -91,14 +92,14 @@ def load_runtime(build: Callable[[], Path]) -> Runtime:
     return _loaded[0]
 
 
-def thread_order(run: int) -> int:
+def thread_order(run_number: int) -> int:
     """Return the seed of a run, which determines the order of threads and when asynchronous work completes.
 
     Seed 0 runs threads in turn and completes work as late as possible. $OPBENCH_CPU_ORDER=random:SEED makes the
     order of every run random.
     """
-    wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "").partition(":")
-    return run + (int(seed) + 1) * 1_000 if wanted == "random" and seed.isdigit() else run
+    order_name, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "").partition(":")
+    return run_number + (int(seed) + 1) * 1_000 if order_name == "random" and seed.isdigit() else run_number
 
 
 def block_order(grid: Dim3) -> tuple[int, int]:
@@ -107,15 +108,17 @@ def block_order(grid: Dim3) -> tuple[int, int]:
     If another order changes the result, blocks race. Raise UsageError for an unknown order.
     """
     count = grid[0] * grid[1] * grid[2]
-    wanted, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "forward").partition(":")
-    if wanted == "forward" or count >= 1 << 31:
+    order_name, _, seed = os.environ.get("OPBENCH_CPU_ORDER", "forward").partition(":")
+    if order_name == "forward" or count >= 1 << 31:
         return 1, 0
-    if wanted == "reverse":
+    if order_name == "reverse":
         return count - 1, count - 1
-    if wanted == "random" and seed.isdigit():
-        chance = random.Random(int(seed) * 1_000_003 + count)
-        multiplier = next(m for m in iter(lambda: chance.randrange(1, count + 1), 0) if gcd(m, count) == 1)
-        return multiplier, chance.randrange(count)
+    if order_name == "random" and seed.isdigit():
+        rng = random.Random(int(seed) * 1_000_003 + count)
+        multiplier = next(
+            candidate for candidate in iter(lambda: rng.randrange(1, count + 1), 0) if gcd(candidate, count) == 1
+        )
+        return multiplier, rng.randrange(count)
     raise UsageError(
         f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is not an order; allowed: forward, "
         "reverse, random:SEED",

@@ -62,7 +62,7 @@ class _Table:
     """
 
     starts: list[int]
-    places: list[SourcePosition]
+    positions: list[SourcePosition]
     calls: list[_Inlined]
     """The inlined calls, the innermost first."""
 
@@ -70,7 +70,7 @@ class _Table:
 def source_lines(module: Path, addresses: Iterable[int]) -> dict[int, SourcePosition]:
     """Return the source position of each address, outside of opbench's own headers; `UNKNOWN_POSITION` if unknown."""
     table = _table(module)
-    return {address: _place(table, address) for address in addresses}
+    return {address: _source_position(table, address) for address in addresses}
 
 
 def source_column(text: str, column: int, macros: Mapping[str, str]) -> int:
@@ -78,33 +78,36 @@ def source_column(text: str, column: int, macros: Mapping[str, str]) -> int:
 
     `macros` maps each replaced name to its expansion. Return 0 if the column lies inside of an expansion.
     """
-    shift = 0
-    for word in _WORD.finditer(text):
-        if (value := macros.get(word[0])) is None:
+    column_shift = 0
+    for identifier in _WORD.finditer(text):
+        if (expansion := macros.get(identifier[0])) is None:
             continue
-        begins = word.start() + 1 + shift
-        if column < begins:
+        expansion_start = identifier.start() + 1 + column_shift
+        if column < expansion_start:
             break
-        if column == begins:
-            return word.start() + 1
-        if column < begins + len(value):
+        if column == expansion_start:
+            return identifier.start() + 1
+        if column < expansion_start + len(expansion):
             return 0
-        shift += len(value) - len(word[0])
-    return column - shift if 0 < column - shift <= len(text) else 0
+        column_shift += len(expansion) - len(identifier[0])
+    return column - column_shift if 0 < column - column_shift <= len(text) else 0
 
 
-def _place(table: _Table, address: int) -> SourcePosition:
+def _source_position(table: _Table, address: int) -> SourcePosition:
+    """Return the innermost user position of an address, with the line of the kernel's file that calls it."""
     row = bisect_right(table.starts, address) - 1
-    while row >= 0 and table.places[row] != UNKNOWN_POSITION:
+    while row >= 0 and table.positions[row] != UNKNOWN_POSITION:
         calls = (call.caller for call in table.calls if call.start <= address < call.end)
-        chain = [place for place in (table.places[row], *calls) if place.line and _is_users(place.file)]
-        if chain:
-            inner, outer = chain[0], chain[-1]
-            below = outer.file != inner.file and outer.file.endswith(KERNEL_SUFFIX)
-            callers = [place for place in chain[1:] if place.file.endswith(KERNEL_SUFFIX)]
-            entry = (callers or chain)[0].line if len(chain) > 1 else 0
-            return inner._replace(called_from=outer.line if below else 0, entry=entry)
-        if Path(table.places[row].file).name == WRAPPER:
+        user_positions = [
+            position for position in (table.positions[row], *calls) if position.line and _is_users_file(position.file)
+        ]
+        if user_positions:
+            inner, outer = user_positions[0], user_positions[-1]
+            is_in_header = outer.file != inner.file and outer.file.endswith(KERNEL_SUFFIX)
+            callers = [position for position in user_positions[1:] if position.file.endswith(KERNEL_SUFFIX)]
+            entry = (callers or user_positions)[0].line if len(user_positions) > 1 else 0
+            return inner._replace(called_from=outer.line if is_in_header else 0, entry=entry)
+        if Path(table.positions[row].file).name == WRAPPER:
             break  # the instructions before belong to another function
         row -= 1  # all positions are in the shim: take the instruction before
         address = table.starts[row]
@@ -116,7 +119,7 @@ def _table(module: Path) -> _Table:
     """Read a module's line table; cached by path, because the file name has a hash of the content."""
     from elftools.elf.elffile import ELFFile  # imported here because the import takes 0.1 s
 
-    rows: dict[int, SourcePosition] = {}
+    position_by_address: dict[int, SourcePosition] = {}
     inlined_calls: list[_Inlined] = []
     with module.open("rb") as stream:
         dwarf = ELFFile(stream).get_dwarf_info(relocate_dwarf_sections=False)
@@ -125,37 +128,46 @@ def _table(module: Path) -> _Table:
             if program is None:
                 continue
             files = _files(program.header, unit)
-            inlined_calls += _inlined(dwarf, unit, files)
+            inlined_calls += _inlined_calls(dwarf, unit, files)
             for state in (entry.state for entry in program.get_entries()):
                 if state is not None and state.end_sequence:
-                    rows.setdefault(state.address, UNKNOWN_POSITION)  # unless another function begins here
+                    position_by_address.setdefault(
+                        state.address, UNKNOWN_POSITION
+                    )  # unless another function begins here
                 elif state is not None and state.line:  # line 0: no single line
-                    rows[state.address] = SourcePosition(files.get(state.file, ""), state.line, state.column)
-    starts = sorted(rows)
+                    position_by_address[state.address] = SourcePosition(
+                        files.get(state.file, ""), state.line, state.column
+                    )
+    starts = sorted(position_by_address)
     inlined_calls.sort(key=lambda call: call.depth, reverse=True)
-    return _Table(starts, [rows[start] for start in starts], inlined_calls)
+    return _Table(starts, [position_by_address[start] for start in starts], inlined_calls)
 
 
 def _files(header: Container, unit: CompileUnit) -> dict[int, str]:
     """Return the path of each file number of a line table; numbers start at 1 up to DWARF 4, at 0 since DWARF 5."""
-    base = 0 if header.version >= 5 else 1
+    first_number = 0 if header.version >= 5 else 1
     built_in = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
-    home = Path(built_in.value.decode() if built_in else "")
-    folders = [home] * base + [home / folder.decode() for folder in header.include_directory]
-    entries = enumerate(header.file_entry, base)
+    compile_folder = Path(built_in.value.decode() if built_in else "")
+    folders = [compile_folder] * first_number + [
+        compile_folder / folder.decode() for folder in header.include_directory
+    ]
+    entries = enumerate(header.file_entry, first_number)
     return {number: str(folders[entry.dir_index or 0] / entry.name.decode()) for number, entry in entries}
 
 
-def _inlined(dwarf: DWARFInfo, unit: CompileUnit, files: dict[int, str]) -> Iterator[_Inlined]:
-    waiting = [(unit.get_top_DIE(), 0)]
-    while waiting:
-        entry, depth = waiting.pop()
-        waiting += [(child, depth + 1) for child in entry.iter_children()]
+def _inlined_calls(dwarf: DWARFInfo, unit: CompileUnit, files: dict[int, str]) -> Iterator[_Inlined]:
+    """Yield the inlined calls of a compilation unit, each with its address range, nesting depth and caller."""
+    unvisited = [(unit.get_top_DIE(), 0)]
+    while unvisited:
+        entry, depth = unvisited.pop()
+        unvisited += [(child, depth + 1) for child in entry.iter_children()]
         if entry.tag != "DW_TAG_inlined_subroutine" or "DW_AT_call_line" not in entry.attributes:
             continue
-        called = entry.attributes
-        column = called["DW_AT_call_column"].value if "DW_AT_call_column" in called else 0
-        caller = SourcePosition(files.get(called["DW_AT_call_file"].value, ""), called["DW_AT_call_line"].value, column)
+        attributes = entry.attributes
+        column = attributes["DW_AT_call_column"].value if "DW_AT_call_column" in attributes else 0
+        caller = SourcePosition(
+            files.get(attributes["DW_AT_call_file"].value, ""), attributes["DW_AT_call_line"].value, column
+        )
         for start, end in _ranges(dwarf, unit, entry):
             yield _Inlined(start, end, depth, caller)
 
@@ -166,17 +178,17 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, entry: DIE) -> Iterator[tuple[i
     if "DW_AT_ranges" in attributes:
         base = unit.get_top_DIE().attributes["DW_AT_low_pc"].value
         lists: Any = dwarf.range_lists()
-        for piece in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
-            if hasattr(piece, "base_address"):
-                base = piece.base_address
+        for range_entry in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
+            if hasattr(range_entry, "base_address"):
+                base = range_entry.base_address
             else:
-                shift = 0 if piece.is_absolute else base
-                yield piece.begin_offset + shift, piece.end_offset + shift
+                base_offset = 0 if range_entry.is_absolute else base
+                yield range_entry.begin_offset + base_offset, range_entry.end_offset + base_offset
     elif "DW_AT_low_pc" in attributes:
         start, end = attributes["DW_AT_low_pc"].value, attributes["DW_AT_high_pc"]
         yield start, end.value + (0 if end.form == "DW_FORM_addr" else start)
 
 
-def _is_users(file: str) -> bool:
+def _is_users_file(file: str) -> bool:
     """Return whether a file is the user's, and not one of opbench's headers or the generated wrapper."""
     return bool(file) and not file.startswith(str(INCLUDE)) and Path(file).name != WRAPPER

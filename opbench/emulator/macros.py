@@ -134,15 +134,17 @@ STANDARD = frozenset({*STANDARD_NAMES, *OF_C, *OF_CPP})
 
 def hidden_names(predefined: str) -> list[str]:
     """Return the sorted names of the macros to hide; `predefined` is the compiler's output of `-dM -E`."""
-    shim = {
+    emulator_macros = {
         name
         for path in INCLUDE.rglob("*")
         if path.is_file()
         for name in OF_SHIM.findall(path.read_text(encoding="utf-8"))
     }
-    kept = (OF_NVRTC, OF_LIBCPP, OF_LIMITS)
-    host = {n for n in PREDEFINED.findall(predefined) if not any(pattern.fullmatch(n) for pattern in kept)}
-    return sorted({*host, *shim, *OF_LIBRARIES} - {SHOWN})
+    visible_patterns = (OF_NVRTC, OF_LIBCPP, OF_LIMITS)
+    host_macros = {
+        n for n in PREDEFINED.findall(predefined) if not any(pattern.fullmatch(n) for pattern in visible_patterns)
+    }
+    return sorted({*host_macros, *emulator_macros, *OF_LIBRARIES} - {SHOWN})
 
 
 def write_switches(folder: Path, names: Iterable[str]) -> None:
@@ -157,11 +159,11 @@ def write_stand_ins(folder: Path, files: Sequence[Path]) -> None:
     """Write a stand-in for each system or shim header that one of the files includes."""
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     for name in sorted({name for text in texts for name in INCLUDED.findall(text)}):
-        inside = ".." not in Path(name).parts and not Path(name).is_absolute()
-        if not inside or not (name in STANDARD or (INCLUDE / name).is_file() or (SYSTEM / name).is_file()):
+        is_relative = ".." not in Path(name).parts and not Path(name).is_absolute()
+        if not is_relative or not (name in STANDARD or (INCLUDE / name).is_file() or (SYSTEM / name).is_file()):
             continue
-        place = folder / "headers" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
+        stand_in = folder / "headers" / name
+        stand_in.parent.mkdir(parents=True, exist_ok=True)
         lines = [
             f"#ifdef {SHOWN}",
             f"#include_next <{name}>",
@@ -171,7 +173,7 @@ def write_stand_ins(folder: Path, files: Sequence[Path]) -> None:
             f'#include "{folder}/hide.hpp"',
             "#endif",
         ]
-        place.write_text("\n".join(lines) + "\n")
+        stand_in.write_text("\n".join(lines) + "\n")
 
 
 def without_switches(text: str, folder: Path) -> str:

@@ -37,28 +37,33 @@ BLOCK_MILLISECONDS = 50
 """Time limit in milliseconds of one sampled block; by then its first threads have executed most of their code."""
 ArgumentMemory = ctypes.c_uint64 | ctypes.Array[ctypes.c_char]
 """The memory of one kernel argument."""
-LETTERS = {
+TYPE_NAME_BY_LETTER = {
     "p": "pointer", "i": "int", "f": "float", "l": "8-byte integer", "d": "double", "?": "struct", "b": "bool",
     "c": "1-byte integer", "s": "2-byte integer",
 }  # fmt: skip
-SCALARS = {
+LETTER_BY_TYPE = {
     "bool": "b", "i8": "c", "u8": "c", "i16": "s", "u16": "s", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
     "f16": "?", "bf16": "?", "f32": "f", "f64": "d",
 }  # fmt: skip
-"""The letter of a scalar's type."""
-WIDER = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"}}
+"""The letter in a signature by the type of a scalar."""
+CONVERTED_TYPES = {"i": {"l": "i64", "b": "bool", "s": "i16", "c": "i8"}, "f": {"d": "f64"}}
 """Types to which an untyped integer ("i") or float ("f") of a launch is converted, by the parameter's letter."""
-WANTED = {letter: name for name, letter in SCALARS.items()} | {"l": "i64", "i": "i32", "c": "i8", "s": "i16"}
+TYPE_BY_LETTER = {letter: name for name, letter in LETTER_BY_TYPE.items()} | {
+    "l": "i64",
+    "i": "i32",
+    "c": "i8",
+    "s": "i16",
+}
 
 
 TOUCH_SYMBOL = "opb_touch_shared"
-NOT_THE_KERNELS = ("opb_", "__", "completed.")
+INTERNAL_PREFIXES = ("opb_", "__", "completed.")
 """Prefixes of the names of variables that belong to the runtime or the compiler."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel of a module: its address, and a letter (`LETTERS`) per parameter."""
+    """One kernel of a module: its address, and a letter (`TYPE_NAME_BY_LETTER`) per parameter."""
 
     name: str
     entry: int
@@ -119,10 +124,10 @@ class CpuProgram:
 
     def variables(self) -> dict[str, Buffer]:
         """Return the module's `__device__` and `__constant__` variables by name, as byte arrays without a copy."""
-        start = self._touch - symbol_offset(self._path, TOUCH_SYMBOL)
+        base_address = self._touch - symbol_offset(self._path, TOUCH_SYMBOL)
         return {
-            name: CpuArray(name, (place.bytes,), "u8", _memory(start + place.offset, place.bytes))
-            for name, place in variable_locations(self._path).items()
+            name: CpuArray(name, (location.bytes,), "u8", _memory(base_address + location.offset, location.bytes))
+            for name, location in variable_locations(self._path).items()
         }
 
     def trace(
@@ -148,17 +153,17 @@ class CpuProgram:
         tracing.use_module(shared_arrays(self._path), variables)
         for launch in launches:
             if not launch.kernel:
-                self._filled(launch, memory)()
+                self._bind_fill(launch, memory)()
                 if launch.zero:
                     tracing.initialised(launch.zero)
                 continue
-            bound = self._launch(launch, memory)
-            native = bound.fresh(0)
+            bound = self._bind_arguments(launch, memory)
+            native = bound.prepare_run(0)
             # One worker: the findings and their order must not depend on the machine's load.
             native.workers, native.trace = 1, tracing.address
             native.undefined_line, native.undefined_fill = options.undefined_line, options.undefined_fill
             if sampled:
-                _sample(native, launch, skip_blocks)
+                _choose_sample(native, launch, skip_blocks)
                 native.block_milliseconds = BLOCK_MILLISECONDS * (6 if is_interpreted(self._request) else 1)
                 if not native.sample_count:
                     continue
@@ -175,11 +180,12 @@ class CpuProgram:
         return True
 
     def _kernel(self, index: int, name: str) -> Kernel:
+        """Read the address, signature and parameter sizes of the request's kernel with this index."""
         symbol = entry_symbol(index)
         signature = getattr(self._library, f"{symbol}_signature")
         signature.restype = ctypes.c_char_p
         letters = signature().decode()
-        sizes = getattr(self._library, f"{symbol}_sizes")
+        sizes = getattr(self._library, f"{symbol}_dimensions_text")
         sizes.restype = ctypes.POINTER(ctypes.c_uint)
         writable = tuple(letter == "p" for letter in letters)
         address = _address(self._library, symbol)
@@ -194,16 +200,19 @@ class CpuProgram:
             return self._bind_kernel_or_fill(launch, buffers)
 
     def _bind_kernel_or_fill(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[int], bool]:
+        """Return a callable that runs a kernel or a fill; it takes the number of the run and returns whether it
+        completed.
+        """
         if not launch.kernel:
-            fill = self._filled(launch, buffers)
+            fill = self._bind_fill(launch, buffers)
 
             def filled(number: int) -> bool:
                 fill()
                 return True
 
             return filled
-        bound = self._launch(launch, buffers)
-        return lambda number: self._runtime.launch(bound.fresh(number))
+        bound = self._bind_arguments(launch, buffers)
+        return lambda number: self._runtime.launch(bound.prepare_run(number))
 
     def _constant(self, index: int) -> tuple[int, int]:
         """Return the address and the size in bytes of a constant of the request."""
@@ -212,8 +221,8 @@ class CpuProgram:
         address.restype, size.restype = ctypes.c_void_p, ctypes.c_uint64
         return int(address()), int(size())
 
-    def _filled(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], None]:
-        """Return a callable that fills a buffer or writes a constant, for a step without a kernel."""
+    def _bind_fill(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> Callable[[], None]:
+        """Return a callable that fills a buffer or writes a constant, for a launch without a kernel."""
         if launch.zero:
             target, value = _buffer(buffers, launch.zero, "zero"), launch.value
             return (lambda: target.fill(value)) if value else target.clear
@@ -226,17 +235,23 @@ class CpuProgram:
             return lambda: _copy(address, source.address, given_bytes)
         return lambda: _copy(address, launch.content, given_bytes)
 
-    def _launch(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
+    def _bind_arguments(self, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> BoundLaunch:
+        """Check a launch and return it bound to its kernel and buffers; raise LaunchError if a GPU would refuse it."""
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
             raise LaunchError(unknown("kernel", launch.kernel, self._kernels))
         check_limits(launch, thread_bound(self._request, launch.kernel))
         refuse_static_shared(launch, shared_arrays(self._path), MAX_SHARED_BYTES)
         _check_arguments(launch, kernel)
-        typed = (_typed(a, letter, launch) for a, letter in zip(launch.args, kernel.signature, strict=True))
-        return self._bound(launch, kernel, [_value(argument, launch, buffers) for argument in typed])
+        typed = (
+            _with_parameter_type(a, letter, launch) for a, letter in zip(launch.args, kernel.signature, strict=True)
+        )
+        return self._fill_launch_structure(
+            launch, kernel, [_argument_memory(argument, launch, buffers) for argument in typed]
+        )
 
-    def _bound(self, launch: KernelLaunch, kernel: Kernel, values: list[ArgumentMemory]) -> BoundLaunch:
+    def _fill_launch_structure(self, launch: KernelLaunch, kernel: Kernel, values: list[ArgumentMemory]) -> BoundLaunch:
+        """Return a bound launch with the runtime's structure filled from a checked launch."""
         native = LaunchArguments()
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         native.entry = kernel.entry
@@ -259,34 +274,36 @@ class CpuProgram:
 def variable_locations(module: Path) -> dict[str, SharedArray]:
     """Return the locations of a module's `__device__` and `__constant__` variables by unique names."""
     result: dict[str, SharedArray] = {}
-    for place in module_variables(module):
-        if not place.name.startswith(NOT_THE_KERNELS):
-            result[place.name if place.name not in result else f"{place.name}@{place.offset}"] = place
+    for location in module_variables(module):
+        if not location.name.startswith(INTERNAL_PREFIXES):
+            result[location.name if location.name not in result else f"{location.name}@{location.offset}"] = location
     return result
 
 
-def _sample(native: LaunchArguments, launch: KernelLaunch, skip_blocks: int) -> None:
-    clusters = prod(launch.grid) // prod(launch.cluster)
-    chance = random.Random(clusters)
-    ends = {0, 1, clusters // 2, clusters - 2, clusters - 1}
-    drawn = sorted(
-        {p for p in ends if 0 <= p < clusters} | {chance.randrange(clusters) for _ in range(MAX_SAMPLES - 6)}
+def _choose_sample(native: LaunchArguments, launch: KernelLaunch, skip_blocks: int) -> None:
+    """Choose the clusters that a sampled launch runs: the first, the last and some random ones."""
+    cluster_count = prod(launch.grid) // prod(launch.cluster)
+    rng = random.Random(cluster_count)
+    fixed_positions = {0, 1, cluster_count // 2, cluster_count - 2, cluster_count - 1}
+    sampled = sorted(
+        {p for p in fixed_positions if 0 <= p < cluster_count}
+        | {rng.randrange(cluster_count) for _ in range(MAX_SAMPLES - 6)}
     )
-    drawn = [position for number, position in enumerate(drawn) if not skip_blocks >> number & 1]
-    native.sample_count = len(drawn)
-    native.samples[: len(drawn)] = drawn
+    sampled = [position for number, position in enumerate(sampled) if not skip_blocks >> number & 1]
+    native.sample_count = len(sampled)
+    native.samples[: len(sampled)] = sampled
 
 
 @dataclass
 class BoundLaunch:
-    """A launch in the runtime's structure, with the memory that the structure points to (`keep`)."""
+    """A launch in the runtime's structure, with the memory that the structure points to (`kept_alive`)."""
 
     native: LaunchArguments
     grid: Dim3
     workers: int
-    keep: list[object] = field(default_factory=list)
+    kept_alive: list[object] = field(default_factory=list)
 
-    def fresh(self, number: int) -> LaunchArguments:
+    def prepare_run(self, number: int) -> LaunchArguments:
         """Return the launch's structure for run `number`; each run has its own order of threads."""
         self.native.order_multiplier, self.native.order_offset = block_order(self.grid)
         self.native.seed = thread_order(number)
@@ -294,23 +311,35 @@ class BoundLaunch:
         return self.native
 
 
-def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
-    """Raise LaunchError for a launch that a GPU refuses; `bound` is the thread limit of __launch_bounds__, if any."""
+def check_limits(launch: KernelLaunch, launch_bound: int | None = None) -> None:
+    """Raise LaunchError for a launch that a GPU refuses; `launch_bound` is the thread limit of __launch_bounds__, if
+    any.
+    """
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     problems: list[tuple[str, str, object, object]] = []  # message, field, value, limit
     if min(launch.block) < 1:
         problems.append(
-            (f"block of {_sizes(launch.block)} threads; every size must be at least 1", "block", launch.block, 1)
+            (
+                f"block of {_dimensions_text(launch.block)} threads; every size must be at least 1",
+                "block",
+                launch.block,
+                1,
+            )
         )
     elif threads > MAX_THREADS:
         problems.append((f"block of {threads} threads; the limit is {MAX_THREADS}", "block", threads, MAX_THREADS))
-    elif bound is not None and threads > bound:
+    elif launch_bound is not None and threads > launch_bound:
         problems.append(
-            (f"block of {threads} threads; its __launch_bounds__({bound}) allows {bound}", "block", threads, bound)
+            (
+                f"block of {threads} threads; its __launch_bounds__({launch_bound}) allows {launch_bound}",
+                "block",
+                threads,
+                launch_bound,
+            )
         )
     if min(launch.grid) < 1:
         problems.append(
-            (f"grid of {_sizes(launch.grid)} blocks; every size must be at least 1", "grid", launch.grid, 1)
+            (f"grid of {_dimensions_text(launch.grid)} blocks; every size must be at least 1", "grid", launch.grid, 1)
         )
     for name, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
@@ -331,6 +360,7 @@ def check_limits(launch: KernelLaunch, bound: int | None = None) -> None:
 
 
 def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
+    """Raise LaunchError if a launch's arguments differ from its kernel's parameters in number, type or size."""
     if len(launch.args) != len(kernel.signature):
         raise LaunchError(
             f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
@@ -340,75 +370,87 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             value=len(launch.args),
             allowed=len(kernel.signature),
         )
-    letters = {**{t.name: "?" for t in launch.tensor_maps}, **{t.name: "l" for t in launch.textures}}
-    for position, (argument, letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
+    letter_by_name = {**{t.name: "?" for t in launch.tensor_maps}, **{t.name: "l" for t in launch.textures}}
+    for position, (argument, parameter_letter) in enumerate(zip(launch.args, kernel.signature, strict=True)):
         if isinstance(argument, Scalar):
-            sent = SCALARS[argument.type]
+            given_letter = LETTER_BY_TYPE[argument.type]
         elif isinstance(argument, Struct):
-            sent = "p" if isinstance(argument, BufferAddress) else "?"
+            given_letter = "p" if isinstance(argument, BufferAddress) else "?"
         else:
-            sent = (
-                letters.get(argument, "p") if isinstance(argument, str) else "i" if isinstance(argument, int) else "f"
+            given_letter = (
+                letter_by_name.get(argument, "p")
+                if isinstance(argument, str)
+                else "i"
+                if isinstance(argument, int)
+                else "f"
             )
         if (
-            sent != letter
-            and letter not in WIDER.get(sent, {})
-            and not (isinstance(argument, Scalar) and letter == "?")
+            given_letter != parameter_letter
+            and parameter_letter not in CONVERTED_TYPES.get(given_letter, {})
+            and not (isinstance(argument, Scalar) and parameter_letter == "?")
         ):
-            wanted = WANTED.get(letter, "") if "p" not in (sent, letter) else ""
-            wanted = ("f16" if kernel.sizes[position] == 2 else "struct") if letter == "?" else wanted
-            hint = f": write {{ {wanted} = … }}" if wanted else ""
+            suggested_type = (
+                TYPE_BY_LETTER.get(parameter_letter, "") if "p" not in (given_letter, parameter_letter) else ""
+            )
+            suggested_type = (
+                ("f16" if kernel.sizes[position] == 2 else "struct") if parameter_letter == "?" else suggested_type
+            )
+            hint = f": write {{ {suggested_type} = … }}" if suggested_type else ""
             raise LaunchError(
-                f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a {LETTERS[sent]}; "
-                f"the kernel's parameter is a {LETTERS[letter]}{hint}",
+                f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a "
+                f"{TYPE_NAME_BY_LETTER[given_letter]}; "
+                f"the kernel's parameter is a {TYPE_NAME_BY_LETTER[parameter_letter]}{hint}",
                 kind="argument-type",
                 subject=kernel.name,
-                value=(position + 1, LETTERS[sent]),
-                allowed=LETTERS[letter],
+                value=(position + 1, TYPE_NAME_BY_LETTER[given_letter]),
+                allowed=TYPE_NAME_BY_LETTER[parameter_letter],
             )
-        if isinstance(argument, (Scalar, Struct)) and letter == "?":
+        if isinstance(argument, (Scalar, Struct)) and parameter_letter == "?":
             _check_bytes(launch, argument, position, kernel)
 
 
 def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int, kernel: Kernel) -> None:
     """Raise LaunchError if a structure, or a scalar such as f16 that is a struct in C++, has a wrong size."""
-    given_bytes, taken = len(_packed(argument, launch, lambda name: 0)), kernel.sizes[position]
-    if given_bytes != taken:
+    given_bytes, parameter_bytes = len(_packed_bytes(argument, launch, lambda name: 0)), kernel.sizes[position]
+    if given_bytes != parameter_bytes:
         raise LaunchError(
             f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given_bytes} bytes; the kernel's "
-            f"parameter has {taken} (pointers 8, int and float 4, each at a multiple of its size)",
+            f"parameter has {parameter_bytes} (pointers 8, int and float 4, each at a multiple of its size)",
             kind="argument-size",
             subject=kernel.name,
             value=(position + 1, given_bytes),
-            allowed=taken,
+            allowed=parameter_bytes,
         )
 
 
-def _packed(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callable[[str], int]) -> bytes:
+def _packed_bytes(argument: Scalar | Struct, launch: KernelLaunch, address_of: Callable[[str], int]) -> bytes:
+    """Return the bytes of a scalar or a structure as the kernel receives them; raise LaunchError."""
     try:
         return argument.packed(address_of) if isinstance(argument, Struct) else argument.packed()
     except UsageError as error:
         raise LaunchError(f"kernel {launch.kernel}: {error}", cause=error) from None
 
 
-def _typed(argument: Argument, letter: str, launch: KernelLaunch) -> Argument:
+def _with_parameter_type(argument: Argument, parameter_letter: str, launch: KernelLaunch) -> Argument:
     """Return an untyped number as a scalar of the parameter's type; other arguments unchanged."""
     if isinstance(argument, (str, Scalar, Struct)):
         return argument
-    kind = WIDER["i" if isinstance(argument, int) else "f"].get(letter)
+    scalar_type = CONVERTED_TYPES["i" if isinstance(argument, int) else "f"].get(parameter_letter)
     try:
-        return Scalar(kind, argument).bound({}) if kind else argument
+        return Scalar(scalar_type, argument).bound({}) if scalar_type else argument
     except UsageError as error:
         raise LaunchError(f"kernel {launch.kernel}: {error}", cause=error) from None
 
 
-def _copy(to: int, source: int | bytes, count: int) -> None:
-    ctypes.memmove(to, source, count)
+def _copy(destination: int, source: int | bytes, byte_count: int) -> None:
+    """Copy bytes to an address of this process."""
+    ctypes.memmove(destination, source, byte_count)
 
 
-def _value(argument: Argument, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
+def _argument_memory(argument: Argument, launch: KernelLaunch, buffers: Mapping[str, CpuArray]) -> ArgumentMemory:
+    """Return memory with the value of a kernel's argument."""
     if isinstance(argument, Struct):
-        packed = _packed(argument, launch, lambda name: _buffer(buffers, name, launch.kernel).address)
+        packed = _packed_bytes(argument, launch, lambda name: _buffer(buffers, name, launch.kernel).address)
         return ctypes.create_string_buffer(packed, len(packed))
     for tensor in launch.tensor_maps:
         if argument == tensor.name:
@@ -433,16 +475,19 @@ def _value(argument: Argument, launch: KernelLaunch, buffers: Mapping[str, CpuAr
 
 
 def _buffer(buffers: Mapping[str, CpuArray], name: str, kernel: str) -> CpuArray:
+    """Return a buffer by name; raise LaunchError for an unknown name."""
     if name not in buffers:
         raise LaunchError(unknown("buffer", name, buffers, where=f"kernel {kernel}"))
     return buffers[name]
 
 
 def _address(library: ctypes.CDLL, symbol: str) -> int:
+    """Return the address of a library's symbol."""
     return int(ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0)
 
 
-def _sizes(sizes: Dim3) -> str:
+def _dimensions_text(sizes: Dim3) -> str:
+    """Return dimensions as text, such as "8×4×1"."""
     return "×".join(map(str, sizes))
 
 

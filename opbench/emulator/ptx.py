@@ -85,14 +85,14 @@ def replace_noinline(text: str) -> str:
     """Replace CUDA's `__noinline__` by an attribute, except where the word already is in an attribute."""
 
     def replacement(match: re.Match[str]) -> str:
-        before = text[max(0, match.start() - 80) : match.start()].rstrip()[-1:]
-        return match.group() if before in {"(", ","} else "__attribute__((noinline))"
+        previous_character = text[max(0, match.start() - 80) : match.start()].rstrip()[-1:]
+        return match.group() if previous_character in {"(", ","} else "__attribute__((noinline))"
 
-    pieces, position = [], 0
+    parts, position = [], 0
     for match in outside_strings(NOINLINE, text):
-        pieces += [text[position : match.start()], replacement(match)]
+        parts += [text[position : match.start()], replacement(match)]
         position = match.end()
-    return "".join(pieces) + text[position:]
+    return "".join(parts) + text[position:]
 
 
 def replace_built_in_copies(text: str, names: Sequence[str]) -> str:
@@ -121,12 +121,12 @@ def constant_variables(text: str) -> list[str]:
 
 def replace_ptx(text: str) -> str:
     """Replace every asm statement with PTX by C++; raise UnsupportedInstruction. Line numbers do not change."""
-    pieces: list[str] = []
+    parts: list[str] = []
     position = 0
     for match in outside_strings(ASM, text):
         if match.start() < position or is_in_system_header(text, match.start()):
             continue
-        statement = _parse(text, match)
+        statement = _parse_asm(text, match)
         if not statement.template.strip() and not statement.operands:
             continue
         try:
@@ -135,12 +135,12 @@ def replace_ptx(text: str) -> str:
         except UnknownInstruction as unknown:
             raise UnsupportedInstruction(str(unknown), *locate(text, statement.start)) from None
         file, line = locate(text, statement.end)
-        ending = "\n" * text.count("\n", statement.start, statement.end)
+        line_ending = "\n" * text.count("\n", statement.start, statement.end)
         if INNER_MARKER.search(text, statement.start, statement.end):
-            ending = f'\n# {line} "{file}"\n'
-        pieces += [text[position : statement.start], f"({{ {statements} }})", ending]
+            line_ending = f'\n# {line} "{file}"\n'
+        parts += [text[position : statement.start], f"({{ {statements} }})", line_ending]
         position = statement.end
-    return "".join(pieces) + text[position:]
+    return "".join(parts) + text[position:]
 
 
 def instructions_of(text: str) -> Iterator[tuple[str, int]]:
@@ -148,9 +148,9 @@ def instructions_of(text: str) -> Iterator[tuple[str, int]]:
     for match in outside_strings(ASM, text):
         if is_in_system_header(text, match.start()):
             continue
-        statement = _parse(text, match)
-        for piece in PTX_COMMENT.sub(" ", statement.template).split(";"):
-            if instruction := PTX_BEFORE_OPCODE.sub("", piece).strip():
+        statement = _parse_asm(text, match)
+        for instruction_text in PTX_COMMENT.sub(" ", statement.template).split(";"):
+            if instruction := PTX_BEFORE_OPCODE.sub("", instruction_text).strip():
                 yield instruction, statement.start
 
 
@@ -165,6 +165,7 @@ def outside_strings(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[st
 
 
 def _marker_before(text: str, position: int) -> re.Match[str] | None:
+    """Return the last line marker before a position of preprocessed text; None if there is none."""
     start = text.rfind("\n# ", 0, position)
     while start >= 0:
         marker = LINE_MARKER.match(text, start + 1)
@@ -175,6 +176,7 @@ def _marker_before(text: str, position: int) -> re.Match[str] | None:
 
 
 def is_in_system_header(text: str, position: int) -> bool:
+    """Return whether a position of preprocessed text comes from a system header."""
     marker = _marker_before(text, position)
     return marker is not None and SYSTEM_HEADER in marker.group(3).split()
 
@@ -187,8 +189,9 @@ def locate(text: str, position: int) -> tuple[str, int]:
     return marker.group(2), int(marker.group(1)) + text.count("\n", marker.end(), position) - 1
 
 
-def _parse(text: str, match: re.Match[str]) -> Statement:
-    end = _closing(text, match.end())
+def _parse_asm(text: str, match: re.Match[str]) -> Statement:
+    """Return the asm statement that begins at a match, with its template and operands."""
+    end = _closing_bracket(text, match.end())
     sections = _split(text[match.end() : end], ":")
     template = "".join(STRING.findall(sections[0])).replace("\\n", "\n").replace("\\t", " ")
     operands: list[str] = []
@@ -196,12 +199,12 @@ def _parse(text: str, match: re.Match[str]) -> Statement:
         for operand in _split(section, ","):
             constraint = CONSTRAINT.match(operand)
             if constraint is not None:
-                expression = operand[constraint.end() : _closing(operand, constraint.end())]
+                expression = operand[constraint.end() : _closing_bracket(operand, constraint.end())]
                 operands.append(INNER_MARKER.sub(" ", expression).strip())
     return Statement(match.start(), end + 1, template, tuple(operands))
 
 
-def _closing(text: str, position: int) -> int:
+def _closing_bracket(text: str, position: int) -> int:
     """Return the position of the bracket that closes the one before `position`; the text's length if none does."""
     depth = 1
     for match in BRACKET.finditer(text, position):

@@ -58,11 +58,9 @@ PATTERNS = (
 
 def _names(pattern: str) -> Iterator[str]:
     """Yield each function name that a pattern describes."""
-    pieces = CHOICE.split(pattern)  # text, choice, text, ...
-    for chosen in itertools.product(
-        *(piece.split(",") if index % 2 else [piece] for index, piece in enumerate(pieces))
-    ):
-        yield "".join(chosen)
+    parts = CHOICE.split(pattern)  # text, choice, text, ...
+    for choices in itertools.product(*(part.split(",") if index % 2 else [part] for index, part in enumerate(parts))):
+        yield "".join(choices)
 
 
 FUNCTIONS = frozenset(name for pattern in PATTERNS for name in _names(pattern))

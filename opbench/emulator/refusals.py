@@ -25,24 +25,27 @@ search skips to the word's first letter."""
 
 
 @functools.lru_cache(64)
-def _text(source: Path, include: tuple[Path, ...], stamp: float) -> str:
+def _cached_code(source: Path, include: tuple[Path, ...], stamp: float) -> str:
+    """Return the text of a file and its headers without comments; `stamp` is the file's modification time."""
     return "\n".join(without_comments(s.text) for s in include_closure(source, include))
 
 
 def _code(request: BuildRequest) -> str:
+    """Return the text of a request's files without comments; "" if they cannot be read."""
     try:
-        return _text(request.source, request.include, request.source.stat().st_mtime)
+        return _cached_code(request.source, request.include, request.source.stat().st_mtime)
     except OSError:
         return ""
 
 
 def waits_in_loops(request: BuildRequest) -> bool:
     """Return whether threads of the module may wait for each other in a loop without a barrier."""
-    return _spins(_code(request))
+    return _contains_spin_wait(_code(request))
 
 
 @functools.lru_cache(64)
-def _spins(code: str) -> bool:
+def _contains_spin_wait(code: str) -> bool:
+    """Return whether code contains an operation with which a thread can wait in a loop."""
     return bool(SPIN.search(code))
 
 
@@ -55,22 +58,22 @@ def thread_bound(request: BuildRequest, kernel: str) -> int | None:
     """Return the thread limit of the kernel's __launch_bounds__; None without one or if it is not a constant number."""
     text = _code(request)
     for match in BOUNDS.finditer(text):
-        behind = re.match(r"[^;{}()]*?(\w+)\s*\(", text[match.end() :])
-        if behind and behind[1] == plain_kernel(kernel):
-            first = re.split(r",(?![^()]*\))", match[1])[0]
-            return _number(first, dict(request.macros), text)
+        declaration = re.match(r"[^;{}()]*?(\w+)\s*\(", text[match.end() :])
+        if declaration and declaration[1] == plain_kernel(kernel):
+            max_threads_text = re.split(r",(?![^()]*\))", match[1])[0]
+            return _constant_value(max_threads_text, dict(request.macros), text)
     return None
 
 
-def _number(expression: str, macros: dict[str, str], text: str, depth: int = 4) -> int | None:
+def _constant_value(expression: str, macros: dict[str, str], text: str, depth: int = 4) -> int | None:
     """Return the value of an arithmetic expression of integers and named constants; None for anything else."""
     for name in set(re.findall(r"\b[A-Za-z_]\w*", expression)):
         constant = re.search(CONSTANT.format(name), text)
         value = macros.get(name) or (constant[1] if constant else None)
-        known = _number(value, macros, text, depth - 1) if value and depth else None
-        if known is None:
+        value_number = _constant_value(value, macros, text, depth - 1) if value and depth else None
+        if value_number is None:
             return None
-        expression = re.sub(rf"\b{name}\b", str(known), expression)
+        expression = re.sub(rf"\b{name}\b", str(value_number), expression)
     if not re.fullmatch(r"[\d\s+*/()-]+", expression):
         return None
     try:
@@ -79,16 +82,18 @@ def _number(expression: str, macros: dict[str, str], text: str, depth: int = 4) 
         return None
 
 
-def refuse_static_shared(launch: KernelLaunch, arrays: Sequence[SharedArray], most: int) -> None:
+def refuse_static_shared(launch: KernelLaunch, arrays: Sequence[SharedArray], max_bytes: int) -> None:
     """Raise LaunchError if a kernel's static `__shared__` arrays are too large, alone or with the dynamic array."""
-    own = sum(array.bytes for array in arrays if array.owner == plain_kernel(launch.kernel))
-    if own > STATIC_SHARED_BYTES:
+    static_bytes = sum(array.bytes for array in arrays if array.owner == plain_kernel(launch.kernel))
+    if static_bytes > STATIC_SHARED_BYTES:
         raise LaunchError(
-            f"kernel {launch.kernel}: {own} bytes of static shared memory; the limit is {STATIC_SHARED_BYTES}, "
+            f"kernel {launch.kernel}: {static_bytes} bytes of static shared memory; the limit is "
+            f"{STATIC_SHARED_BYTES}, "
             "and more has to be dynamic: extern __shared__"
         )
-    if own + launch.shared_bytes > most:
+    if static_bytes + launch.shared_bytes > max_bytes:
         raise LaunchError(
-            f"kernel {launch.kernel}: {own} bytes of static and {launch.shared_bytes} of dynamic shared memory; "
-            f"the limit of both is {most}"
+            f"kernel {launch.kernel}: {static_bytes} bytes of static and {launch.shared_bytes} of dynamic "
+            "shared memory; "
+            f"the limit of both is {max_bytes}"
         )

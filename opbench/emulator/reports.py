@@ -25,7 +25,7 @@ from opbench.kernels.launch import Dim3
 
 FIRST_TRACED = ReportKind.GLOBAL_BOUNDS
 """Reports from this kind on have the return address of a call instead of the address of the instruction."""
-NOUNS = ("read", "write", "atomic update")
+ACCESS_NAMES = ("read", "write", "atomic update")
 """Names of `access` and `other_access`."""
 DYNAMIC_NAME = "extern __shared__"
 IN_SHARED = b"shared"
@@ -56,7 +56,7 @@ class Event:
     """A report with the target of its access and the source positions of both sides."""
 
     report: Report
-    spot: AccessTarget
+    target: AccessTarget
     place: SourcePosition
     other: SourcePosition
     """The position of the other access of a race; UNKNOWN_POSITION if there is none."""
@@ -69,17 +69,17 @@ class Event:
     @property
     def access(self) -> str:
         """Return the access as a phrase such as "read of 4 bytes at byte 12 of buffer 'out'"."""
-        return f"{self.verb} of {self.size} at {self.spot.phrase()}"
+        return f"{self.verb} of {self.size} at {self.target.phrase()}"
 
     @property
     def verb(self) -> str:
         """Return the kind of this access: "read", "write" or "atomic update"."""
-        return NOUNS[self.report.access]
+        return ACCESS_NAMES[self.report.access]
 
     @property
     def other_verb(self) -> str:
         """Return the kind of the other access of a race."""
-        return NOUNS[self.report.other_access]
+        return ACCESS_NAMES[self.report.other_access]
 
     @property
     def size(self) -> str:
@@ -92,22 +92,31 @@ class Event:
         return bool(self.report.warp == self.report.other_warp)
 
     @property
-    def who_else(self) -> str:
+    def other_thread_text(self) -> str:
         """Return the thread of the other access, such as "thread (1,0,0)"."""
         return f"thread {triple(dim3(self.report.other_thread))}"
 
     @property
-    def other_words(self) -> str:
+    def other_line_text(self) -> str:
         """Return the line of the other access, such as "line 12"."""
-        return words_of(self.other)
+        return position_text(self.other)
 
-    def there(self, message: str) -> tuple[RelatedLocation, ...]:
+    def related_location(self, message: str) -> tuple[RelatedLocation, ...]:
         """Return the position of the other access as a related location; () if its line is unknown."""
-        other = self.other
-        if not other.line:
+        other_position = self.other
+        if not other_position.line:
             return ()
-        text = source_line(other.file, other.line)
-        return (RelatedLocation(message, other.file, other.line, other.column, other.called_from, text),)
+        text = source_line(other_position.file, other_position.line)
+        return (
+            RelatedLocation(
+                message,
+                other_position.file,
+                other_position.line,
+                other_position.column,
+                other_position.called_from,
+                text,
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -133,8 +142,8 @@ def dim3(value: Iterable[int]) -> Dim3:
     return x, y, z
 
 
-def words_of(source_position: SourcePosition) -> str:
-    """Return a place as text, such as "line 12"."""
+def position_text(source_position: SourcePosition) -> str:
+    """Return a source position as text, such as "line 12"."""
     return place_text(source_position.file, source_position.line, source_position.called_from)
 
 
@@ -145,33 +154,39 @@ def _text(event: Event) -> FindingTexts:
 
 
 def _fault(event: Event) -> FindingTexts:
-    spot = event.spot
-    where = spot.phrase() if spot.name else f"address {event.report.address:#x}, which belongs to no buffer"
+    """Write the texts on an access that the system refused."""
+    target = event.target
+    where = target.phrase() if target.name else f"address {event.report.address:#x}, which belongs to no buffer"
     return FindingTexts(f"access to {where}")
 
 
 def _stack_overflow(event: Event) -> FindingTexts:
+    """Write the texts on a thread that needs too much local memory."""
     return FindingTexts(
         "local arrays and calls of one thread need more than the 512 KiB of local memory that a GPU has"
     )
 
 
 def _shared_overrun(event: Event) -> FindingTexts:
+    """Write the texts on a write beyond the dynamic shared array."""
     return FindingTexts(f"write at byte {event.report.address} of the dynamic shared array, beyond its end")
 
 
 def _divergent_barrier(event: Event) -> FindingTexts:
+    """Write the texts on threads of a warp at different barriers."""
     report = event.report
     return FindingTexts(f"{event.text} at the barriers of lines {report.other_line} and {report.line}")
 
 
 def _warp_mask(event: Event) -> FindingTexts:
+    """Write the texts on a warp operation whose mask does not match its lanes."""
     report, text = event.report, _text(event)
     lines = f" at lines {report.line} and {report.other_line}" if report.other_line else ""
     return replace(text, message=text.message + lines)
 
 
 def _outside_mask(event: Event) -> FindingTexts:
+    """Write the texts on a shuffle from a lane that does not execute it."""
     return replace(
         _text(event),
         remedy="Read from lanes that execute the shuffle: launch blocks of a multiple of 32 threads, or use a smaller "
@@ -180,6 +195,7 @@ def _outside_mask(event: Event) -> FindingTexts:
 
 
 def _arithmetic(event: Event) -> FindingTexts:
+    """Write the texts on an integer division by zero."""
     return FindingTexts(
         "integer division by zero",
         ("The result on a GPU is unspecified. The same holds for the smallest integer divided by -1.",),
@@ -188,9 +204,10 @@ def _arithmetic(event: Event) -> FindingTexts:
 
 
 def _bounds(event: Event) -> FindingTexts:
-    spot = event.spot
-    if spot.bytes or not spot.name:
-        return FindingTexts(event.access + (f", which has {spot.bytes} bytes" if spot.bytes else ""))
+    """Write the texts on an access outside of its buffer or array."""
+    target = event.target
+    if target.bytes or not target.name:
+        return FindingTexts(event.access + (f", which has {target.bytes} bytes" if target.bytes else ""))
     return FindingTexts(
         f"{event.access}, which has 0 bytes",
         ("The launch requests no dynamic shared memory.",),
@@ -199,65 +216,73 @@ def _bounds(event: Event) -> FindingTexts:
 
 
 def _uninitialised(memory: str) -> Callable[[Event], FindingTexts]:
-    def account(event: Event) -> FindingTexts:
-        return FindingTexts(f"{event.verb} of uninitialised {memory} memory: {event.size} at {event.spot.phrase()}")
+    """Return a function that writes the texts on a read of uninitialised memory."""
 
-    return account
+    def write_texts(event: Event) -> FindingTexts:
+        return FindingTexts(f"{event.verb} of uninitialised {memory} memory: {event.size} at {event.target.phrase()}")
+
+    return write_texts
 
 
 def _misaligned(event: Event) -> FindingTexts:
+    """Write the texts on an address that is not a multiple of the access's width."""
     return FindingTexts(f"{event.access}, which is not a multiple of {event.report.bytes}")
 
 
 def _constant_store(event: Event) -> FindingTexts:
+    """Write the texts on a store to a `__constant__` variable."""
     return FindingTexts(f"{event.access}, which is __constant__: no kernel may write it")
 
 
 def _overflow(event: Event) -> FindingTexts:
+    """Write the texts on an integer result that is too large for its type."""
     return FindingTexts(f"{event.text} exceeds the range of the type")
 
 
 def _index(event: Event) -> FindingTexts:
+    """Write the texts on an index outside of an array."""
     return FindingTexts(f"index {ctypes.c_int64(event.report.address).value} of an array of type {event.text}")
 
 
 def _thread_race(event: Event) -> FindingTexts:
+    """Write the texts on a race between two threads of a block."""
     barrier = "__syncwarp() or __syncthreads()" if event.same_warp else "__syncthreads()"
-    there = event.there(f"{event.other_verb} by {event.who_else}")
+    related = event.related_location(f"{event.other_verb} by {event.other_thread_text}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
-        return _lost_update(event, f"{event.who_else} updates it, too", there)
-    details = [f"No {barrier} orders it with the {event.other_verb} by {event.who_else}."]
+        return _lost_update(event, f"{event.other_thread_text} updates it, too", related)
+    details = [f"No {barrier} orders it with the {event.other_verb} by {event.other_thread_text}."]
     if event.same_warp and event.report.instructions & BOTH_VOLATILE:
         details.append(
             "Since compute capability 7.0 the lanes of a warp need not run in step, so volatile does not suffice."
         )
-    elif reason := _why_no_flag(event, event.who_else):
+    elif reason := _synchronisation_fault(event, event.other_thread_text):
         details.append(reason)
     remedy = _lock_remedy(event, "__threadfence_block()") or f"Put {barrier} between the two accesses."
     return FindingTexts(
-        f"{event.access} races with the {event.other_verb} at {event.other_words}", tuple(details), there, remedy
+        f"{event.access} races with the {event.other_verb} at {event.other_line_text}", tuple(details), related, remedy
     )
 
 
 def _block_race(event: Event) -> FindingTexts:
+    """Write the texts on a race between two blocks."""
     block = f"block {triple(dim3(event.report.other_block))}"
-    there = event.there(f"{event.other_verb} by {block}")
+    related = event.related_location(f"{event.other_verb} by {block}")
     if _is_update(event) and not event.report.instructions & (UNACQUIRED | GUARDED | TAKEN_EARLY):
-        return _lost_update(event, f"{block} updates it, too", there)
+        return _lost_update(event, f"{block} updates it, too", related)
     details = [f"Nothing orders it with the {event.other_verb} by {block}."]
-    if reason := _why_no_flag(event, block):
+    if reason := _synchronisation_fault(event, block):
         details.append(reason)
-    message = f"{event.access} races with the {event.other_verb} at {event.other_words}"
+    message = f"{event.access} races with the {event.other_verb} at {event.other_line_text}"
     remedy = _lock_remedy(event, "__threadfence()")
     if event.report.text == IN_SHARED:
         remedy = (
             "Put cluster.sync() between the two accesses; a relaxed arrival at the cluster's barrier orders nothing."
         )
-    return FindingTexts(message, tuple(details), there, remedy)
+    return FindingTexts(message, tuple(details), related, remedy)
 
 
 def _lock_remedy(event: Event, fence: str) -> str:
-    """Return the remedy for a thread that has read a flag or taken a lock; "" for any other."""
+    """Return the remedy for a race after a thread has read a flag or taken a lock; "" for any other race."""
     if event.report.instructions & (UNACQUIRED | TAKEN_EARLY):
         return f"Put {fence} after the operation that takes the lock or reads the flag, or give that one acquire order."
     if event.report.instructions & GUARDED and _is_update(event):
@@ -268,8 +293,8 @@ def _lock_remedy(event: Event, fence: str) -> str:
     return ""
 
 
-def _why_no_flag(event: Event, other: str) -> str:
-    """Return why two accesses race despite a flag, a lock or volatile; "" if none of these is used."""
+def _synchronisation_fault(event: Event, other: str) -> str:
+    """Return why two accesses race although the kernel uses a flag, a lock or volatile; "" if it uses none."""
     if event.report.instructions & TAKEN_EARLY:
         return (
             f"{other[0].upper()}{other[1:]} has taken the lock without a fence after it, so the {event.other_verb} "
@@ -285,76 +310,88 @@ def _why_no_flag(event: Event, other: str) -> str:
 
 
 def _plain_read(event: Event) -> FindingTexts:
+    """Write the texts on a plain read that races with an atomic update."""
     block = f"block {triple(dim3(event.report.other_block))}"
-    there = event.there(f"{event.other_verb} by {block}")
-    message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_words}"
-    return FindingTexts(message, (f"{block.capitalize()} may update it at the same time.",), there)
+    related = event.related_location(f"{event.other_verb} by {block}")
+    message = f"{event.access} is not ordered with the {event.other_verb} at {event.other_line_text}"
+    return FindingTexts(message, (f"{block.capitalize()} may update it at the same time.",), related)
 
 
 def _is_update(event: Event) -> bool:
     """Return whether both accesses of a race belong to one update of a variable, such as `x += v`."""
     place, other = event.place, event.other
     same_line = (place.file, place.line) == (other.file, other.line)
-    accesses = (NOUNS[event.report.access], NOUNS[event.report.other_access])
+    accesses = (ACCESS_NAMES[event.report.access], ACCESS_NAMES[event.report.other_access])
     if not same_line or "atomic update" in accesses:
         return False
     return is_update(source_line(place.file, place.line), place.column, other.column)
 
 
-def _lost_update(event: Event, who: str, there: tuple[RelatedLocation, ...]) -> FindingTexts:
+def _lost_update(event: Event, other_party: str, related: tuple[RelatedLocation, ...]) -> FindingTexts:
+    """Write the texts on two threads that update a location without an atomic operation."""
     return FindingTexts(
-        f"several threads update {event.size} at {event.spot.phrase()} without an atomic operation",
-        (f"{who[0].upper()}{who[1:]}, and one of the two updates may be lost.",),
-        there,
+        f"several threads update {event.size} at {event.target.phrase()} without an atomic operation",
+        (f"{other_party[0].upper()}{other_party[1:]}, and one of the two updates may be lost.",),
+        related,
         "Use atomicAdd (or another atomic operation), or let each thread sum into its own variable and combine these.",
     )
 
 
 def _same_value(event: Event) -> FindingTexts:
+    """Write the texts on several threads that store the same value."""
     between_blocks = event.report.instructions & BETWEEN_BLOCKS
-    who = f"block {triple(dim3(event.report.other_block))}" if between_blocks else event.who_else
-    there = event.there(f"{event.other_verb} by {who}")
+    other_party = f"block {triple(dim3(event.report.other_block))}" if between_blocks else event.other_thread_text
+    related = event.related_location(f"{event.other_verb} by {other_party}")
     if event.other_verb == "read":
-        message = f"{event.access}, which leaves the value as it is, while {who} reads it at {event.other_words}"
-        return FindingTexts(message, ("Nothing orders the two accesses.",), there)
-    return FindingTexts(f"{event.access}: {who} stores the same value at {event.other_words}", (), there)
+        message = (
+            f"{event.access}, which leaves the value as it is, while {other_party} reads it at {event.other_line_text}"
+        )
+        return FindingTexts(message, ("Nothing orders the two accesses.",), related)
+    return FindingTexts(f"{event.access}: {other_party} stores the same value at {event.other_line_text}", (), related)
 
 
 def _missing_wait(event: Event) -> FindingTexts:
-    there = event.there(f"{event.other_verb} by an earlier launch")
-    return FindingTexts(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), there)
+    """Write the texts on an access before griddepcontrol.wait."""
+    related = event.related_location(f"{event.other_verb} by an earlier launch")
+    return FindingTexts(f"{event.access} before griddepcontrol.wait; an earlier launch accesses it, too", (), related)
 
 
 def _unfinished_copy(event: Event) -> FindingTexts:
-    message = f"{event.access}, which the cp.async at {event.other_words} may still be filling"
-    detail = f"{event.who_else[0].upper()}{event.who_else[1:]} started the copy and has not waited for it."
-    return FindingTexts(message, (detail,), event.there(f"copy started by {event.who_else}"))
+    """Write the texts on a read of memory that a cp.async may still be filling."""
+    message = f"{event.access}, which the cp.async at {event.other_line_text} may still be filling"
+    detail = (
+        f"{event.other_thread_text[0].upper()}{event.other_thread_text[1:]} started the copy and has not waited for it."
+    )
+    return FindingTexts(message, (detail,), event.related_location(f"copy started by {event.other_thread_text}"))
 
 
-def _for_shared_memory(account: Callable[[Event], FindingTexts]) -> Callable[[Event], FindingTexts]:
-    """Use `account` for a report about shared memory, and the runtime's own text for any other."""
+def _for_shared_memory(write_texts: Callable[[Event], FindingTexts]) -> Callable[[Event], FindingTexts]:
+    """Return a function that uses `write_texts` for shared memory, and the runtime's own text for other memory."""
 
     def text(event: Event) -> FindingTexts:
-        return account(event) if event.report.text == IN_SHARED else _text(event)
+        return write_texts(event) if event.report.text == IN_SHARED else _text(event)
 
     return text
 
 
 def _unfinished_bulk(event: Event) -> FindingTexts:
-    message = f"{event.access}, which the copy at {event.other_words} may still be filling"
+    """Write the texts on a read of memory that a bulk copy may still be filling."""
+    message = f"{event.access}, which the copy at {event.other_line_text} may still be filling"
     detail = "This thread has not waited for the copy's mbarrier."
-    return FindingTexts(message, (detail,), event.there(f"copy started by {event.who_else}"))
+    return FindingTexts(message, (detail,), event.related_location(f"copy started by {event.other_thread_text}"))
 
 
 def _early_overwrite(event: Event) -> FindingTexts:
-    message = f"{event.access}, which {event.who_else} may still be reading at {event.other_words}"
+    """Write the texts on a write to memory that another thread may still be reading."""
+    message = f"{event.access}, which {event.other_thread_text} may still be reading at {event.other_line_text}"
     detail = "No barrier or wait orders this access after the end of that read."
-    return FindingTexts(message, (detail,), event.there(f"read by {event.who_else}"))
+    return FindingTexts(message, (detail,), event.related_location(f"read by {event.other_thread_text}"))
 
 
 def _missing_fence(event: Event) -> FindingTexts:
-    message = f"{event.access}: no fence.proxy.async since the write at {event.other_words}"
-    return FindingTexts(message, (), event.there(f"written by {event.who_else}"))
+    """Write the texts on an asynchronous read without a proxy fence after ordinary stores."""
+    message = f"{event.access}: no fence.proxy.async since the write at {event.other_line_text}"
+    return FindingTexts(message, (), event.related_location(f"written by {event.other_thread_text}"))
 
 
 @dataclass(frozen=True)
@@ -362,12 +399,12 @@ class ReportRule:
     """How to convert a kind of report to a finding: its rule, and the function that writes its texts."""
 
     rule: Rule
-    account: Callable[[Event], FindingTexts] = _text
+    write_texts: Callable[[Event], FindingTexts] = _text
     hint: bool = False
     """Whether the finding is a hint: the behaviour is undefined but harmless if nothing uses the value."""
 
 
-FORMS = {
+RULES_BY_KIND = {
     ReportKind.FAULT: ReportRule(rules.OUT_OF_BOUNDS, _fault),
     ReportKind.STACK_OVERFLOW: ReportRule(rules.STACK_OVERFLOW, _stack_overflow),
     ReportKind.SHARED_OVERRUN: ReportRule(rules.OUT_OF_BOUNDS, _shared_overrun),

@@ -19,8 +19,8 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
     tensor.check(address, nbytes)
     memory = ctypes.create_string_buffer(BYTES + ALIGNMENT)
     # The returned array keeps all of `memory` alive.
-    room = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % ALIGNMENT)
-    native = NativeMap.from_buffer(room)
+    aligned_bytes = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % ALIGNMENT)
+    native = NativeMap.from_buffer(aligned_bytes)
     native.magic, native.im2col, native.rank = TENSOR_MAP_MAGIC, tensor.is_im2col, len(tensor.dims)
     native.bytes = tensor.element_bytes
     native.swizzle, native.type = (
@@ -28,7 +28,7 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
         TENSOR_TYPES["s8" if tensor.type == "i8" else tensor.type],
     )
     native.address, native.channels, native.pixels = address + tensor.offset, tensor.channels, tensor.pixels
-    lists = {
+    values_by_field = {
         "dims": tensor.dims,
         "box": tensor.box,
         "steps": tensor.element_strides,
@@ -36,6 +36,6 @@ def native_map(tensor: TensorMap, address: int, nbytes: int) -> ctypes.Array[cty
         "lower": tensor.lower,
         "upper": tensor.upper,
     }
-    for name, values in lists.items():
+    for name, values in values_by_field.items():
         getattr(native, name)[: len(values)] = list(values)
-    return room
+    return aligned_bytes

@@ -36,9 +36,9 @@ class CompileMode:
     """Whether the compiler inserts a call of the runtime at every access, basic block and function."""
 
 
-ROLLED = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-loop2_unroll")
+NO_UNROLLING = ("-fdisable-tree-cunrolli", "-fdisable-tree-cunroll", "-fdisable-rtl-loop2_unroll")
 """GCC's flags that disable loop unrolling, even for `#pragma unroll`."""
-QUICK = (
+RUNTIME_FLAGS = (
     "-O1",
     "-freorder-blocks-algorithm=stc",
     "-falign-functions",
@@ -49,18 +49,18 @@ QUICK = (
 """GCC's flags for the runtime: as fast as with -O2, but compiled in half the time."""
 LINES = ("-g1",)
 """Debug information with line tables and inlined calls only."""
-ROWS = ("-fno-aggressive-loop-optimizations",)
+KEEP_ROW_LOOPS = ("-fno-aggressive-loop-optimizations",)
 """GCC's flag for a loop over all rows of an array through its first row, as in tile[0][i]. Without it, GCC assumes that
 the index stays within one row and may remove the end of the loop."""
-MASKS = ("-fno-tree-ter",)
+KEEP_MASKS = ("-fno-tree-ter",)
 """GCC's flag that keeps a mask of a float's bits in a branch: `if (c) x = __uint_as_float(__float_as_uint(x) & m)`.
 Without it, the pass `combine` of GCC 12 removes the mask, and a kernel that rounds its numbers seems exact."""
-CALLS = ("-fno-optimize-sibling-calls",)
+NO_TAIL_CALLS = ("-fno-optimize-sibling-calls",)
 """Flags for kernels with asynchronous instructions: after a tail call, the return address would belong to no line of
 the kernel. Other kernels keep tail calls, because every return after a switch of stacks is mispredicted."""
 UNSEEN_COPIES = {"gcc": ("memcpy", "memmove", "memset", "memcmp"), "clang": ("memcmp",), "zig": ("memcmp",)}
 """Functions of libc that the compiler does not instrument; include/opbench_cpu/copies.hpp replaces them."""
-FAST = CompileMode("fast", gcc=("-O2", *LINES, *ROWS, *MASKS), clang=("-O2", *LINES))
+FAST = CompileMode("fast", gcc=("-O2", *LINES, *KEEP_ROW_LOOPS, *KEEP_MASKS), clang=("-O2", *LINES))
 # Each flag prevents an observed problem: vectors split into scalars or merged into wider ones, loops turned into
 # memcpy, or the end of a path placed before its beginning, which breaks the replay's order of code positions.
 # -fdata-sections gives each `__shared__` array a section of its own, which elf.py widens by a gap.
@@ -70,8 +70,8 @@ TRACED = CompileMode(
     gcc=(
         "-O2",
         *LINES,
-        *ROWS,
-        *MASKS,
+        *KEEP_ROW_LOOPS,
+        *KEEP_MASKS,
         "-DOPB_TRACE",
         "-fdata-sections",
         "-fsanitize=thread",
@@ -99,7 +99,7 @@ TRACED = CompileMode(
         "-fno-ivopts",
         "-fno-schedule-insns2",
         # Copies of a loop's body are not laid out in execution order: lanes that diverge in one reconverge too late.
-        *ROLLED,
+        *NO_UNROLLING,
         # A load that is moved in front of its loop would execute even if the loop has no iteration.
         "-fno-tree-loop-im",
         "-fno-tree-pre",
@@ -203,6 +203,7 @@ class Toolchain:
 
     @property
     def _major(self) -> int:
+        """Return GCC's major version; 0 if it is unknown."""
         number = re.search(r"\s(\d+)\.\d+", self.version)
         return int(number.group(1)) if number else 0
 
@@ -233,35 +234,38 @@ def machine_flags(family: str) -> tuple[str, ...]:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return ()
-    line = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
-    known = set(line.group(1).split()) if line else set()
-    extensions = tuple(flag for name, flag in X86_EXTENSIONS.items() if name in known)
+    flags_line = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    cpu_features = set(flags_line.group(1).split()) if flags_line else set()
+    extensions = tuple(flag for name, flag in X86_EXTENSIONS.items() if name in cpu_features)
     # By default zig compiles for the host's CPU, but machines with other CPUs may share the cache.
     return ("-mcpu=x86_64", *extensions) if family == "zig" else extensions
 
 
 def compiler_environment(folder: Path) -> dict[str, str]:
     """Return environment variables for messages in English and for zig's cache folder."""
-    kept = str(folder / "zig")
-    return {"ZIG_LOCAL_CACHE_DIR": kept, **os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": kept}
+    zig_cache = str(folder / "zig")
+    return {"ZIG_LOCAL_CACHE_DIR": zig_cache, **os.environ, "LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": zig_cache}
 
 
 def find_toolchain() -> Toolchain:
     """Return the first usable compiler of $OPBENCH_CXX, g++, clang++ and zig; raise EnvironmentFault without one."""
-    chosen = os.environ.get("OPBENCH_CXX")
-    if chosen:
-        usable = _probe(tuple(shlex.split(chosen)))
-        if usable is None:
-            raise EnvironmentFault(f"OPBENCH_CXX='{chosen}' is no working g++ >= {OLDEST_GCC} or clang++; {REMEDY}")
-        return usable
+    requested_command = os.environ.get("OPBENCH_CXX")
+    if requested_command:
+        toolchain = _probe(tuple(shlex.split(requested_command)))
+        if toolchain is None:
+            raise EnvironmentFault(
+                f"OPBENCH_CXX='{requested_command}' is no working g++ >= {OLDEST_GCC} or clang++; {REMEDY}"
+            )
+        return toolchain
     for command in _candidates():
-        usable = _probe(command)
-        if usable is not None:
-            return usable
+        toolchain = _probe(command)
+        if toolchain is not None:
+            return toolchain
     raise EnvironmentFault(f"no C++ compiler (looked for g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}")
 
 
 def _candidates() -> list[tuple[str, ...]]:
+    """Return the commands of the compilers that are installed, in order of preference."""
     commands: list[tuple[str, ...]] = [(path,) for path in map(shutil.which, ("g++", "clang++")) if path]
     package = importlib.util.find_spec("ziglang")
     if package is not None and package.submodule_search_locations:
@@ -274,17 +278,18 @@ def _candidates() -> list[tuple[str, ...]]:
 
 @functools.cache
 def _probe(command: tuple[str, ...]) -> Toolchain | None:
+    """Return the toolchain of a command; None if it does not run or is too old."""
     environment = compiler_environment(cache_folder("cpu"))
     try:
-        answer = subprocess.run(
+        finished = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, timeout=60, env=environment, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    if answer.returncode != 0 or not answer.stdout:
+    if finished.returncode != 0 or not finished.stdout:
         return None
-    version = answer.stdout.splitlines()[0].strip()
-    if "clang" in answer.stdout:
+    version = finished.stdout.splitlines()[0].strip()
+    if "clang" in finished.stdout:
         is_zig = any(Path(part).name == "ziglang" or Path(part).name.startswith("zig") for part in command)
         return Toolchain(command, "zig" if is_zig else "clang", version)
     number = re.search(r"\s(\d+)\.\d+", version)

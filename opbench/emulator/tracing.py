@@ -61,8 +61,8 @@ class Tracing:
         self._static_shared = 0
         self.accesses = 0
         self.unfinished = 0
-        native = (NativeBuffer * max(1, len(memory)))(*(_describe(buffer) for buffer in memory.values()))
-        _declare(self._library)
+        native = (NativeBuffer * max(1, len(memory)))(*(_native_buffer(buffer) for buffer in memory.values()))
+        _declare_functions(self._library)
         self.address: int | None = self._library.opb_trace_open(
             native, len(memory), options.count, options.races, options.max_blocks or 0
         )
@@ -73,6 +73,7 @@ class Tracing:
             raise
 
     def _close(self) -> None:
+        """Free the trace in the runtime; a second call does nothing."""
         if self.address:
             self._library.opb_trace_close(self.address)
         self.address = None
@@ -81,19 +82,23 @@ class Tracing:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._close()
 
     def use_module(self, arrays: Sequence[SharedArray], variables: Sequence[SharedArray]) -> None:
         """Pass the locations of a module's `__shared__` arrays and `__device__` variables to the runtime."""
         self._static_shared = sum(array.bytes for array in arrays)
-        for register, places in (
+        for set_locations, locations in (
             (self._library.opb_trace_arrays, arrays),
             (self._library.opb_trace_variables, variables),
         ):
-            sized = [NativeArray(place.offset, place.bytes, place.constant) for place in places if place.bytes]
-            register(self.address, (NativeArray * max(1, len(sized)))(*sized), len(sized))
+            native_arrays = [
+                NativeArray(location.offset, location.bytes, location.constant)
+                for location in locations
+                if location.bytes
+            ]
+            set_locations(self.address, (NativeArray * max(1, len(native_arrays)))(*native_arrays), len(native_arrays))
         self._require_memory()
 
     def initialised(self, name: str) -> None:
@@ -109,9 +114,9 @@ class Tracing:
         if self._limits is None or not self._limits.l2_bytes:
             return
         shared_bytes = self._static_shared + launch.shared_bytes
-        resident = max(1, self._limits.resident_blocks(shared_bytes, math.prod(launch.block)))
-        l1_bytes = self._limits.l1_size(shared_bytes, resident)
-        sizes = (self._limits.sm_count, resident, l1_bytes, self._limits.l2_bytes)
+        resident_blocks = max(1, self._limits.resident_blocks(shared_bytes, math.prod(launch.block)))
+        l1_bytes = self._limits.l1_size(shared_bytes, resident_blocks)
+        sizes = (self._limits.sm_count, resident_blocks, l1_bytes, self._limits.l2_bytes)
         self._library.opb_trace_caches(self.address, *sizes)
         self._require_memory()
 
@@ -128,44 +133,48 @@ class Tracing:
         counts = (NativeCount * (COUNT_SLOTS if self._counts else 1))()  # nothing is counted: nothing is written
         totals = NativeTotals()
         recorded = counts[: self._library.opb_trace_take(self.address, counts, ctypes.byref(totals))]
-        places = source_lines(module, {count.site - 1 for count in recorded})
+        positions = source_lines(module, {count.site - 1 for count in recorded})
         for count in recorded:
-            place = places[count.site - 1]
-            numbers = {name: getattr(count, name) for name in COUNTED_FIELDS}
-            kind = KINDS[count.event - FIRST_ACCESS_EVENT]
-            where = (launch.kernel, place.file, place.line, SPACES[count.space], kind, count.bytes)
-            entry = LineTraffic(*where, column=place.column, called_from=place.called_from, **numbers)
+            position = positions[count.site - 1]
+            counts_by_name = {name: getattr(count, name) for name in COUNTED_FIELDS}
+            access_kind = KINDS[count.event - FIRST_ACCESS_EVENT]
+            access = (launch.kernel, position.file, position.line, SPACES[count.space], access_kind, count.bytes)
+            entry = LineTraffic(*access, column=position.column, called_from=position.called_from, **counts_by_name)
             self._lines.append(entry)
         if self._counts:
             self._gather_branches(launch.kernel, module)
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         threads = launch.block[0] * launch.block[1] * launch.block[2]
-        counted = totals.counted_blocks
-        caches = self._caches(counted < blocks)
-        self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, counted, threads, totals.barriers, caches))
+        counted_blocks = totals.counted_blocks
+        caches = self._caches(counted_blocks < blocks)
+        self._kernels.append(KernelTraffic(launch.kernel, 1, blocks, counted_blocks, threads, totals.barriers, caches))
         self.accesses += totals.accesses
 
     def _gather_branches(self, kernel: str, module: Path) -> None:
         """Add the divergent branches of a launch; a branch is the last instruction before the next basic block."""
         native = (NativeBranch * BRANCHES)()
         recorded = native[: self._library.opb_trace_take_branches(self.address, native)]
-        ends = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in recorded]
-        places = source_lines(module, set(ends))
-        for branch, end in zip(recorded, ends, strict=True):
-            place = places[end]
+        branch_addresses = [branch.next - BEFORE_ENTRY if branch.next else branch.site - 1 for branch in recorded]
+        positions = source_lines(module, set(branch_addresses))
+        for branch, address in zip(recorded, branch_addresses, strict=True):
+            position = positions[address]
             counts = (branch.executions, branch.divergent, branch.fewest_lanes)
-            self._branches.append(BranchTraffic(kernel, place.file, place.line, *counts, called_from=place.called_from))
+            self._branches.append(
+                BranchTraffic(kernel, position.file, position.line, *counts, called_from=position.called_from)
+            )
 
     def traffic(self, completed: bool) -> Traffic:
         """Return the traffic of all launches together."""
         return gather(self._lines, self._kernels, complete=completed, branches=self._branches)
 
 
-def _describe(buffer: CpuArray) -> NativeBuffer:
+def _native_buffer(buffer: CpuArray) -> NativeBuffer:
+    """Return the runtime's description of a buffer."""
     return NativeBuffer(buffer.address, buffer.bytes, buffer.dtype.itemsize, buffer.initialised)
 
 
-def _declare(library: ctypes.CDLL) -> None:
+def _declare_functions(library: ctypes.CDLL) -> None:
+    """Set the argument and result types of the runtime's tracing functions."""
     library.opb_trace_open.restype = ctypes.c_void_p
     library.opb_trace_open.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_uint64]
     library.opb_trace_initialised.argtypes = [ctypes.c_void_p, ctypes.c_uint]

@@ -60,7 +60,7 @@ ATTRIBUTES = frozenset((
 ASM = re.compile(r"(?<![\w$])(?:asm|__asm__|__asm)\b")
 EMPTY_ASM = re.compile(r'(?:asm|__asm__|__asm)\s*(?:volatile|__volatile__)?\s*\(\s*""\s*(?::\s*)*(?:"memory"\s*)?\)')
 PRAGMA_LINE = re.compile(r"^[ \t]*#[ \t]*pragma\b(.*)$", re.MULTILINE)
-HOST_WORDS = re.compile(
+HOST_CODE = re.compile(
     r"\b__builtin_(?:\w*return_addr\w*|frame_address|apply\w*|return|longjmp|setjmp|eh_\w+|unwind_\w+|init_dwarf\w+"
     r"|dwarf_\w+|alloca\w*|\w*thread_pointer|ia32_\w+|aarch64_\w+|_*clear_cache|stack_\w+)\b"
     r"|\bgoto\s*\*|\bthrow\b|\bcatch\s*\("
@@ -110,39 +110,41 @@ def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
     """
     folders = [folder.resolve() for folder in (request.source.parent, *request.include)]
     for source in sources:
-        real = source.path.resolve()
-        inside = next((real.relative_to(folder) for folder in folders if real.is_relative_to(folder)), None)
-        hidden = inside is None or any(part.startswith(".") for part in inside.parts)
-        if hidden or (real.suffix not in HEADER_SUFFIXES):
+        resolved = source.path.resolve()
+        relative = next((resolved.relative_to(folder) for folder in folders if resolved.is_relative_to(folder)), None)
+        is_outside = relative is None or any(part.startswith(".") for part in relative.parts)
+        if is_outside or (resolved.suffix not in HEADER_SUFFIXES):
             raise CompileError(
                 f"{source.path.name} is included, but it is no header ({' '.join(HEADER_SUFFIXES)}) in the kernel's "
                 "folder or below it; an untrusted kernel may include only its own headers: move it there"
             )
         for line, text in _logical_lines(source.text):
-            if directive := _host_words(text):
-                raise _refusal(directive, source.path, line)
+            if directive := _forbidden_part(text):
+                raise _not_allowed_error(directive, source.path, line)
 
 
 def require_plain_names(request: BuildRequest) -> None:
     """Raise CompileError if a name or a macro of the header is more than a name expression or a value."""
-    names = [*request.roots, *(word for macro in request.macros for word in macro)]
-    for word in names:
-        if not NAME_EXPRESSION.fullmatch(word) or HOST_NAME.search(word):
-            raise _refusal(word, request.source)
+    all_names = [*request.roots, *(name for macro in request.macros for name in macro)]
+    for name in all_names:
+        if not NAME_EXPRESSION.fullmatch(name) or HOST_NAME.search(name):
+            raise _not_allowed_error(name, request.source)
 
 
-def require_device_code(text: str, own: Collection[Path]) -> None:
+def require_device_code(text: str, own_files: Collection[Path]) -> None:
     """Raise CompileError if the lines of a kernel's own files in preprocessed text contain host code.
 
-    `own` are these files, with absolute paths.
+    `own_files` are these files, with absolute paths.
     """
-    files = {str(path) for path in own}
-    for file, first, part in _parts(text):
+    files = {str(path) for path in own_files}
+    for file, first_line, part_text in _parts_by_file(text):
         if file not in files:
             continue
-        blank = LITERAL.sub(lambda literal: '"' + " " * (len(literal[0]) - 2) + '"', part)
-        for word in _forbidden(part, blank):
-            raise _refusal(word[0].strip().split("\n")[0], Path(file), first + part.count("\n", 0, word.start()))
+        without_strings = LITERAL.sub(lambda literal: '"' + " " * (len(literal[0]) - 2) + '"', part_text)
+        for match in _forbidden_code(part_text, without_strings):
+            raise _not_allowed_error(
+                match[0].strip().split("\n")[0], Path(file), first_line + part_text.count("\n", 0, match.start())
+            )
 
 
 def require_device_object(object_file: Path, arrays: Collection[str], source: Path) -> None:
@@ -153,11 +155,15 @@ def require_device_object(object_file: Path, arrays: Collection[str], source: Pa
     with object_file.open("rb") as file:
         elf = ELFFile(file)
         for section in elf.iter_sections():
-            start = section.name.startswith(".init_array") and (section.name, section["sh_size"]) != TRACER_START
-            if start or HOST_SECTION.fullmatch(section.name):
-                raise _refusal("a variable or a function whose constructor or destructor runs on the host", source)
+            is_constructor = (
+                section.name.startswith(".init_array") and (section.name, section["sh_size"]) != TRACER_START
+            )
+            if is_constructor or HOST_SECTION.fullmatch(section.name):
+                raise _not_allowed_error(
+                    "a variable or a function whose constructor or destructor runs on the host", source
+                )
             if section["sh_flags"] & EXECUTABLE and not section.name.startswith(".text"):
-                raise _refusal(f"the executable section {section.name}", source)
+                raise _not_allowed_error(f"the executable section {section.name}", source)
         table = elf.get_section_by_name(".symtab")
         assert isinstance(table, SymbolTableSection)
         for symbol in table.iter_symbols():
@@ -165,58 +171,68 @@ def require_device_object(object_file: Path, arrays: Collection[str], source: Pa
 
 
 def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str], source: Path) -> None:
-    name, where, kind = symbol.name, symbol["st_shndx"], symbol["st_info"]["type"]
-    if where == UNDEFINED:
-        known = name in arrays or (
+    """Raise CompileError for a symbol that calls the host, replaces the emulator's functions or is executable data."""
+    name, section_index, symbol_type = symbol.name, symbol["st_shndx"], symbol["st_info"]["type"]
+    if section_index == UNDEFINED:
+        is_allowed = name in arrays or (
             any(pattern.fullmatch(name) for pattern in ALLOWED_SYMBOLS) and not LAUNCHER_SYMBOL.fullmatch(name)
         )
-        if name and not known:
-            raise _refusal(f"a call of {name}, which is a host function", source)
+        if name and not is_allowed:
+            raise _not_allowed_error(f"a call of {name}, which is a host function", source)
         return
-    if kind == "STT_LOOS":
-        raise _refusal(f"{name}, an indirect function: code of the host chooses it when the kernel is loaded", source)
-    own = RUNTIME_SYMBOL.fullmatch(name) and not MODULE_SYMBOL.fullmatch(name)
-    if kind in {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE"} and (own or COMPILER_SYMBOL.fullmatch(name)):
-        raise _refusal(f"{name}, which replaces a function of the emulator", source)
-    if kind == "STT_OBJECT" and where not in DEFINED_ELSEWHERE and elf.get_section(where)["sh_flags"] & EXECUTABLE:
-        raise _refusal(f"{name}, data in an executable section", source)
+    if symbol_type == "STT_LOOS":
+        raise _not_allowed_error(
+            f"{name}, an indirect function: code of the host chooses it when the kernel is loaded", source
+        )
+    is_runtime_name = RUNTIME_SYMBOL.fullmatch(name) and not MODULE_SYMBOL.fullmatch(name)
+    if symbol_type in {"STT_FUNC", "STT_OBJECT", "STT_NOTYPE"} and (is_runtime_name or COMPILER_SYMBOL.fullmatch(name)):
+        raise _not_allowed_error(f"{name}, which replaces a function of the emulator", source)
+    if (
+        symbol_type == "STT_OBJECT"
+        and section_index not in DEFINED_ELSEWHERE
+        and elf.get_section(section_index)["sh_flags"] & EXECUTABLE
+    ):
+        raise _not_allowed_error(f"{name}, data in an executable section", source)
 
 
-def _refusal(text: str, file: Path, line: int = 0) -> CompileError:
+def _not_allowed_error(text: str, file: Path, line: int = 0) -> CompileError:
+    """Return the error for code that is not allowed in an untrusted kernel."""
     message = f"'{text}' is not allowed in an untrusted kernel: it may contain device code only"
     return CompileError(message, Location(file, line)) if line else CompileError(f"{file}: {message}")
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number and the text of each line; lines that end with a backslash are joined."""
-    number, first, joined = 0, 1, ""
+    number, first_number, joined_line = 0, 1, ""
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
-        bare = line.rstrip(" \t\v\f")
-        joined += bare[:-1] if bare.endswith("\\") else line
-        if not bare.endswith("\\"):
-            yield first, joined
-            first, joined = number + 1, ""
-    if joined:
-        yield first, joined
+        stripped = line.rstrip(" \t\v\f")
+        joined_line += stripped[:-1] if stripped.endswith("\\") else line
+        if not stripped.endswith("\\"):
+            yield first_number, joined_line
+            first_number, joined_line = number + 1, ""
+    if joined_line:
+        yield first_number, joined_line
 
 
-def _host_words(line: str) -> str:
-    """Return the part of a line that only host code, or code that reads other files, needs; "" without one."""
+def _forbidden_part(line: str) -> str:
+    """Return the first part of a line that only host code, or code that reads other files, needs; "" if there
+    is none.
+    """
     if match := CONTROL.search(line) or RESERVED.search(line):
         return repr(match[0])[1:-1]
-    for test in HEADER_TEST.finditer(line):
-        if not test[1] or not _is_relative(test[1], upwards=False):
-            return test[0]
+    for header_test in HEADER_TEST.finditer(line):
+        if not header_test[1] or not _is_relative(header_test[1], upwards=False):
+            return header_test[0]
     if directive := DIRECTIVE.match(line):
-        name, rest = directive[1], directive[2]
-        header = HEADER_NAME.match(rest)
-        allowed = name in DIRECTIVES and (bool(name) or not rest.strip())
+        name, directive_text = directive[1], directive[2]
+        header = HEADER_NAME.match(directive_text)
+        allowed = name in DIRECTIVES and (bool(name) or not directive_text.strip())
         if name == "pragma":
-            allowed = PRAGMA.match(rest) is not None
+            allowed = PRAGMA.match(directive_text) is not None
         if name == "include":
             allowed = header is not None and _is_relative(header[2], upwards=header[1] == '"')
         if not allowed:
-            return f"#{name}{rest}".strip()
+            return f"#{name}{directive_text}".strip()
     return ""
 
 
@@ -225,22 +241,24 @@ def _is_relative(name: str, upwards: bool) -> bool:
     return not name.startswith("/") and "\\" not in name and (upwards or ".." not in name)
 
 
-def _parts(text: str) -> Iterator[tuple[str, int, str]]:
+def _parts_by_file(text: str) -> Iterator[tuple[str, int, str]]:
     """Yield file, first line and text of each part between two line markers of preprocessed text."""
     markers = list(LINE_MARKER.finditer(text))
-    for marker, following in zip(markers, [*markers[1:], None], strict=True):
-        end = following.start() if following else len(text)
+    for marker, next_marker in zip(markers, [*markers[1:], None], strict=True):
+        end = next_marker.start() if next_marker else len(text)
         yield marker[2], int(marker[1]), text[marker.end() + 1 : end]
 
 
-def _forbidden(text: str, blank: str) -> Iterator[re.Match[str]]:
-    """Yield the forbidden code in a part of preprocessed text; in `blank` the content of its strings is blanked."""
-    yield from HOST_WORDS.finditer(blank)
+def _forbidden_code(text: str, without_strings: str) -> Iterator[re.Match[str]]:
+    """Yield the forbidden code in a part of preprocessed text; in `without_strings` the content of its strings is
+    blanked.
+    """
+    yield from HOST_CODE.finditer(without_strings)
     yield from (pragma for pragma in PRAGMA_LINE.finditer(text) if not PRAGMA.match(pragma[1]))
-    yield from (match for match in ASM.finditer(blank) if not EMPTY_ASM.match(text, match.start()))
-    for match in ATTRIBUTE.finditer(blank):
-        words = blank[match.end() : _closing(blank, match.end())]
-        names = (name.strip("_") for name in NAME.findall(_without_arguments(words)))
+    yield from (match for match in ASM.finditer(without_strings) if not EMPTY_ASM.match(text, match.start()))
+    for match in ATTRIBUTE.finditer(without_strings):
+        attribute_text = without_strings[match.end() : _closing(without_strings, match.end())]
+        names = (name.strip("_") for name in NAME.findall(_without_arguments(attribute_text)))
         if any(name and name not in ATTRIBUTES for name in names):
             yield match
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from opbench.backend.rules import RULES, rule_of
 from opbench.emulator.abi import ReportKind
-from opbench.emulator.reports import FORMS
+from opbench.emulator.reports import RULES_BY_KIND
 
 
 def test_every_kind_of_report_has_a_form_with_a_listed_rule() -> None:
-    assert list(FORMS) == list(ReportKind)
-    assert {form.rule for form in FORMS.values()} <= set(RULES)
+    assert list(RULES_BY_KIND) == list(ReportKind)
+    assert {form.rule for form in RULES_BY_KIND.values()} <= set(RULES)
 
 
 def test_rules_are_found_by_their_kind() -> None:
