@@ -15,11 +15,11 @@ from opbench.kernels.operator import Operator
 
 
 class Builder:
-    """Build a graph; every method adds a node and returns the value that the node computes.
+    """Build a network: every method adds a node and returns the value that the node computes.
 
-    All values but whole numbers are float32 in nchw: passes choose other layouts and dtypes. Weights equal
-    those of PyTorch's layers, bit for bit, if created in the same order after `torch.manual_seed(seed)`:
-    uniform within 1/sqrt(fan-in) (He et al. 2015 with a = sqrt(5)).
+    All values except integers are float32 in layout nchw; passes choose other layouts and dtypes. Weights equal those
+    of PyTorch's layers, bit for bit, if they are created in the same order after `torch.manual_seed(seed)`: uniform
+    within 1/sqrt(fan-in) (He et al. 2015 with a = sqrt(5)).
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -170,14 +170,14 @@ class Builder:
         name = self._name(op, name)
         inputs = {"a": x, **({"b": gate} if gate else {})}
         axes = {"op": op, "outer": 1, "channels": 1, "inner": x.elements}
-        needed = self._problem(name, "elementwise", axes).inputs
-        if set(needed) != set(inputs):
+        required_inputs = self._problem(name, "elementwise", axes).inputs
+        if set(required_inputs) != set(inputs):
             raise UsageError(
-                f"{name}: op={op!r} needs {' and '.join(needed)}, given {' and '.join(inputs)}",
+                f"{name}: op={op!r} needs {' and '.join(required_inputs)}, given {' and '.join(inputs)}",
                 kind="other-tensors",
                 subject=name,
                 value=tuple(inputs),
-                allowed=tuple(needed),
+                allowed=tuple(required_inputs),
             )
         if gate and gate.shape != x.shape:
             raise UsageError(
@@ -201,13 +201,13 @@ class Builder:
         """Add a batch norm with running mean and variance, scale and shift."""
         name = self._name("batchnorm", name)
         n, c, h, w = self._require_image(name, x)
-        parts = {
+        parameters = {
             "scale": self.weight(f"{name}.scale", (c,), 0.5, centre=1.0),
             "shift": self.weight(f"{name}.shift", (c,), 0.5),
             "mean": self.weight(f"{name}.mean", (c,), 0.5),
             "variance": self.weight(f"{name}.variance", (c,), 0.5, centre=1.0),
         }
-        return self.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": x, **parts})
+        return self.node(name, "batchnorm2d", {"n": n, "c": c, "h": h, "w": w}, {"x": x, **parameters})
 
     def groupnorm(self, x: Value, groups: int = 32, activation: str = "none", *, name: str = "") -> Value:
         """Add a group norm: groups of channels of each image are normalised, scaled and shifted; then maybe SiLU."""
@@ -223,8 +223,8 @@ class Builder:
         name = self._name("split", name)
         n, c, h, w = self._require_image(name, x)
         axes = {"n": n, "c1": first, "c2": c - first, "h": h, "w": w}
-        one, other = self._add(name, "split", axes, {"x": x}).values()
-        return one, other
+        first_channels, other_channels = self._add(name, "split", axes, {"x": x}).values()
+        return first_channels, other_channels
 
     def pixels(self, x: Value, *, name: str = "") -> Value:
         """Return an image as rows: one row for each pixel, one column for each channel.
@@ -239,9 +239,9 @@ class Builder:
     def image(self, rows: Value, like: Value, *, name: str = "") -> Value:
         """Return rows of channels as an image, with as many images and pixels as `like`."""
         name = self._name("image", name)
-        count, c = self._require_rows(name, "layout2d", rows)
+        row_count, c = self._require_rows(name, "layout2d", rows)
         n, _, h, w = self._require_image(name, like)
-        if count != n * h * w:
+        if row_count != n * h * w:
             raise UsageError(
                 f"{name}: '{rows.name}' {rows.shape} has not a row for each pixel of '{like.name}' {like.shape}",
                 kind="other-shape",
@@ -249,14 +249,14 @@ class Builder:
                 value=rows.shape,
                 allowed=like.shape,
             )
-        seen = self._value(f"{name}.pixels", (n, h, w, c), of=rows.name, layout="nhwc")
-        return self._convert(name, seen, "nchw", (n, c, h, w))
+        nhwc_view = self._value(f"{name}.pixels", (n, h, w, c), of=rows.name, layout="nhwc")
+        return self._convert(name, nhwc_view, "nchw", (n, c, h, w))
 
-    def _convert(self, name: str, x: Value, to: str, shape: tuple[int, ...]) -> Value:
+    def _convert(self, name: str, x: Value, layout: str, shape: tuple[int, ...]) -> Value:
         """Add a conversion of an image to the other layout."""
         n, c, h, w = x.image
-        problem = self._problem(name, CONVERSION, {"n": n, "c": c, "h": h, "w": w, "to": to})
-        out = self._value(name, shape, layout=to)
+        problem = self._problem(name, CONVERSION, {"n": n, "c": c, "h": h, "w": w, "to": layout})
+        out = self._value(name, shape, layout=layout)
         self._nodes.append(Node(name, CONVERSION, problem, {"x": x.name}, {"out": name}))
         return out
 
@@ -270,7 +270,7 @@ class Builder:
         """Concatenate the channels of a and b."""
         name = self._name("concat", name)
         n, c1, h, w = self._require_image(name, a)
-        if (other := self._require_image(name, b))[0::2] + other[3:] != (n, h, w):
+        if (other_image := self._require_image(name, b))[0::2] + other_image[3:] != (n, h, w):
             raise UsageError(
                 f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must agree in all but channels",
                 kind="other-shape",
@@ -278,7 +278,7 @@ class Builder:
                 value=b.shape,
                 allowed=a.shape,
             )
-        return self.node(name, "concat", {"n": n, "c1": c1, "c2": other[1], "h": h, "w": w}, {"a": a, "b": b})
+        return self.node(name, "concat", {"n": n, "c1": c1, "c2": other_image[1], "h": h, "w": w}, {"a": a, "b": b})
 
     def elementwise(self, op: str, a: Value, b: Value, *, name: str = "") -> Value:
         """Add a node `a op b`; op is add, sub, mul or div (a residual connection is an add).
@@ -286,10 +286,10 @@ class Builder:
         b has a's shape, or one that broadcasts to it as in NumPy along one run of axes: (1, c, 1, 1), (k,) or (1,).
         """
         name = self._name(op, name)
-        padded = (1,) * (len(a.shape) - len(b.shape)) + b.shape
-        own = [axis for axis, size in enumerate(padded) if size != 1]
-        run = range(own[0], own[-1] + 1) if own else range(0)
-        if len(padded) != len(a.shape) or any(padded[axis] != a.shape[axis] for axis in run):
+        padded_shape = (1,) * (len(a.shape) - len(b.shape)) + b.shape
+        varying_axes = [axis for axis, size in enumerate(padded_shape) if size != 1]
+        axis_range = range(varying_axes[0], varying_axes[-1] + 1) if varying_axes else range(0)
+        if len(padded_shape) != len(a.shape) or any(padded_shape[axis] != a.shape[axis] for axis in axis_range):
             raise UsageError(
                 f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes",
                 kind="other-shape",
@@ -297,16 +297,16 @@ class Builder:
                 value=b.shape,
                 allowed=a.shape,
             )
-        before, after = math.prod(a.shape[: run.start]), math.prod(a.shape[run.stop :])
+        outer_size, inner_size = math.prod(a.shape[: axis_range.start]), math.prod(a.shape[axis_range.stop :])
         axes: dict[str, int | str] = {"op": op, "outer": 1, "channels": 1, "inner": a.elements}
         if b.elements == 1 < a.elements:
             axes |= {"broadcast": "scalar"}
-        elif before == after == 1 or b.elements == a.elements:
+        elif outer_size == inner_size == 1 or b.elements == a.elements:
             pass
-        elif after == 1:
-            axes |= {"broadcast": "inner", "outer": before, "inner": b.elements}
+        elif inner_size == 1:
+            axes |= {"broadcast": "inner", "outer": outer_size, "inner": b.elements}
         else:
-            axes |= {"broadcast": "channel", "outer": before, "channels": b.elements, "inner": after}
+            axes |= {"broadcast": "channel", "outer": outer_size, "channels": b.elements, "inner": inner_size}
         return self.node(name, "elementwise", axes, {"a": a, "b": b}, shape=a.shape)
 
     def dropout(self, x: Value, percent: int = 50, *, name: str = "") -> Value:
@@ -358,11 +358,13 @@ class Builder:
         """
         problem = self._problem(name, operator, axes)
         outputs = {}
-        for number, tensor in enumerate(problem.output_tensors()):
-            own = name if number == 0 else f"{name}.{tensor.name}"
-            outputs[tensor.name] = self._value(own, (shape if number == 0 else None) or tensor.shape)
-        tied = {key: value.name for key, value in inputs.items()}
-        self._nodes.append(Node(name, operator, problem, tied, {key: value.name for key, value in outputs.items()}))
+        for index, tensor in enumerate(problem.output_tensors()):
+            value_name = name if index == 0 else f"{name}.{tensor.name}"
+            outputs[tensor.name] = self._value(value_name, (shape if index == 0 else None) or tensor.shape)
+        input_names = {key: value.name for key, value in inputs.items()}
+        self._nodes.append(
+            Node(name, operator, problem, input_names, {key: value.name for key, value in outputs.items()})
+        )
         return outputs
 
     def weight(self, name: str, shape: tuple[int, ...], bound: float, centre: float = 0.0) -> Value:
@@ -380,11 +382,13 @@ class Builder:
         return self._value(name, array.shape)
 
     def _add_pool(self, operator: str, x: Value, window: int, stride: int, padding: int, name: str) -> Value:
+        """Add a pooling operator and return its result."""
         n, c, h, w = self._require_image(name, x)
         axes = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride, "padding": padding}
         return self.node(name, operator, axes, {"x": x})
 
     def _problem(self, name: str, operator: str, axes: Mapping[str, object]) -> Operator:
+        """Return a problem of an operator; raise UsageError that names the node."""
         try:
             return self._catalog.operator(operator).from_axes(axes)
         except UsageError as error:
@@ -393,6 +397,9 @@ class Builder:
     def _value(
         self, name: str, shape: tuple[int, ...], of: str = "", dtype: str = "f32", layout: str = "nchw"
     ) -> Value:
+        """Add a value to the network; `of` makes it a view of another value. Raises UsageError for a name that
+        exists.
+        """
         if name in self._values:
             raise UsageError(
                 f"{self.name}: '{name}' exists already; choose another name", kind="duplicate-name", subject=name
@@ -400,11 +407,15 @@ class Builder:
         self._values[name] = Value(name, tuple(shape), dtype, layout, of)
         return self._values[name]
 
-    def _name(self, kind: str, name: str) -> str:
-        taken = sum(node.name.startswith(kind) for node in self._nodes)
-        return name or next(f"{kind}{i}" for i in range(taken + 1, taken + 1000) if f"{kind}{i}" not in self._values)
+    def _name(self, prefix: str, name: str) -> str:
+        """Return the given name; if it is empty, a new one such as "conv3"."""
+        count = sum(node.name.startswith(prefix) for node in self._nodes)
+        return name or next(
+            f"{prefix}{i}" for i in range(count + 1, count + 1000) if f"{prefix}{i}" not in self._values
+        )
 
     def _require_rows(self, name: str, operator: str, x: Value) -> tuple[int, int]:
+        """Return rows and columns of a value with two axes; raise UsageError for another value."""
         if len(x.shape) != 2:
             raise UsageError(
                 f"{name}: {operator} takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first",
@@ -416,6 +427,7 @@ class Builder:
         return rows, columns
 
     def _require_image(self, name: str, x: Value) -> tuple[int, int, int, int]:
+        """Return n, c, h and w of an image; raise UsageError that names the node for another value."""
         try:
             return x.image
         except UsageError as error:

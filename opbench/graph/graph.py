@@ -20,7 +20,7 @@ from opbench.kernels.operator import LONG_FLOPS, Operator
 from opbench.kernels.tensors import DTYPES, INTEGERS, Arrays, from_storage, to_storage
 
 MAX_SHOWN_NODES = 40
-"""Most nodes that a notebook shows; `Graph.nodes` has all of them."""
+"""The most nodes that a notebook shows; `Graph.nodes` has all of them."""
 LEFT_ALIGNED = 'style="text-align:left;overflow-wrap:anywhere"'
 
 
@@ -67,34 +67,37 @@ class Graph:
         """Return a summary such as "lenet: 7 nodes, 61,706 weights, 833 kFLOP"."""
         weights = sum(math.prod(array.shape) for array in (*self.weights.values(), *self.state.values()))
         flops = sum(node.problem.flops() for node in self.nodes)
-        many = len(self.nodes)
-        return f"{self.name}: {many} node{'s' if many != 1 else ''}, {weights:,} weights, {units.si(flops, 'FLOP')}"
+        node_count = len(self.nodes)
+        return (
+            f"{self.name}: {node_count} node{'s' if node_count != 1 else ''}, {weights:,} weights, "
+            f"{units.si(flops, 'FLOP')}"
+        )
 
-    def to_html(self, about: str, variants: Mapping[str, str]) -> str:
+    def to_html(self, title: str, variants: Mapping[str, str]) -> str:
         """Return an HTML table of the nodes: problem, outputs and, if known, variant.
 
         All text is escaped.
         """
-        heads = ("node", "problem", "output", *(("variant",) if variants else ()))
+        column_names = ("node", "problem", "output", *(("variant",) if variants else ()))
         rows = ""
         for node in self.nodes[:MAX_SHOWN_NODES]:
             shapes = ["×".join(map(str, self.values[name].shape)) for name in node.outputs.values()]
             cells = [node.name, f"{node.operator}{node.problem}", ", ".join(shapes)]
             cells += [variants.get(node.name, "–")] if variants else []
             rows += "<tr>" + "".join(f"<td {LEFT_ALIGNED}>{escape(cell)}</td>" for cell in cells) + "</tr>"
-        left = len(self.nodes) - MAX_SHOWN_NODES
-        more = f"<p>… and {left} more nodes</p>" if left > 0 else ""
-        head = "".join(f"<th {LEFT_ALIGNED}>{name}</th>" for name in heads)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<div><p><b>{escape(about)}</b></p>{table}{more}</div>"
+        hidden_count = len(self.nodes) - MAX_SHOWN_NODES
+        hidden_text = f"<p>… and {hidden_count} more nodes</p>" if hidden_count > 0 else ""
+        header_cells = "".join(f"<th {LEFT_ALIGNED}>{name}</th>" for name in column_names)
+        table = f"<table><thead><tr>{header_cells}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<div><p><b>{escape(title)}</b></p>{table}{hidden_text}</div>"
 
     def __post_init__(self) -> None:
-        times = Counter(node.name for node in self.nodes)
-        if twice := next((name for name, count in times.items() if count > 1), None):
+        name_counts = Counter(node.name for node in self.nodes)
+        if duplicate := next((name for name, count in name_counts.items() if count > 1), None):
             raise UsageError(
-                f"{self.name}: two nodes are called '{twice}'; give one of them another name",
+                f"{self.name}: two nodes are called '{duplicate}'; give one of them another name",
                 kind="duplicate-name",
-                subject=twice,
+                subject=duplicate,
             )
         self._check_ends()
         for value in self.values.values():
@@ -102,37 +105,42 @@ class Graph:
         for node in self.nodes:
             self._check_tensors(node)
         self._check_outputs()
-        needs = self._predecessors()
-        object.__setattr__(self, "nodes", self._topological_order(needs))
-        object.__setattr__(self, "_waits", {name: tuple(before) for name, before in needs.items()})
+        predecessors = self._predecessors()
+        object.__setattr__(self, "nodes", self._topological_order(predecessors))
+        object.__setattr__(self, "_waits", {name: tuple(names) for name, names in predecessors.items()})
 
     def _check_outputs(self) -> None:
         """Check that one node at most produces each value, and that state is written as its operator allows."""
         producers: dict[str, str] = {}
-        parts: dict[str, list[tuple[int, int, str]]] = {}
+        written_ranges: dict[str, list[tuple[int, int, str]]] = {}
         for node in self.nodes:
             for tensor, out in node.outputs.items():
                 value, base = self.values[out], self.base(out)
-                part = value.of and base in self.state
-                is_given = out in self.inputs or out in self.weights or out in self.state or (value.of and not part)
+                is_part_of_state = value.of and base in self.state
+                is_given = (
+                    out in self.inputs
+                    or out in self.weights
+                    or out in self.state
+                    or (value.of and not is_part_of_state)
+                )
                 if out in producers or is_given:
-                    other = producers.get(out, "a view" if value.of else "an input, weight or state")
+                    other_producer = producers.get(out, "a view" if value.of else "an input, weight or state")
                     raise UsageError(
-                        f"{node.name}: it produces '{out}', as {other} does",
+                        f"{node.name}: it produces '{out}', as {other_producer} does",
                         kind="two-producers",
                         subject=node.name,
                         value=out,
                     )
                 producers[out] = node.name
-                if part:
-                    parts.setdefault(base, []).append((*self.place(out)[1:], node.name))
+                if is_part_of_state:
+                    written_ranges.setdefault(base, []).append((*self.memory_range(out)[1:], node.name))
                 if value.updates:
                     self._check_update(node, tensor, value)
-        for base, pieces in parts.items():
-            pieces.sort()
-            for (_, end, first), (start, _, second) in itertools.pairwise(pieces):
+        for base, ranges in written_ranges.items():
+            ranges.sort()
+            for (_, end, first_writer), (start, _, second_writer) in itertools.pairwise(ranges):
                 if start < end:
-                    raise UsageError(f"{second}: it writes elements of '{base}' that {first} writes, too")
+                    raise UsageError(f"{second_writer}: it writes elements of '{base}' that {first_writer} writes, too")
         for name in self.outputs:
             if (base := self.base(name)) not in producers and base not in (*self.inputs, *self.state):
                 raise UsageError(
@@ -144,32 +152,35 @@ class Graph:
 
     def _check_update(self, node: Node, tensor: str, value: Value) -> None:
         """Check that a node either does not read the state that it overwrites, or may update it in place."""
-        old = self._require_value(node.name, value.updates)
-        if old.name not in self.state or (old.shape, old.dtype) != (value.shape, value.dtype):
+        state = self._require_value(node.name, value.updates)
+        if state.name not in self.state or (state.shape, state.dtype) != (value.shape, value.dtype):
             raise UsageError(
-                f"{node.name}: '{value.name}' updates '{old.name}', which is not a state of the same shape and dtype"
+                f"{node.name}: '{value.name}' updates '{state.name}', which is not a state of the same shape and dtype"
             )
-        read = node.problem.in_place.get(tensor)
-        unread = all(self.base(name) != old.name for name in node.inputs.values())
-        if not (unread if read is None else node.inputs[read] == old.name):
+        in_place_input = node.problem.in_place.get(tensor)
+        is_unread = all(self.base(name) != state.name for name in node.inputs.values())
+        if not (is_unread if in_place_input is None else node.inputs[in_place_input] == state.name):
             raise UsageError(
-                f"{node.name}: {node.operator} cannot write '{tensor}' over '{old.name}'; it may over its own "
+                f"{node.name}: {node.operator} cannot write '{tensor}' over '{state.name}'; it may over its own "
                 f"{', '.join(node.problem.in_place.values()) or 'inputs not at all'}"
             )
-        if others := [v.name for v in self.values.values() if v.updates == old.name and v.name != value.name]:
-            raise UsageError(f"{node.name}: '{old.name}' is updated twice, as '{value.name}' and '{others[0]}'")
+        if other_updates := [v.name for v in self.values.values() if v.updates == state.name and v.name != value.name]:
+            raise UsageError(
+                f"{node.name}: '{state.name}' is updated twice, as '{value.name}' and '{other_updates[0]}'"
+            )
 
-    def _require_value(self, where: str, name: str) -> Value:
+    def _require_value(self, owner: str, name: str) -> Value:
+        """Return a value by name; raise UsageError that names the owner for an unknown name."""
         if name not in self.values:
-            raise UsageError(unknown("value", name, self.values, where=where))
+            raise UsageError(unknown("value", name, self.values, where=owner))
         return self.values[name]
 
     def _check_ends(self) -> None:
-        """Check that inputs, outputs and weights are values, and that weights are float32 of the right shape."""
-        ends = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
-        for where, names in ends.items():
+        """Check that inputs, outputs, weights and state are values, and that arrays have the right shape and dtype."""
+        names_by_role = {"inputs": self.inputs, "outputs": self.outputs, "weights": self.weights, "state": self.state}
+        for role, names in names_by_role.items():
             for name in names:
-                self._require_value(f"{self.name}: the {where}", name)
+                self._require_value(f"{self.name}: the {role}", name)
         given_names = [*self.inputs, *self.weights, *self.state]
         for name in given_names:
             if self.values[name].of or self.values[name].updates:
@@ -211,20 +222,20 @@ class Graph:
 
     def _check_view(self, value: Value) -> None:
         """Check that a view refers to a value with memory, and that its size, offset and dtype fit."""
-        seen = [value.name]
-        while of := self.values[seen[-1]].of:
+        visited = [value.name]
+        while of := self.values[visited[-1]].of:
             base = self._require_value(value.name, of)
-            if of in seen:
+            if of in visited:
                 raise UsageError(
-                    f"{self.name}: views refer to each other in a cycle, {' -> '.join([*seen, of])}; "
+                    f"{self.name}: views refer to each other in a cycle, {' -> '.join([*visited, of])}; "
                     "let one of them refer to a value with memory",
                     kind="view-cycle",
                     subject=self.name,
-                    value=(*seen, of),
+                    value=(*visited, of),
                 )
-            inside = 0 <= value.offset <= base.elements - value.elements
-            whole = base.elements == value.elements or len(base.shape) == 1  # only flat values have parts
-            if base.dtype != value.dtype or not inside or not whole:
+            is_inside = 0 <= value.offset <= base.elements - value.elements
+            is_flat_or_whole = base.elements == value.elements or len(base.shape) == 1  # only flat values have parts
+            if base.dtype != value.dtype or not is_inside or not is_flat_or_whole:
                 raise UsageError(
                     f"'{value.name}' {value.shape} {value.dtype} cannot be a view, at {value.offset}, of "
                     f"'{base.name}' {base.shape} {base.dtype}",
@@ -233,28 +244,28 @@ class Graph:
                     value=value.offset,
                     allowed=base.name,
                 )
-            seen.append(of)
+            visited.append(of)
             value = replace(value, offset=value.offset + base.offset) if base.of else value
 
     def _check_tensors(self, node: Node) -> None:
         """Check that every tensor is connected to a value of the same shape, dtype and layout."""
-        tied = {**node.inputs, **node.outputs}
+        value_by_tensor = {**node.inputs, **node.outputs}
         tensors = (*node.problem.input_tensors(), *node.problem.output_tensors())
-        if extra := sorted(tied.keys() - {tensor.name for tensor in tensors}):
-            raise UsageError(unknown("tensor", extra[0], [t.name for t in tensors], where=node.name))
+        if extra_tensors := sorted(value_by_tensor.keys() - {tensor.name for tensor in tensors}):
+            raise UsageError(unknown("tensor", extra_tensors[0], [t.name for t in tensors], where=node.name))
         layouts = node.layouts
         images: list[Value] = []
         for tensor in tensors:
-            if tensor.name not in tied:
+            if tensor.name not in value_by_tensor:
                 raise UsageError(
                     f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value",
                     kind="missing-tensor",
                     subject=node.name,
                     value=tensor.name,
                 )
-            value = self._require_value(node.name, tied[tensor.name])
-            split = tensor.name not in layouts and splits_axes(value.shape, tensor.shape)
-            if value.shape != tensor.shape and not split and not seen_flat(value.shape, tensor.shape):
+            value = self._require_value(node.name, value_by_tensor[tensor.name])
+            splits = tensor.name not in layouts and splits_axes(value.shape, tensor.shape)
+            if value.shape != tensor.shape and not splits and not seen_flat(value.shape, tensor.shape):
                 raise UsageError(
                     f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
                     f"but '{value.name}' has {value.shape}",
@@ -296,38 +307,42 @@ class Graph:
 
     def _predecessors(self) -> dict[str, list[str]]:
         """Return the nodes that must run before each node: producers of its inputs, readers of state it overwrites."""
-        produced: dict[str, list[tuple[int, int, str]]] = {}
-        read: dict[str, list[str]] = {}
+        produced_ranges: dict[str, list[tuple[int, int, str]]] = {}
+        readers: dict[str, list[str]] = {}
         for node in self.nodes:
             for out in node.outputs.values():
-                base, start, end = self.place(out)
-                produced.setdefault(base, []).append((start, end, node.name))
+                base, start, end = self.memory_range(out)
+                produced_ranges.setdefault(base, []).append((start, end, node.name))
             for value in node.inputs.values():
-                read.setdefault(self.base(value), []).append(node.name)
+                readers.setdefault(self.base(value), []).append(node.name)
         given_names = {*self.inputs, *self.weights, *self.state}
-        needs: dict[str, list[str]] = {}
+        predecessors: dict[str, list[str]] = {}
         for node in self.nodes:
-            result: dict[str, None] = {}
+            names: dict[str, None] = {}
             for value in node.inputs.values():
-                base, start, end = self.place(value)
-                if base not in produced and base not in given_names:
+                base, start, end = self.memory_range(value)
+                if base not in produced_ranges and base not in given_names:
                     raise UsageError(
                         f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight",
                         kind="no-producer",
                         subject=node.name,
                         value=base,
                     )
-                result |= {name: None for begin, stop, name in produced.get(base, ()) if begin < end and start < stop}
+                names |= {
+                    name: None
+                    for start_written, end_written, name in produced_ranges.get(base, ())
+                    if start_written < end and start < end_written
+                }
             for out in node.outputs.values():
-                if old := self.values[out].updates:
-                    result |= {name: None for name in read.get(old, ()) if name != node.name}
-            needs[node.name] = list(result)
-        return needs
+                if state := self.values[out].updates:
+                    names |= {name: None for name in readers.get(state, ()) if name != node.name}
+            predecessors[node.name] = list(names)
+        return predecessors
 
-    def _topological_order(self, needs: Mapping[str, list[str]]) -> tuple[Node, ...]:
+    def _topological_order(self, predecessors: Mapping[str, list[str]]) -> tuple[Node, ...]:
         """Return the nodes in topological order, with as few changes of the given order as possible."""
         nodes = {node.name: node for node in self.nodes}
-        sorter = graphlib.TopologicalSorter(needs)
+        sorter = graphlib.TopologicalSorter(predecessors)
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
@@ -337,22 +352,22 @@ class Graph:
                 subject=self.name,
                 value=tuple(error.args[1]),
             ) from None
-        left, done = {name: set(before) for name, before in needs.items()}, []
-        while left:  # takes the first node that can run, so a correct order stays unchanged
-            name = next(n for n, before in left.items() if not before)
-            del left[name]
-            for before in left.values():
+        waiting, ordered = {name: set(before) for name, before in predecessors.items()}, []
+        while waiting:  # takes the first node that can run, so a correct order stays unchanged
+            name = next(n for n, before in waiting.items() if not before)
+            del waiting[name]
+            for before in waiting.values():
                 before.discard(name)
-            done.append(nodes[name])
-        return tuple(done)
+            ordered.append(nodes[name])
+        return tuple(ordered)
 
     def base(self, name: str) -> str:
         """Return the value whose memory a value uses: itself, or the origin of a view."""
         value = self._require_value(self.name, name)
         return self.base(value.of) if value.of else name
 
-    def place(self, name: str) -> tuple[str, int, int]:
-        """Return the value that owns a value's memory, and the first and last element plus one within that memory."""
+    def memory_range(self, name: str) -> tuple[str, int, int]:
+        """Return the value that owns a value's memory, and the range of elements [start, end) within that memory."""
         value, start = self._require_value(self.name, name), 0
         elements = value.elements
         while value.of:
@@ -360,8 +375,10 @@ class Graph:
         return value.name, start, start + elements
 
     def memory(self, name: str) -> tuple[str, int]:
-        """Return the value that owns the memory, maybe an updated state, and the first element in it."""
-        base, start, _ = self.place(name)
+        """Return the value or the updated state that owns a value's memory, and the first element within that
+        memory.
+        """
+        base, start, _ = self.memory_range(name)
         return self.values[base].updates or base, start
 
     def waits_for(self, node: str) -> tuple[str, ...]:
@@ -418,23 +435,24 @@ class Graph:
             if name not in self.inputs:
                 raise UsageError(unknown("input", name, self.inputs, where=self.name))
             if array.shape != self.values[name].shape:
-                wanted = self.values[name].shape
+                required_shape = self.values[name].shape
                 raise UsageError(
-                    f"{self.name}: input '{name}' has shape {array.shape}; the network takes {wanted}",
+                    f"{self.name}: input '{name}' has shape {array.shape}; the network takes {required_shape}",
                     kind="other-shape",
                     subject=name,
                     value=array.shape,
-                    allowed=wanted,
+                    allowed=required_shape,
                 )
-            stored = self.values[name].dtype
-            kind = DTYPES[stored].name if stored in INTEGERS else "float32"
-            if array.dtype != kind:
+            stored_dtype = self.values[name].dtype
+            required_dtype = DTYPES[stored_dtype].name if stored_dtype in INTEGERS else "float32"
+            if array.dtype != required_dtype:
                 raise UsageError(
-                    f"{self.name}: input '{name}' is {array.dtype}; give it as {kind} (.astype('{kind}'))",
+                    f"{self.name}: input '{name}' is {array.dtype}; give it as {required_dtype} "
+                    f"(.astype('{required_dtype}'))",
                     kind="other-dtype",
                     subject=name,
                     value=str(array.dtype),
-                    allowed=kind,
+                    allowed=required_dtype,
                 )
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
@@ -454,39 +472,41 @@ class Graph:
             values = self._compute_values(inputs, lambda problem, tensors: problem.computed(**tensors))
             return {name: values[name] for name in self.outputs}
 
-        long = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
-        result: Arrays | None = compute_on_gpu(outputs, self._float64_values(inputs)) if long else None
+        is_large = sum(node.problem.flops() for node in self.nodes) >= LONG_FLOPS
+        result: Arrays | None = compute_on_gpu(outputs, self._float64_values(inputs)) if is_large else None
         if result is not None:
             return result
         values = self.reference(inputs)
         return {name: values[name] for name in self.outputs}
 
     def _float64_values(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Return inputs, weights and state in float64 after rounding to their stored dtypes."""
         self.check_inputs(inputs)
-        known: Arrays = {}
+        arrays: Arrays = {}
         for name, array in {**inputs, **self.weights}.items():
             dtype = self.values[name].dtype
-            known[name] = from_storage(to_storage(np.asarray(array), dtype), dtype).astype(np.float64)
+            arrays[name] = from_storage(to_storage(np.asarray(array), dtype), dtype).astype(np.float64)
         for name, array in self.state.items():
-            known[name] = from_storage(array, self.values[name].dtype).astype(np.float64)
-        return known
+            arrays[name] = from_storage(array, self.values[name].dtype).astype(np.float64)
+        return arrays
 
     def _compute_values(
         self, inputs: Mapping[str, np.ndarray], compute: Callable[[Operator, Arrays], Arrays]
     ) -> Arrays:
-        known = {name: array.copy() if name in self.state else array for name, array in inputs.items()}
+        """Return every value of the network; `compute` returns the outputs of one problem for its inputs."""
+        arrays = {name: array.copy() if name in self.state else array for name, array in inputs.items()}
 
-        def seen(name: str, shape: tuple[int, ...]) -> np.ndarray:
-            base, start, end = self.place(name)
-            return known[base].reshape(-1)[start:end].reshape(shape)
+        def view_of(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            base, start, end = self.memory_range(name)
+            return arrays[base].reshape(-1)[start:end].reshape(shape)
 
         for node in self.nodes:
-            tensors = {t.name: seen(node.inputs[t.name], t.shape) for t in node.problem.input_tensors()}
+            tensors = {t.name: view_of(node.inputs[t.name], t.shape) for t in node.problem.input_tensors()}
             result = compute(node.problem, tensors)
             for tensor, value in node.outputs.items():
-                base, start, end = self.place(value)
+                base, start, end = self.memory_range(value)
                 if base == value:
-                    known[value] = result[tensor].reshape(self.values[value].shape)
+                    arrays[value] = result[tensor].reshape(self.values[value].shape)
                 else:
-                    known[base].reshape(-1)[start:end] = result[tensor].reshape(-1)
-        return known | {name: seen(name, value.shape) for name, value in self.values.items() if value.of}
+                    arrays[base].reshape(-1)[start:end] = result[tensor].reshape(-1)
+        return arrays | {name: view_of(name, value.shape) for name, value in self.values.items() if value.of}

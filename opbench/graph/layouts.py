@@ -16,11 +16,11 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 
 PERMUTATION = (0, 2, 3, 1)
-"""From nchw to nhwc, and from a filter's "k c r s" to "k r s c"."""
+"""The permutation of axes from nchw to nhwc; for a filter, from "k c r s" to "k r s c"."""
 DEPTHWISE_PERMUTATION = (1, 2, 0)
-"""From a depthwise filter's "c r s", the order in nchw, to "r s c", that in nhwc."""
+"""The permutation of a depthwise filter's axes from "c r s" (for nchw) to "r s c" (for nhwc)."""
 ELEMENT_BY_ELEMENT = ("relu", "add", "copy", "dropout", "elementwise")
-"""Operators without a layout of their own, which work in either if all their images have the same layout."""
+"""Operators that work in both layouts if all their images have the same one."""
 
 
 def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
@@ -32,12 +32,13 @@ def with_layouts(graph: Graph, layouts: Mapping[str, str]) -> Graph:
     The nhwc form of a value has the name of the value plus ".nhwc".
     """
     check_layouts(graph, layouts)
-    draft = _Draft(graph)
+    draft = _LayoutRewriter(graph)
     for node in graph.nodes:
         layout = "nchw"
         if not node.layouts and allowed_layouts(graph, node) == LAYOUTS:
             layout = next(
-                (draft.placed.get(renamed_original(graph, v), "nchw") for v in images_read(graph, node)), "nchw"
+                (draft.layout_by_image.get(renamed_original(graph, v), "nchw") for v in images_read(graph, node)),
+                "nchw",
             )
         draft.add(node, layouts.get(node.name, layout))
     for name in graph.outputs:
@@ -52,14 +53,14 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
     """
     if name in weights:
         return name, array
-    plain, _, rest = name.rpartition(".nhwc")
-    if plain not in weights:
+    original_name, _, permutation = name.rpartition(".nhwc")
+    if original_name not in weights:
         raise UsageError(f"'{name}' is not a weight of the network; its weights: {', '.join(weights)}")
-    if rest:  # the columns of a linear layer that reads a flattened image
-        c, h, w = map(int, rest.removeprefix("_").split("x"))
+    if permutation:  # the columns of a linear layer that reads a flattened image
+        c, h, w = map(int, permutation.removeprefix("_").split("x"))
         columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
-        return plain, np.ascontiguousarray(columns.reshape(weights[plain].shape))
-    return plain, np.ascontiguousarray(
+        return original_name, np.ascontiguousarray(columns.reshape(weights[original_name].shape))
+    return original_name, np.ascontiguousarray(
         array.transpose(np.argsort(DEPTHWISE_PERMUTATION if array.ndim == 3 else PERMUTATION))
     )
 
@@ -68,10 +69,10 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
 
 
 def renamed_original(graph: Graph, name: str) -> str:
-    """Return the original of a value that is only another name with the same shape."""
+    """Return the value of which this is only a renaming: a view with the same shape, through all such views."""
     value = graph.values[name]
-    same = value.of and graph.values[value.of].shape == value.shape
-    return renamed_original(graph, value.of) if same else name
+    is_renaming = value.of and graph.values[value.of].shape == value.shape
+    return renamed_original(graph, value.of) if is_renaming else name
 
 
 def underlying_image(graph: Graph, name: str) -> str | None:
@@ -103,9 +104,9 @@ def has_image_layouts(problem: Operator) -> bool:
 
 
 def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Return the layouts that a node supports: nchw, and nhwc if its operator has both or works on single elements.
+    """Return the layouts that a node supports: nchw, and nhwc if its operator has both or works element by element.
 
-    A conversion of a network as built reads, or is, an image in nhwc: then it moves nothing.
+    A conversion node of a network as built is only allowed in nhwc: then it copies nothing.
     """
     if node.operator == CONVERSION:
         return LAYOUTS[1:]
@@ -125,8 +126,8 @@ def allowed_layouts(graph: Graph, node: Node) -> tuple[str, ...]:
         return LAYOUTS[:1]
     if broadcast == "channel":
         n, c, h, w = out.image
-        own = (axes["outer"], axes["channels"], axes["inner"])
-        return LAYOUTS if own in ((n, c, h * w), (1, n * c, h * w)) else LAYOUTS[:1]
+        broadcast_sizes = (axes["outer"], axes["channels"], axes["inner"])
+        return LAYOUTS if broadcast_sizes in ((n, c, h * w), (1, n * c, h * w)) else LAYOUTS[:1]
     return LAYOUTS if all(value.elements == 1 for value in others) else LAYOUTS[:1]
 
 
@@ -151,14 +152,14 @@ def same_memory(value: Value) -> bool:
     return c == 1 or h * w == 1
 
 
-def conversion_problem(value: Value, to: str) -> Operator:
+def conversion_problem(value: Value, layout: str) -> Operator:
     """Return the problem that copies an image to another layout."""
     n, c, h, w = value.image
-    axes = {"n": n, "c": c, "h": h, "w": w, "to": to, "dtype": value.dtype}
+    axes = {"n": n, "c": c, "h": h, "w": w, "to": layout, "dtype": value.dtype}
     return Catalog().operator(CONVERSION).from_axes(axes)
 
 
-def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
+def can_permute_columns(graph: Graph, node: Node, tensor: str) -> bool:
     """Return whether a node reads a flattened image such that its weight's columns can be permuted instead."""
     image = underlying_image(graph, node.inputs[tensor])
     if image is None or (node.operator, tensor) != ("linear", "x") or node.inputs["weight"] not in graph.weights:
@@ -168,27 +169,32 @@ def rows_follow(graph: Graph, node: Node, tensor: str) -> bool:
 
 
 def pixel_rows(graph: Graph) -> set[str]:
-    """Return the images that are read as rows of pixels, or made of rows of pixels; they are in nhwc."""
+    """Return the nhwc images of a network as it was built: those that are read as, or made from, rows of pixels."""
     converted = {
         node.outputs["out"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nhwc")
     }
-    read = {node.inputs["x"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nchw")}
-    direct = {name for node in graph.nodes for name in node.inputs.values()}
-    return (converted - direct) | {name for name in read if graph.values[name].of}
+    converted_rows = {
+        node.inputs["x"] for node in graph.nodes if node.operator == CONVERSION and _converts_to(node, "nchw")
+    }
+    read_directly = {name for node in graph.nodes for name in node.inputs.values()}
+    return (converted - read_directly) | {name for name in converted_rows if graph.values[name].of}
 
 
 def _converts_to(node: Node, layout: str) -> bool:
+    """Return whether a conversion node writes this layout."""
     return node.problem.axes["to"] == layout
 
 
 def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
     """Raise UsageError for a network not in nchw, unknown nodes, and layouts that a node does not support."""
-    built = pixel_rows(graph)
-    if other := next((v.name for v in graph.values.values() if v.layout != "nchw" and v.name not in built), None):
+    nhwc_images = pixel_rows(graph)
+    if nhwc_value := next(
+        (v.name for v in graph.values.values() if v.layout != "nchw" and v.name not in nhwc_images), None
+    ):
         raise UsageError(
-            f"{graph.name}: '{other}' is in nhwc already; choose layouts before any conversion",
+            f"{graph.name}: '{nhwc_value}' is in nhwc already; choose layouts before any conversion",
             kind="layouts-chosen",
-            subject=other,
+            subject=nhwc_value,
         )
     for name, layout in layouts.items():
         node = graph.node(name)
@@ -207,14 +213,14 @@ def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
 # Rewriting --------------------------------------------------------------------------------------------------------
 
 
-class _Draft:
-    """The network under construction, with chosen layouts."""
+class _LayoutRewriter:
+    """A network under construction in which each node has its chosen layout."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.values, self.weights = dict(graph.values), dict(graph.weights)
         self.nodes: list[Node] = []
-        self.placed: dict[str, str] = {}
+        self.layout_by_image: dict[str, str] = {}
         """Layout in which each image is computed; inputs, and views of another shape, are in nchw."""
         self.converted: set[str] = set()
         """Images that exist in both layouts."""
@@ -226,7 +232,7 @@ class _Draft:
             return
         inputs = {}
         for tensor, name in node.inputs.items():
-            if tensor == "x" and self.in_nhwc(name) and rows_follow(self.graph, node, tensor):
+            if tensor == "x" and self.in_nhwc(name) and can_permute_columns(self.graph, node, tensor):
                 inputs[tensor] = self.nhwc_rows(name)
                 inputs["weight"] = self.permuted_columns(node.inputs["weight"], name)
             elif layout == "nhwc" and is_depthwise_filter(node, tensor):
@@ -237,8 +243,8 @@ class _Draft:
         for tensor, name in node.outputs.items():
             outputs[tensor] = name
             if is_image(self.graph, name):
-                self.placed[name] = layout
-                outputs[tensor] = self.named(name, layout)
+                self.layout_by_image[name] = layout
+                outputs[tensor] = self.name_in_layout(name, layout)
         problem = problem_in(self.graph, node, layout)
         self.nodes.append(replace(node, problem=problem, inputs=inputs, outputs=outputs))
 
@@ -246,10 +252,12 @@ class _Draft:
         """Replace a conversion of the network as built by a view of the image in nhwc, converted if necessary."""
         x, out = node.inputs["x"], node.outputs["out"]
         if _converts_to(node, "nhwc"):
-            self.values[out] = replace(self.values[out], of=self.available(renamed_original(self.graph, x), "nhwc"))
+            self.values[out] = replace(
+                self.values[out], of=self.image_in_layout(renamed_original(self.graph, x), "nhwc")
+            )
         else:
-            self.placed[out] = "nhwc"
-            image = self.named(out, "nhwc")
+            self.layout_by_image[out] = "nhwc"
+            image = self.name_in_layout(out, "nhwc")
             self.values[image] = replace(self.values[image], of=x)
 
     def read(self, name: str, layout: str) -> str:
@@ -258,23 +266,23 @@ class _Draft:
             return self.nchw(name)
         if self.graph.base(name) in self.weights:
             return name if layout == "nchw" else self.permuted_weight(name)
-        return self.available(renamed_original(self.graph, name), layout)
+        return self.image_in_layout(renamed_original(self.graph, name), layout)
 
     def nchw(self, name: str) -> str:
         """Return a value in nchw, under its original name."""
         if image := underlying_image(self.graph, name):
-            self.available(image, "nchw")
+            self.image_in_layout(image, "nchw")
         return name
 
-    def available(self, image: str, layout: str) -> str:
+    def image_in_layout(self, image: str, layout: str) -> str:
         """Return an image in this layout; the first call adds the conversion."""
         if base := self.graph.values[image].of:
             self.nchw(base)
-        place, name = self.placed.get(image, "nchw"), self.named(image, layout)
-        if layout == place or image in self.converted:
+        current_layout, name = self.layout_by_image.get(image, "nchw"), self.name_in_layout(image, layout)
+        if layout == current_layout or image in self.converted:
             return name
         self.converted.add(image)
-        source = self.named(image, place)
+        source = self.name_in_layout(image, current_layout)
         if same_memory(self.graph.values[image]):
             self.values[name] = replace(self.values[name], of=source)
         else:
@@ -283,7 +291,7 @@ class _Draft:
             self.nodes.append(Node(node, CONVERSION, problem, {"x": source}, {"out": name}))
         return name
 
-    def named(self, image: str, layout: str) -> str:
+    def name_in_layout(self, image: str, layout: str) -> str:
         """Return the name of an image in a layout."""
         value = self.graph.values[image]
         if layout == "nchw":
@@ -309,11 +317,11 @@ class _Draft:
         image = underlying_image(self.graph, name)
         if image is None or len(self.graph.values[name].shape) == 4 or same_memory(self.graph.values[image]):
             return False
-        return self.placed.get(image) == "nhwc"
+        return self.layout_by_image.get(image) == "nhwc"
 
     def nhwc_rows(self, name: str) -> str:
         """Return a flattened image in nhwc order."""
-        source = self.named(str(underlying_image(self.graph, name)), "nhwc")
+        source = self.name_in_layout(str(underlying_image(self.graph, name)), "nhwc")
         return self.new(replace(self.graph.values[name], name=f"{name}.nhwc", of=source))
 
     def permuted_columns(self, weight: str, rows: str) -> str:
@@ -336,6 +344,6 @@ class _Draft:
     def permuted_weight(self, name: str) -> str:
         """Return a filter, or a constant image, for the nhwc layout."""
         array = self.graph.weights[self.graph.base(name)].reshape(self.graph.values[name].shape)
-        permuted = self.named(name, "nhwc")
+        permuted = self.name_in_layout(name, "nhwc")
         self.weights[permuted] = np.ascontiguousarray(array.transpose(PERMUTATION))
         return permuted

@@ -15,7 +15,7 @@ from opbench.kernels.operator import Operator
 
 MICRO, MICRO_NEXT = "micro", "micro.next"
 """Names of the micro-batch's number in the training, from 1, which selects the data and dropout's mask."""
-WRITTEN, TOTAL, RUNNING = "gradients", "gradients.sum", "statistics"
+GRADIENTS, GRADIENT_SUM, STATISTICS_ARENA = "gradients", "gradients.sum", "statistics"
 ONCE_PER_STEP = ("tick", "statistics", "record", CLIP, "optimizer")
 """Nodes that run once per step, in order."""
 
@@ -29,26 +29,31 @@ def with_micro_batches(training: Training) -> Training:
     that run once per step count the step, record the loss, take the mean of the running statistics and update
     the parameters.
     """
-    draft = _Split(training)
+    draft = _MicroBatchBuilder(training)
     graph = draft.graph()
     return replace(
         training,
         graph=graph,
         groups={**training.groups, **draft.groups},
-        statistics={weight: (RUNNING, draft.places[name]) for weight, (name, _) in training.statistics.items()},
+        statistics={
+            weight: (STATISTICS_ARENA, draft.statistic_offsets[name])
+            for weight, (name, _) in training.statistics.items()
+        },
         exchange=Exchange(
-            WRITTEN,
+            GRADIENTS,
             draft.total,
             frozenset(n.name for n in graph.nodes if n.name in ONCE_PER_STEP),
-            "accumulate" if draft.adds else "",
+            "accumulate" if draft.accumulates else "",
         ),
     )
 
 
 @dataclass
-class _Split:
+class _MicroBatchBuilder:
+    """A training step with several micro-batches, under construction from a step with one."""
+
     training: Training
-    places: dict[str, int] = field(default_factory=dict)
+    statistic_offsets: dict[str, int] = field(default_factory=dict)
     """For each running statistic, its first element in their arena."""
     groups: dict[str, str] = field(default_factory=dict)
     catalog: Catalog = field(default_factory=Catalog)
@@ -56,28 +61,28 @@ class _Split:
     def __post_init__(self) -> None:
         self.values, self.state = dict(self.training.graph.values), dict(self.training.graph.state)
         self.weights = dict(self.training.graph.weights)
-        self.adds = self.training.recipe.accumulate > 1
-        self.total = TOTAL if self.adds else WRITTEN
-        self.added = f"{TOTAL}.next" if self.adds else WRITTEN
+        self.accumulates = self.training.recipe.accumulate > 1
+        self.total = GRADIENT_SUM if self.accumulates else GRADIENTS
+        self.sum_value = f"{GRADIENT_SUM}.next" if self.accumulates else GRADIENTS
         """The value that holds the sum."""
-        self.learned = self.values[WRITTEN].elements
+        self.gradient_elements = self.values[GRADIENTS].elements
         """Number of gradient elements; statistics and loss follow them."""
 
     def graph(self) -> Graph:
         """Return the whole graph: the nodes of one micro-batch, then those of the update."""
-        counted = self._counter_node()
-        averaged = self._average_statistics()
+        counter = self._counter_node()
+        average_node = self._average_statistics()
         self._place_loss()
-        adding = self._accumulation_nodes()
+        accumulation_nodes = self._accumulation_nodes()
         nodes = {node.name: self._node_for_micro_batch(node) for node in self.training.graph.nodes}
-        repeated = [node for name, node in nodes.items() if name not in ONCE_PER_STEP]
-        once = {"statistics": averaged} if averaged else {}
-        once |= {name: nodes[name] for name in ONCE_PER_STEP if name in nodes}
-        last = [once[name] for name in ONCE_PER_STEP if name in once]
+        nodes_per_micro_batch = [node for name, node in nodes.items() if name not in ONCE_PER_STEP]
+        nodes_per_step = {"statistics": average_node} if average_node else {}
+        nodes_per_step |= {name: nodes[name] for name in ONCE_PER_STEP if name in nodes}
+        ordered_step_nodes = [nodes_per_step[name] for name in ONCE_PER_STEP if name in nodes_per_step]
         return Graph(
             self.training.graph.name,
             self.values,
-            (counted, *repeated, *adding, *last),
+            (counter, *nodes_per_micro_batch, *accumulation_nodes, *ordered_step_nodes),
             (),
             ("loss.sum",),
             self.weights,
@@ -85,6 +90,7 @@ class _Split:
         )
 
     def _counter_node(self) -> Node:
+        """Return the node that counts micro-batches."""
         ranks = self.training.recipe.ranks
         self.values |= {MICRO: Value(MICRO, (1,), "i32"), MICRO_NEXT: Value(MICRO_NEXT, (1,), "i32", updates=MICRO)}
         self.state[MICRO] = np.array([1 - ranks], np.int32)
@@ -97,50 +103,72 @@ class _Split:
         names = [name for name, _ in self.training.statistics.values()]
         if not names:
             return None
-        end = 0
+        end_element = 0
         for name in names:
-            self.places[name] = end
-            end += _round_up_to_alignment(self.values[name].elements)
-        arena = np.zeros(end, np.float32)
-        for name, start in self.places.items():
+            self.statistic_offsets[name] = end_element
+            end_element += _round_up_to_alignment(self.values[name].elements)
+        arena = np.zeros(end_element, np.float32)
+        for name, start in self.statistic_offsets.items():
             array = self.state.pop(name)
             arena[start : start + array.size] = array
-            self.values[name] = replace(self.values[name], of=RUNNING, offset=start)
-            new = self.values[f"{name}.next"]
-            self.values[new.name] = replace(new, updates="", of=WRITTEN, offset=self.learned + start)
-        self.state[RUNNING] = arena
+            self.values[name] = replace(self.values[name], of=STATISTICS_ARENA, offset=start)
+            next_value = self.values[f"{name}.next"]
+            self.values[next_value.name] = replace(
+                next_value, updates="", of=GRADIENTS, offset=self.gradient_elements + start
+            )
+        self.state[STATISTICS_ARENA] = arena
         self.weights["micro_batches"] = np.array([self.training.recipe.micro], np.float32)
         self.values |= {
-            RUNNING: Value(RUNNING, (end,)),
-            f"{RUNNING}.next": Value(f"{RUNNING}.next", (end,), updates=RUNNING),
-            f"{RUNNING}.sum": Value(f"{RUNNING}.sum", (end,), of=self.added, offset=self.learned),
+            STATISTICS_ARENA: Value(STATISTICS_ARENA, (end_element,)),
+            f"{STATISTICS_ARENA}.next": Value(f"{STATISTICS_ARENA}.next", (end_element,), updates=STATISTICS_ARENA),
+            f"{STATISTICS_ARENA}.sum": Value(
+                f"{STATISTICS_ARENA}.sum", (end_element,), of=self.sum_value, offset=self.gradient_elements
+            ),
             "micro_batches": Value("micro_batches", (1,)),
         }
         self.groups["statistics"] = "optimizer"
-        axes = {"op": "div", "broadcast": "scalar", "outer": 1, "channels": 1, "inner": end}
-        tied = {"a": f"{RUNNING}.sum", "b": "micro_batches"}
+        axes = {"op": "div", "broadcast": "scalar", "outer": 1, "channels": 1, "inner": end_element}
+        inputs = {"a": f"{STATISTICS_ARENA}.sum", "b": "micro_batches"}
         return Node(
-            "statistics", "elementwise", self._make_problem("elementwise", axes), tied, {"out": f"{RUNNING}.next"}
+            "statistics",
+            "elementwise",
+            self._make_problem("elementwise", axes),
+            inputs,
+            {"out": f"{STATISTICS_ARENA}.next"},
         )
 
     def _place_loss(self) -> None:
         """Place the loss at the end of the arena, and record the sum of losses."""
-        place = self.learned + (self.state[RUNNING].size if RUNNING in self.state else 0)
-        self.values["loss"] = replace(self.values["loss"], of=WRITTEN, offset=place)
-        self.values["loss.sum"] = Value("loss.sum", (1,), of=self.added, offset=place)
-        self.values["gradients.learned"] = Value("gradients.learned", (self.learned,), of=self.added)
-        self.size = place + ALIGNMENT
+        loss_element = self.gradient_elements + (
+            self.state[STATISTICS_ARENA].size if STATISTICS_ARENA in self.state else 0
+        )
+        self.values["loss"] = replace(self.values["loss"], of=GRADIENTS, offset=loss_element)
+        self.values["loss.sum"] = Value("loss.sum", (1,), of=self.sum_value, offset=loss_element)
+        self.values["gradients.learned"] = Value("gradients.learned", (self.gradient_elements,), of=self.sum_value)
+        self.size = loss_element + ALIGNMENT
 
     def _accumulation_nodes(self) -> list[Node]:
-        self.values[WRITTEN] = Value(WRITTEN, (self.size,))
-        self.state[WRITTEN] = np.zeros(self.size, np.float32)
-        if not self.adds:
+        """Return the node that adds a micro-batch's gradients to the sum; none if each rank has one micro-batch."""
+        self.values[GRADIENTS] = Value(GRADIENTS, (self.size,))
+        self.state[GRADIENTS] = np.zeros(self.size, np.float32)
+        if not self.accumulates:
             return []
-        self.values |= {TOTAL: Value(TOTAL, (self.size,)), self.added: Value(self.added, (self.size,), updates=TOTAL)}
-        self.state[TOTAL] = np.zeros(self.size, np.float32)
+        self.values |= {
+            GRADIENT_SUM: Value(GRADIENT_SUM, (self.size,)),
+            self.sum_value: Value(self.sum_value, (self.size,), updates=GRADIENT_SUM),
+        }
+        self.state[GRADIENT_SUM] = np.zeros(self.size, np.float32)
         self.groups["accumulate"] = "exchange"
         problem = self._make_problem("accumulate", {"n": self.size})
-        return [Node("accumulate", "accumulate", problem, {"total": TOTAL, "part": WRITTEN}, {"new_total": self.added})]
+        return [
+            Node(
+                "accumulate",
+                "accumulate",
+                problem,
+                {"total": GRADIENT_SUM, "part": GRADIENTS},
+                {"new_total": self.sum_value},
+            )
+        ]
 
     def _node_for_micro_batch(self, node: Node) -> Node:
         """Return a node changed for micro-batches.
@@ -149,12 +177,14 @@ class _Split:
         """
         if node.name not in ONCE_PER_STEP:
             return replace(node, inputs={t: MICRO_NEXT if name == NEXT else name for t, name in node.inputs.items()})
-        sums = {WRITTEN: "gradients.learned", "loss": "loss.sum"}
+        sums = {GRADIENTS: "gradients.learned", "loss": "loss.sum"}
         return replace(node, inputs={tensor: sums.get(name, name) for tensor, name in node.inputs.items()})
 
     def _make_problem(self, operator: str, axes: Mapping[str, object]) -> Operator:
+        """Return a problem of an operator by its name."""
         return self.catalog.operator(operator).from_axes(axes)
 
 
 def _round_up_to_alignment(elements: int) -> int:
+    """Return a number of elements rounded up to a multiple of `ALIGNMENT`."""
     return -(-elements // ALIGNMENT) * ALIGNMENT

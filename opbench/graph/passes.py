@@ -22,15 +22,15 @@ EPSILON = 1e-5
 
 def drop_dropout(graph: Graph) -> tuple[Graph, list[str]]:
     """Remove dropout, which is the identity at inference."""
-    done: list[str] = []
+    changes: list[str] = []
     for name in [node.name for node in graph.nodes]:
         node = graph.node(name)
         if node.operator != "dropout" or node.problem.axes.get("training") == "yes":
             continue
-        (taken,), (output,) = node.inputs.values(), node.outputs.values()
-        graph = edit_graph(graph, drop=[node.name], views={output: taken})
-        done.append(f"{node.name}: left out, as dropout is the identity at inference")
-    return graph, done
+        (input_name,), (output,) = node.inputs.values(), node.outputs.values()
+        graph = edit_graph(graph, drop=[node.name], views={output: input_name})
+        changes.append(f"{node.name}: left out, as dropout is the identity at inference")
+    return graph, changes
 
 
 def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
@@ -39,18 +39,18 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
     The convolution, maybe a depthwise one, must have no other reader. The new weights are computed in float64
     and stored in float32.
     """
-    done: list[str] = []
+    changes: list[str] = []
     for norm in graph.nodes:
         if norm.operator != "batchnorm2d":
             continue
         conv = sole_producer(graph, norm, "x", ("conv2d", "depthwise_conv2d"))
         if conv is None or "relu" in str(conv.problem.axes["epilogue"]):
             continue
-        parts = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
-        own = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
-        if not all(name in graph.weights for name in (*parts, *own)):
+        norm_weights = [norm.inputs[part] for part in ("scale", "shift", "mean", "variance")]
+        conv_weights = [conv.inputs[part] for part in ("weight", "bias") if part in conv.inputs]
+        if not all(name in graph.weights for name in (*norm_weights, *conv_weights)):
             continue
-        scale, shift, mean, variance = (graph.weights[name].astype(np.float64) for name in parts)
+        scale, shift, mean, variance = (graph.weights[name].astype(np.float64) for name in norm_weights)
         factor = scale / np.sqrt(variance + EPSILON)
         weight = graph.weights[conv.inputs["weight"]].astype(np.float64)
         weight *= factor.reshape(-1, *(1,) * (weight.ndim - 1))
@@ -66,48 +66,50 @@ def fold_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
         weights = {names["weight"]: weight, names["bias"]: shift + (bias - mean) * factor}
         values = [
             replace(graph.values[conv.inputs["weight"]], name=names["weight"]),
-            replace(graph.values[parts[0]], name=names["bias"]),
+            replace(graph.values[norm_weights[0]], name=names["bias"]),
         ]
         graph = edit_graph(graph, drop=[norm.name], nodes={conv.name: fused}, values=values, weights=weights)
-        done.append(f"{norm.name}: folded into the weights of {conv.name}")
-    return graph, done
+        changes.append(f"{norm.name}: folded into the weights of {conv.name}")
+    return graph, changes
 
 
 def fuse_relu(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse a ReLU into the node before it: a convolution, linear layer, batch norm or sum without other readers."""
-    done: list[str] = []
+    changes: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu":
             continue
-        able = ("conv2d", "depthwise_conv2d", "linear", "batchnorm2d", "elementwise")
-        before = sole_producer(graph, relu, "x", able)
-        if before is None:
+        operators = ("conv2d", "depthwise_conv2d", "linear", "batchnorm2d", "elementwise")
+        producer = sole_producer(graph, relu, "x", operators)
+        if producer is None:
             continue
-        mode = "op" if before.operator == "elementwise" else "epilogue"
-        kind = str(before.problem.axes[mode])
-        if "relu" in kind or (mode == "op" and kind != "add"):
+        mode = "op" if producer.operator == "elementwise" else "epilogue"
+        mode_value = str(producer.problem.axes[mode])
+        if "relu" in mode_value or (mode == "op" and mode_value != "add"):
             continue
-        (out,) = before.outputs.values()
-        (clipped,) = relu.outputs.values()
-        if graph.values[clipped].shape != graph.values[out].shape:
+        (producer_output,) = producer.outputs.values()
+        (relu_output,) = relu.outputs.values()
+        if graph.values[relu_output].shape != graph.values[producer_output].shape:
             continue
-        inputs, values, weights = dict(before.inputs), [], {}
-        if before.operator in ("conv2d", "depthwise_conv2d") and kind == "none":
+        inputs, values, weights = dict(producer.inputs), [], {}
+        if producer.operator in ("conv2d", "depthwise_conv2d") and mode_value == "none":
             # There is no ReLU without a bias; one of zeros changes no bit but the sign of a zero.
-            inputs["bias"] = f"{before.name}.bias.zero"
-            channels = int(before.problem.scope["k" if before.operator == "conv2d" else "c"])
+            inputs["bias"] = f"{producer.name}.bias.zero"
+            channels = int(producer.problem.scope["k" if producer.operator == "conv2d" else "c"])
             weights[inputs["bias"]] = np.zeros(channels, np.float32)
-            values.append(Value(inputs["bias"], (channels,), before.problem.storage))
-        fused = {"batchnorm2d": "relu", "elementwise": "add_relu"}.get(before.operator, "bias_relu")
-        node = replace(before, problem=with_modes(before.problem, **{mode: fused}), inputs=inputs, outputs=relu.outputs)
-        graph = edit_graph(graph, drop=[relu.name], nodes={before.name: node}, values=values, weights=weights)
-        done.append(f"{relu.name}: fused into {before.name}")
-    return graph, done
+            values.append(Value(inputs["bias"], (channels,), producer.problem.storage))
+        fused = {"batchnorm2d": "relu", "elementwise": "add_relu"}.get(producer.operator, "bias_relu")
+        node = replace(
+            producer, problem=with_modes(producer.problem, **{mode: fused}), inputs=inputs, outputs=relu.outputs
+        )
+        graph = edit_graph(graph, drop=[relu.name], nodes={producer.name: node}, values=values, weights=weights)
+        changes.append(f"{relu.name}: fused into {producer.name}")
+    return graph, changes
 
 
 def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse a GELU (tanh form) into the linear layer before it, which must have no other reader."""
-    done: list[str] = []
+    changes: list[str] = []
     for gelu in graph.nodes:
         if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh":
             continue
@@ -117,13 +119,13 @@ def fuse_gelu(graph: Graph) -> tuple[Graph, list[str]]:
         problem = with_modes(linear.problem, epilogue="bias_gelu_tanh")
         node = replace(linear, problem=problem, outputs=gelu.outputs)
         graph = edit_graph(graph, drop=[gelu.name], nodes={linear.name: node})
-        done.append(f"{gelu.name}: fused into {linear.name}")
-    return graph, done
+        changes.append(f"{gelu.name}: fused into {linear.name}")
+    return graph, changes
 
 
 def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse the sum and ReLU at the end of a residual block into a convolution without other readers."""
-    done: list[str] = []
+    changes: list[str] = []
     for total in graph.nodes:
         axes = total.problem.axes
         if total.operator != "elementwise" or (axes["op"], axes["broadcast"]) != ("add_relu", "none"):
@@ -139,9 +141,9 @@ def fuse_residual(graph: Graph) -> tuple[Graph, list[str]]:
             inputs = {**conv.inputs, "residual": residual}
             node = replace(conv, problem=problem, inputs=inputs, outputs={"out": out})
             graph = edit_graph(graph, drop=[total.name], nodes={conv.name: node})
-            done.append(f"{total.name}: fused into {conv.name}")
+            changes.append(f"{total.name}: fused into {conv.name}")
             break
-    return graph, done
+    return graph, changes
 
 
 def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph, list[str]]:
@@ -150,7 +152,7 @@ def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph
     With `read_again`, only a sum that has other readers: in training, the gradient of the fused node needs
     theirs.
     """
-    done: list[str] = []
+    changes: list[str] = []
     for norm in graph.nodes:
         if norm.operator != "layernorm" or norm.problem.axes["residual"] != "none":
             continue
@@ -166,29 +168,29 @@ def fuse_sum_into_norm(graph: Graph, *, read_again: bool = False) -> tuple[Graph
         inputs = {**norm.inputs, "x": total.inputs["a"], "residual": total.inputs["b"]}
         node = replace(norm, problem=problem, inputs=inputs, outputs={**norm.outputs, "sum": x})
         graph = edit_graph(graph, drop=[total.name], nodes={norm.name: node})
-        done.append(f"{total.name}: fused into {norm.name}")
-    return graph, done
+        changes.append(f"{total.name}: fused into {norm.name}")
+    return graph, changes
 
 
 def fuse_upsample_concat(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse an upsampling into the concatenation that reads it, so that the upsampled image is not stored."""
-    done: list[str] = []
+    changes: list[str] = []
     for concat in graph.nodes:
         if concat.operator != "concat":
             continue
-        up = sole_producer(graph, concat, "b", ("upsample2d",))
-        if up is None or (up.problem.axes["scale"], up.problem.axes["mode"]) != (2, "nearest"):
+        upsampling = sole_producer(graph, concat, "b", ("upsample2d",))
+        if upsampling is None or (upsampling.problem.axes["scale"], upsampling.problem.axes["mode"]) != (2, "nearest"):
             continue
         if concat.inputs["a"] == concat.inputs["b"]:
             continue
-        small, large = up.problem.axes, concat.problem.axes
+        small, large = upsampling.problem.axes, concat.problem.axes
         axes: dict[str, int | str] = {key: small[key] for key in ("n", "h", "w", "layout", "dtype") if key in small}
         problem = Catalog().operator("upsample_concat").from_axes({**axes, "c1": small["c"], "c2": large["c1"]})
-        inputs = {"low": up.inputs["x"], "skip": concat.inputs["a"]}
+        inputs = {"low": upsampling.inputs["x"], "skip": concat.inputs["a"]}
         node = Node(concat.name, "upsample_concat", problem, inputs, concat.outputs)
-        graph = edit_graph(graph, drop=[up.name], nodes={concat.name: node})
-        done.append(f"{up.name}: fused into {concat.name}")
-    return graph, done
+        graph = edit_graph(graph, drop=[upsampling.name], nodes={concat.name: node})
+        changes.append(f"{upsampling.name}: fused into {concat.name}")
+    return graph, changes
 
 
 def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
@@ -197,22 +199,22 @@ def fuse_upsample_concat_conv(graph: Graph) -> tuple[Graph, list[str]]:
     The stride must be 1 and the padding must keep the size. The concatenated image is often a network's largest
     tensor.
     """
-    done: list[str] = []
+    changes: list[str] = []
     for conv in graph.nodes:
         if conv.operator != "conv2d":
             continue
-        joined = sole_producer(graph, conv, "image", ("upsample_concat",))
+        concatenation = sole_producer(graph, conv, "image", ("upsample_concat",))
         axes = conv.problem.axes
         keeps_size = axes["stride"] == 1 and axes["r"] == axes["s"] == 2 * int(axes["padding"]) + 1
-        if joined is None or not keeps_size or axes["layout"] != joined.problem.axes["layout"]:
+        if concatenation is None or not keeps_size or axes["layout"] != concatenation.problem.axes["layout"]:
             continue
-        kept = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
-        problem = Catalog().operator("upsample_concat_conv2d").from_axes({**joined.problem.axes, **kept})
-        inputs = {**joined.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
+        conv_axes = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
+        problem = Catalog().operator("upsample_concat_conv2d").from_axes({**concatenation.problem.axes, **conv_axes})
+        inputs = {**concatenation.inputs, **{tensor: name for tensor, name in conv.inputs.items() if tensor != "image"}}
         node = Node(conv.name, "upsample_concat_conv2d", problem, inputs, conv.outputs)
-        graph = edit_graph(graph, drop=[joined.name], nodes={conv.name: node})
-        done.append(f"{joined.name}: fused into {conv.name}")
-    return graph, done
+        graph = edit_graph(graph, drop=[concatenation.name], nodes={conv.name: node})
+        changes.append(f"{concatenation.name}: fused into {conv.name}")
+    return graph, changes
 
 
 PASSES: dict[str, Pass] = {
@@ -230,15 +232,15 @@ PASSES: dict[str, Pass] = {
 
 def apply_passes(graph: Graph, names: Iterable[str] = tuple(PASSES)) -> tuple[Graph, list[str]]:
     """Apply some passes to a network, always in the order of `PASSES`; return the network and the changes."""
-    chosen, done = list(names), []
-    for name in chosen:
+    chosen_names, changes = list(names), []
+    for name in chosen_names:
         if name not in PASSES:
             raise UsageError(unknown("pass", name, PASSES))
     for name, rewrite in PASSES.items():
-        if name in chosen:
+        if name in chosen_names:
             graph, sentences = rewrite(graph)
-            done += sentences
-    return graph, done
+            changes += sentences
+    return graph, changes
 
 
 def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
@@ -249,8 +251,8 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
     """
     nodes = []
     dtypes: dict[str, str] = {}
-    for before in graph.nodes:
-        node = before
+    for old_node in graph.nodes:
+        node = old_node
         if node.name not in keep:
             if dtype not in node.problem.choices.get("dtype", ("f32",)):
                 raise UsageError(
@@ -295,8 +297,8 @@ def sole_producer(graph: Graph, node: Node, tensor: str, operators: tuple[str, .
     """
     value = node.inputs.get(tensor, "")
     producer = next((n for n in graph.nodes if value in n.outputs.values() and n.operator in operators), None)
-    seen_by_others = any(graph.base(name) == value for name in graph.outputs) or len(graph.consumers(value)) != 1
-    return None if producer is None or seen_by_others else producer
+    is_read_elsewhere = any(graph.base(name) == value for name in graph.outputs) or len(graph.consumers(value)) != 1
+    return None if producer is None or is_read_elsewhere else producer
 
 
 def edit_graph(
@@ -307,31 +309,34 @@ def edit_graph(
     weights: Mapping[str, np.ndarray] | None = None,
     views: Mapping[str, str] | None = None,
 ) -> Graph:
-    """Return the network with some nodes removed or replaced, and with changed values and weights.
+    """Return the network with some nodes removed (`drop`) or replaced, and with changed values and weights.
 
-    `views` maps values that no node produces any longer to the value that replaces them; everything but a
-    network output gets the new name everywhere. Values and weights without a use are removed.
+    `views` maps each value that no node produces any more to the value that replaces it. A network output keeps its
+    name, as a view of the replacement; any other value is replaced wherever it is read. Values and weights without a
+    use are removed.
     """
-    changed = nodes or {}
-    everything = dict(graph.values) | {value.name: value for value in values}
-    renamed = {}
-    for name, view in (views or {}).items():
-        if name in graph.outputs or everything[name].shape != everything[view].shape:
-            everything[name] = replace(everything[name], of=view)
+    new_nodes = nodes or {}
+    all_values = dict(graph.values) | {value.name: value for value in values}
+    replacements = {}
+    for name, replacement in (views or {}).items():
+        if name in graph.outputs or all_values[name].shape != all_values[replacement].shape:
+            all_values[name] = replace(all_values[name], of=replacement)
         else:
-            renamed[name] = view
-    everything = {
-        n: replace(v, of=renamed[v.of]) if v.of in renamed else v for n, v in everything.items() if n not in renamed
+            replacements[name] = replacement
+    all_values = {
+        n: replace(v, of=replacements[v.of]) if v.of in replacements else v
+        for n, v in all_values.items()
+        if n not in replacements
     }
     remaining = []
     for node in graph.nodes:
         if node.name not in drop:
-            new = changed.get(node.name, node)
-            if not renamed.keys().isdisjoint(new.inputs.values()):
-                new = replace(new, inputs={t: renamed.get(v, v) for t, v in new.inputs.items()})
-            remaining.append(new)
-    known = {**graph.weights, **{name: array.astype(np.float32) for name, array in (weights or {}).items()}}
-    return rebuild_graph(graph, everything, remaining, known)
+            new_node = new_nodes.get(node.name, node)
+            if not replacements.keys().isdisjoint(new_node.inputs.values()):
+                new_node = replace(new_node, inputs={t: replacements.get(v, v) for t, v in new_node.inputs.items()})
+            remaining.append(new_node)
+    all_weights = {**graph.weights, **{name: array.astype(np.float32) for name, array in (weights or {}).items()}}
+    return rebuild_graph(graph, all_values, remaining, all_weights)
 
 
 def rebuild_graph(
@@ -340,13 +345,13 @@ def rebuild_graph(
     """Return the network with other nodes and values, the same inputs and outputs, and nothing unused."""
     nodes = tuple(nodes)
     used: set[str] = set()
-    todo = [*graph.inputs, *graph.outputs]
+    unvisited = [*graph.inputs, *graph.outputs]
     for node in nodes:
-        todo += [*node.inputs.values(), *node.outputs.values()]
-    while todo:
-        if (name := todo.pop()) and name not in used:
+        unvisited += [*node.inputs.values(), *node.outputs.values()]
+    while unvisited:
+        if (name := unvisited.pop()) and name not in used:
             used.add(name)
-            todo += [values[name].of, values[name].updates]
+            unvisited += [values[name].of, values[name].updates]
     return replace(
         graph,
         values={name: value for name, value in values.items() if name in used},

@@ -23,7 +23,7 @@ ALLOWED_PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "tf32": ("f32", "tf32"),
     "bf16": ("f32", "tf32", "bf16"),
 }
-"""The precision classes that each choice allows; with bf16, all values are also stored in bf16."""
+"""The precisions of products that each --precision allows; with bf16, all values are also stored in bf16."""
 
 
 def network_problems(
@@ -40,12 +40,12 @@ def network_problems(
     if layout not in (*LAYOUTS, "both"):
         raise UsageError(unknown("layout", layout, (*LAYOUTS, "both")))
     layouts = LAYOUTS if layout == "both" else (layout,)
-    network = _without_numbers(name, tuple(sorted(sizes.items())), training)
+    network = _without_weight_content(name, tuple(sorted(sizes.items())), training)
     if training:
         return _training_problems(network, precision, layouts)
     graph, _ = apply_passes(network)
     graph = to_dtype(graph, "bf16") if precision == "bf16" else graph
-    graphs = [_laid_out(graph, layout) for layout in layouts]
+    graphs = [_in_layout(graph, layout) for layout in layouts]
     return list(dict.fromkeys(node.problem for graph in graphs for node in graph.nodes))
 
 
@@ -54,6 +54,7 @@ DATA_SET_ITEMS = 1024
 
 
 def _training_problems(network: Graph, precision: str, layouts: Sequence[str]) -> list[Operator]:
+    """Return the distinct problems of a network's training step in each of the layouts."""
     (out,) = network.outputs
     loss = "cross_entropy" if len(network.values[out].shape) == 2 else "binary_cross_entropy"
     dtype = "bf16" if precision == "bf16" else "f32"
@@ -66,10 +67,10 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
     """Raise UsageError for an unknown network or size, or for a size that is not a positive integer."""
     if name not in NETWORKS:
         raise UsageError(unknown("network", name, NETWORKS, "opbench net list"))
-    known = inspect.signature(NETWORKS[name]).parameters
+    size_parameters = inspect.signature(NETWORKS[name]).parameters
     for key, value in sizes.items():
-        if key not in known:
-            raise UsageError(unknown("size", key, known, where=name))
+        if key not in size_parameters:
+            raise UsageError(unknown("size", key, size_parameters, where=name))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UsageError(
                 f"{name}: {key} = {value!r} is not allowed; a whole number >= 1",
@@ -81,12 +82,13 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
 
 
 @functools.cache
-def _without_numbers(name: str, sizes: tuple[tuple[str, object], ...], training: bool) -> Graph:
+def _without_weight_content(name: str, sizes: tuple[tuple[str, object], ...], training: bool) -> Graph:
     """Return a network with weights of zeros that use no memory, because only shapes matter."""
     graph, zero = (FOR_TRAINING if training else NETWORKS)[name](**dict(sizes)), np.float32(0)
     return graph.with_weights({name: np.broadcast_to(zero, array.shape) for name, array in graph.weights.items()})
 
 
-def _laid_out(graph: Graph, layout: str) -> Graph:
-    able = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
-    return with_layouts(graph, dict.fromkeys(able, layout))
+def _in_layout(graph: Graph, layout: str) -> Graph:
+    """Return a network with all nodes that support several layouts in one layout."""
+    node_names = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
+    return with_layouts(graph, dict.fromkeys(node_names, layout))

@@ -64,15 +64,15 @@ class Recipe(OptimiserOptions):
     """
 
     def __post_init__(self) -> None:
-        for flag, value, known in (
+        for flag, value, allowed_names in (
             ("--loss", self.loss, LOSSES),
             ("--optimizer", self.optimizer, OPTIMIZERS),
             ("--schedule", self.schedule, SCHEDULES),
             ("--layout", self.layout, LAYOUTS),
             ("dtype", self.dtype, STORAGE_DTYPES),
         ):
-            if value not in known:
-                raise UsageError(unknown(flag.removeprefix("--"), value, known, where=flag))
+            if value not in allowed_names:
+                raise UsageError(unknown(flag.removeprefix("--"), value, allowed_names, where=flag))
         if self.steps < 1:
             raise UsageError(
                 f"{self.steps} steps are not allowed; at least 1",
@@ -112,20 +112,20 @@ class Recipe(OptimiserOptions):
 
     @property
     def micro(self) -> int:
-        """Return the number of micro-batches of a step, on all devices together."""
+        """Return the number of micro-batches per step, over all devices."""
         return self.accumulate * self.ranks
 
     def learning_rates(self) -> np.ndarray:
         """Return the learning rate of each step in float32: a linear rise, then constant or half a cosine to 0."""
-        t = np.arange(self.steps, dtype=np.float64)
-        rate = np.full(self.steps, self.learning_rate)
+        step_index = np.arange(self.steps, dtype=np.float64)
+        rates = np.full(self.steps, self.learning_rate)
         if self.schedule == "cosine":
-            span = max(1, self.steps - self.warmup_steps)
-            rate *= 0.5 * (1 + np.cos(np.pi * np.clip((t - self.warmup_steps) / span, 0, 1)))
-        rising = np.minimum(1.0, (t + 1) / self.warmup_steps) if self.warmup_steps else 1.0
-        return (rate * rising).astype(np.float32)
+            decay_steps = max(1, self.steps - self.warmup_steps)
+            rates *= 0.5 * (1 + np.cos(np.pi * np.clip((step_index - self.warmup_steps) / decay_steps, 0, 1)))
+        warmup_factor = np.minimum(1.0, (step_index + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return (rates * warmup_factor).astype(np.float32)
 
     def hyper(self) -> np.ndarray:
-        """Return the optimiser's constants as the mode of its operator."""
-        first = (self.momentum, 0.0, 0.0) if self.optimizer == "sgd" else (*self.betas, self.epsilon)
-        return np.array([*first, self.decay], np.float32)
+        """Return the constants of the optimiser in the order that its operator expects: [4] float32."""
+        operator_constants = (self.momentum, 0.0, 0.0) if self.optimizer == "sgd" else (*self.betas, self.epsilon)
+        return np.array([*operator_constants, self.decay], np.float32)

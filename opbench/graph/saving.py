@@ -25,6 +25,8 @@ FORMAT = "opbench network 1"
 
 
 class _SavedValue(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A value in the file of a network's structure."""
+
     shape: tuple[Annotated[int, msgspec.Meta(ge=1)], ...]
     dtype: str = "f32"
     layout: str = "nchw"
@@ -35,6 +37,8 @@ class _SavedValue(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 class _SavedNode(msgspec.Struct, forbid_unknown_fields=True):
+    """A node in the file of a network's structure."""
+
     name: str
     operator: str
     axes: dict[str, int | str]
@@ -43,11 +47,15 @@ class _SavedNode(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _SavedWeights(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The name and the digest of the file with a network's weights."""
+
     file: str
     sha256: str = ""
 
 
 class _SavedNetwork(msgspec.Struct, forbid_unknown_fields=True):
+    """The file of a network's structure."""
+
     format: str
     name: str
     inputs: tuple[str, ...]
@@ -75,7 +83,7 @@ def save(graph: Graph, path: str | Path) -> None:
     file = path.with_suffix(".safetensors")
     content = packed({name: np.ascontiguousarray(array) for name, array in graph.weights.items()})
     weights = _SavedWeights(file.name, hashlib.sha256(content).hexdigest())
-    document = msgspec.to_builtins(_saved(graph, weights))
+    document = msgspec.to_builtins(_to_saved_network(graph, weights))
     for target, data in ((file, content), (path, json.dumps(document, indent=1).encode() + b"\n")):
         try:
             write_atomically(target, data)
@@ -103,19 +111,21 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     file = path.parent / saved.weights.file
     arrays = _read_weights(file, saved.weights.sha256, str(path))
     weights = [name for name, value in saved.values.items() if value.weight]
-    if missing := [name for name in weights if name not in arrays]:
+    if missing_tensors := [name for name in weights if name not in arrays]:
         raise UsageError(
-            f"{file}: tensor '{missing[0]}' is missing ({len(arrays)} exist)",
+            f"{file}: tensor '{missing_tensors[0]}' is missing ({len(arrays)} exist)",
             kind="missing-weight",
-            subject=missing[0],
-            value=len(missing),
+            subject=missing_tensors[0],
+            value=len(missing_tensors),
         )
-    if more := sorted(arrays.keys() - weights):
+    if extra_tensors := sorted(arrays.keys() - weights):
         raise UsageError(
-            f"{file}: tensor '{more[0]}' belongs to no weight of {path.name}", kind="extra-weight", subject=more[0]
+            f"{file}: tensor '{extra_tensors[0]}' belongs to no weight of {path.name}",
+            kind="extra-weight",
+            subject=extra_tensors[0],
         )
-    values = {name: _value(f"{path}: values.{name}", name, value) for name, value in saved.values.items()}
-    nodes = tuple(_node(f"{path}: nodes[{index}]", node, catalog) for index, node in enumerate(saved.nodes))
+    values = {name: _read_value(f"{path}: values.{name}", name, value) for name, value in saved.values.items()}
+    nodes = tuple(_read_node(f"{path}: nodes[{index}]", node, catalog) for index, node in enumerate(saved.nodes))
     arrays = {name: arrays[name] for name in weights}
     try:
         return Graph(saved.name, values, nodes, saved.inputs, saved.outputs, arrays)
@@ -123,7 +133,8 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
         raise UsageError(f"{path}: {error}", cause=error) from None
 
 
-def _saved(graph: Graph, weights: _SavedWeights) -> _SavedNetwork:
+def _to_saved_network(graph: Graph, weights: _SavedWeights) -> _SavedNetwork:
+    """Return a network's structure in the form of the file."""
     values = {
         name: _SavedValue(
             value.shape, value.dtype, value.layout, value.of, value.offset, value.updates, name in graph.weights
@@ -137,22 +148,25 @@ def _saved(graph: Graph, weights: _SavedWeights) -> _SavedNetwork:
     return _SavedNetwork(FORMAT, graph.name, tuple(graph.inputs), tuple(graph.outputs), values, nodes, weights)
 
 
-def _value(where: str, name: str, saved: _SavedValue) -> Value:
-    for key, seen, known in (("dtype", saved.dtype, tuple(DTYPES)), ("layout", saved.layout, LAYOUTS)):
-        if seen not in known:
-            raise UsageError(unknown(key, seen, known, where=f"{where}.{key}"))
+def _read_value(location: str, name: str, saved: _SavedValue) -> Value:
+    """Return a value of a saved network; raise UsageError for an unknown dtype or layout."""
+    for key, value, allowed in (("dtype", saved.dtype, tuple(DTYPES)), ("layout", saved.layout, LAYOUTS)):
+        if value not in allowed:
+            raise UsageError(unknown(key, value, allowed, where=f"{location}.{key}"))
     return Value(name, saved.shape, saved.dtype, saved.layout, saved.of, saved.offset, saved.updates)
 
 
-def _node(where: str, saved: _SavedNode, catalog: Catalog) -> Node:
+def _read_node(location: str, saved: _SavedNode, catalog: Catalog) -> Node:
+    """Return a node of a saved network; raise UsageError for an unknown operator or axis."""
     try:
         problem = catalog.operator(saved.operator).from_axes(saved.axes)
     except UsageError as error:
-        raise UsageError(f"{where} ('{saved.name}'): {error}", cause=error) from None
+        raise UsageError(f"{location} ('{saved.name}'): {error}", cause=error) from None
     return Node(saved.name, saved.operator, problem, saved.inputs, saved.outputs)
 
 
-def _read_weights(file: Path, digest: str, where: str) -> dict[str, np.ndarray]:
+def _read_weights(file: Path, expected_sha256: str, structure_file: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file; raise UsageError if the file is unreadable or has another digest."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as unpacked
 
@@ -160,14 +174,14 @@ def _read_weights(file: Path, digest: str, where: str) -> dict[str, np.ndarray]:
         content = file.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"{file}: cannot read: {error.strerror or error}; {where} has its weights there",
+            f"{file}: cannot read: {error.strerror or error}; {structure_file} has its weights there",
             kind="unreadable",
             subject=file,
             value=error.errno,
         ) from None
-    if digest and hashlib.sha256(content).hexdigest() != digest:
+    if expected_sha256 and hashlib.sha256(content).hexdigest() != expected_sha256:
         raise UsageError(
-            f"{file}: is damaged or not what {where} was saved with; "
+            f"{file}: is damaged or not what {structure_file} was saved with; "
             "take the file that was, or remove the key weights.sha256 if these are meant",
             kind="other-weights",
             subject=file,

@@ -35,7 +35,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.tensors import DTYPES
 
 STATISTICS = ("mean", "variance")
-"""The weights of a batch norm that are measured, not learned."""
+"""The weights of a batch norm that are statistics of the data and not trained."""
 
 
 def training_graph(
@@ -56,12 +56,14 @@ def training_graph(
             subject=network.name,
             value=(len(network.inputs), len(network.outputs)),
         )
-    training = _Draft(network, recipe, items).training()
+    training = _TrainingBuilder(network, recipe, items).training()
     return with_micro_batches(training) if recipe.micro > 1 else training
 
 
 @dataclass
-class _Draft:
+class _TrainingBuilder:
+    """A training step under construction from a network and a recipe."""
+
     network: Graph
     recipe: Recipe
     items: int
@@ -70,23 +72,24 @@ class _Draft:
     groups: dict[str, str] = field(default_factory=dict)
 
     def training(self) -> Training:
-        learned = self._trainable_weights()
+        """Return the training step: data, forward pass, loss, backward pass and optimiser in one graph."""
+        trainable = self._trainable_weights()
         graph = self._apply_passes(
             self.network, {n: PASSES[n] for n in ("fuse_relu", "fuse_upsample_concat")} | FORWARD_PASSES
         )
         graph = with_layouts_of(graph, self.recipe.layout)
-        graph, statistics = self._for_training(graph)
+        graph, statistics = self._in_training_mode(graph)
         if self.recipe.dtype != "f32":
             graph = to_dtype(graph, self.recipe.dtype, keep=("tick",))
-        learned = [name for name in graph.weights if self._original_name(name) in learned]
+        trainable = [name for name in graph.weights if self._original_name(name) in trainable]
         forward = [node.name for node in graph.nodes]
         graph = self._with_data(graph)
         graph, seeds = self._with_loss(graph)
-        before = {node.name for node in graph.nodes}
-        graph, gradients = self._in_f32(*append_backward(graph, seeds, learned))
-        fuse_add = functools.partial(fuse_gradient_add, forward=before)
+        forward_names = {node.name for node in graph.nodes}
+        graph, gradients = self._with_f32_gradients(*append_backward(graph, seeds, trainable))
+        fuse_add = functools.partial(fuse_gradient_add, forward=forward_names)
         graph = self._apply_passes(graph, BACKWARD_PASSES | {"fuse_gradient_add": fuse_add})
-        backward = [node.name for node in graph.nodes if node.name not in before]
+        backward = [node.name for node in graph.nodes if node.name not in forward_names]
         self.groups = dict.fromkeys(forward, "forward") | dict.fromkeys(backward, "backward") | self.groups
         graph, parameters = self._with_arenas(graph, gradients)
         graph = self._with_optimizer(graph, parameter_elements(parameters))
@@ -94,20 +97,21 @@ class _Draft:
 
     def _trainable_weights(self) -> list[str]:
         """Return the network's weights without the running statistics."""
-        measured = {
+        statistics = {
             node.inputs[part] for node in self.network.nodes if node.operator == "batchnorm2d" for part in STATISTICS
         }
-        learned = [name for name in self.network.weights if name not in measured]
-        if not learned:
+        trainable = [name for name in self.network.weights if name not in statistics]
+        if not trainable:
             raise UsageError(f"{self.network.name}: it has no weights to train")
-        return learned
+        return trainable
 
     def _original_name(self, name: str) -> str:
         """Return the name that a weight had before passes; a weight that passes added keeps its name."""
-        plain = name.rpartition(".nhwc")[0]
-        return plain if plain in self.network.weights else name
+        original = name.rpartition(".nhwc")[0]
+        return original if original in self.network.weights else name
 
     def _apply_passes(self, graph: Graph, passes: Mapping[str, object]) -> Graph:
+        """Apply the passes that the recipe does not disable, and record what each did."""
         for name, rewrite in passes.items():
             messages: list[str] = []
             if name not in self.recipe.without:
@@ -115,23 +119,25 @@ class _Draft:
             self.pass_notes.append((name, name not in self.recipe.without, tuple(messages)))
         return graph
 
-    def _for_training(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
+    def _in_training_mode(self, graph: Graph) -> tuple[Graph, dict[str, tuple[str, int]]]:
         """Return the graph for training: batch norms use the batch's statistics, and dropout is active."""
         values, state = dict(graph.values), dict(graph.state)
         statistics: dict[str, tuple[str, int]] = {}
         nodes: list[Node] = []
-        left_out = self._biases_left_out(graph)
+        removed_biases = self._removed_biases(graph)
         values |= {COUNTER: Value(COUNTER, (1,), "i32"), NEXT: Value(NEXT, (1,), "i32", updates=COUNTER)}
         state[COUNTER] = np.zeros(1, np.int32)
         for node in graph.nodes:
             if node.operator == "batchnorm2d":
                 nodes.append(self._train_batchnorm(graph, node, values, state, statistics))
-                if node.name in left_out:
-                    state[node.inputs["mean"]] = graph.weights[node.inputs["mean"]] - left_out[node.name]
+                if node.name in removed_biases:
+                    state[node.inputs["mean"]] = graph.weights[node.inputs["mean"]] - removed_biases[node.name]
             elif node.operator == "dropout":
                 axes = {**node.problem.axes, "training": "yes", "counter": "step"}
-                before = sum(other.operator == "dropout" for other in nodes)  # the same, whichever passes have run
-                axes["seed"] = (self.recipe.seed * 1000 + before + 1) % 2**31
+                dropout_count = sum(
+                    other.operator == "dropout" for other in nodes
+                )  # the same, whichever passes have run
+                axes["seed"] = (self.recipe.seed * 1000 + dropout_count + 1) % 2**31
                 problem = self._make_problem(node.name, "dropout", axes)
                 nodes.append(replace(node, problem=problem, inputs={**node.inputs, "step": NEXT}))
             elif node.operator == "attention":
@@ -152,14 +158,14 @@ class _Draft:
             values[rates] = Value(rates, (3,), of="rates")
             state["rates"] = np.zeros(4, np.float32)
         problem = self._make_problem("tick", "tick", axes)
-        tied = {"step": COUNTER, "table": "learning_rates", "hyper": "hyper"}
-        tick = Node("tick", "tick", problem, tied, {"new_step": NEXT, "rates": rates})
+        inputs = {"step": COUNTER, "table": "learning_rates", "hyper": "hyper"}
+        tick = Node("tick", "tick", problem, inputs, {"new_step": NEXT, "rates": rates})
         self.groups["tick"] = "data"
         weights = {name: array for name, array in graph.weights.items() if name not in state}
         return replace(graph, values=values, nodes=(tick, *nodes), state=state, weights=weights), statistics
 
-    def _biases_left_out(self, graph: Graph) -> dict[str, np.ndarray]:
-        """Return, by batch norm, the bias that a pass removed before it; its running mean must not include the bias."""
+    def _removed_biases(self, graph: Graph) -> dict[str, np.ndarray]:
+        """Return, by batch norm, the bias before it that a pass removed; the running mean must not include the bias."""
         result = {}
         for norm in self.network.nodes:
             conv = self.network.producer(norm.inputs["x"]) if norm.operator == "batchnorm2d" else None
@@ -176,6 +182,7 @@ class _Draft:
         state: dict[str, np.ndarray],
         statistics: dict[str, tuple[str, int]],
     ) -> Node:
+        """Return the batch norm for training; its running statistics become state that it updates."""
         problem = self._make_problem(node.name, "batchnorm2d_train", node.problem.axes)
         inputs = {name: node.inputs[name] for name in ("x", "scale", "shift")}
         outputs = dict(node.outputs)
@@ -194,13 +201,14 @@ class _Draft:
             values[f"{running}.next"] = replace(values[running], name=f"{running}.next", updates=running)
         return Node(node.name, "batchnorm2d_train", problem, inputs, outputs)
 
-    def _make_problem(self, where: str, operator: str, axes: Mapping[str, object]) -> Operator:
-        kind = self.catalog.operator(operator)
-        known = {name: value for name, value in axes.items() if name in kind.__dataclass_fields__}
+    def _make_problem(self, owner: str, operator: str, axes: Mapping[str, object]) -> Operator:
+        """Return a problem of an operator; axes that the operator lacks are ignored."""
+        operator_class = self.catalog.operator(operator)
+        own_axes = {name: value for name, value in axes.items() if name in operator_class.__dataclass_fields__}
         try:
-            return kind.from_axes(known)
+            return operator_class.from_axes(own_axes)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}", cause=error) from None
+            raise UsageError(f"{owner}: {error}", cause=error) from None
 
     # Data and loss ------------------------------------------------------------------------------------------------
 
@@ -209,8 +217,8 @@ class _Draft:
         (name,), (out,) = graph.inputs, graph.outputs
         image, scores = graph.values[name], graph.values[out]
         rows = image.shape[0]
-        classes = self.recipe.loss == "cross_entropy"
-        if classes and len(scores.shape) != 2:
+        has_classes = self.recipe.loss == "cross_entropy"
+        if has_classes and len(scores.shape) != 2:
             raise UsageError(
                 f"--loss cross_entropy takes rows of scores, one a class, and '{out}' is {scores.shape}; for an output "
                 "in the shape of the target take binary_cross_entropy, l1 or mse",
@@ -218,13 +226,13 @@ class _Draft:
                 subject=out,
                 value=scores.shape,
             )
-        if scores.shape[0] != rows and (not classes or scores.shape[0] % rows):
+        if scores.shape[0] != rows and (not has_classes or scores.shape[0] % rows):
             raise UsageError(f"{graph.name}: '{out}' {scores.shape} has another batch than '{name}' {image.shape}")
-        target_dtype = "i32" if classes else scores.dtype
-        target_features = scores.shape[0] // rows if classes else scores.elements // rows  # of text, one a token
+        target_dtype = "i32" if has_classes else scores.dtype
+        target_features = scores.shape[0] // rows if has_classes else scores.elements // rows  # of text, one a token
         values, state, nodes = dict(graph.values), dict(graph.state), []
-        total = self.recipe.steps * self.recipe.micro * rows
-        values["order"], state["order"] = Value("order", (total,), "i32"), np.zeros(total, np.int32)
+        item_count = self.recipe.steps * self.recipe.micro * rows
+        values["order"], state["order"] = Value("order", (item_count,), "i32"), np.zeros(item_count, np.int32)
         for label, dtype, features in (
             ("data", image.dtype, image.elements // rows),
             ("targets", target_dtype, target_features),
@@ -232,18 +240,19 @@ class _Draft:
             values[label] = Value(label, (self.items, features), dtype)
             state[label] = np.broadcast_to(np.zeros((), DTYPES[dtype]), (self.items, features))
             values[f"{label}.batch"] = Value(f"{label}.batch", (rows, features), dtype)
-            axes = {"items": self.items, "features": features, "rows": rows, "total": total, "dtype": dtype}
+            axes = {"items": self.items, "features": features, "rows": rows, "total": item_count, "dtype": dtype}
             problem = self._make_problem("gather", "gather", axes)
-            tied = {"data": label, "order": "order", "step": NEXT}
-            nodes.append(Node(f"gather.{label}", "gather", problem, tied, {"batch": f"{label}.batch"}))
+            inputs = {"data": label, "order": "order", "step": NEXT}
+            nodes.append(Node(f"gather.{label}", "gather", problem, inputs, {"batch": f"{label}.batch"}))
             self.groups[f"gather.{label}"] = "data"
         values[name] = replace(image, of="data.batch")
-        target = scores.shape[:1] if classes else scores.shape
+        target = scores.shape[:1] if has_classes else scores.shape
         values["target"] = Value("target", target, target_dtype, of="targets.batch")
         tick, *rest = graph.nodes
         return replace(graph, values=values, state=state, nodes=(tick, *nodes, *rest), inputs=())
 
     def _with_loss(self, graph: Graph) -> tuple[Graph, dict[str, str]]:
+        """Return the graph with the loss and its record, and the value with the gradient of the network's output."""
         (out,) = graph.outputs
         scores, operator = graph.values[out], LOSSES[self.recipe.loss]
         if self.recipe.loss == "cross_entropy":
@@ -252,10 +261,10 @@ class _Draft:
             axes = {"n": scores.elements}
         axes["micro"] = self.recipe.micro
         problem = self._make_problem("loss", operator, {**axes, "dtype": scores.dtype})
-        first, second = (tensor.name for tensor in problem.input_tensors())
+        score_tensor, target_tensor = (tensor.name for tensor in problem.input_tensors())
         loss, gradient = (tensor.name for tensor in problem.output_tensors())
-        seed = f"d.{out}"
-        values = {**graph.values, "loss": Value("loss", (1,)), seed: replace(scores, name=seed, of="")}
+        seed_name = f"d.{out}"
+        values = {**graph.values, "loss": Value("loss", (1,)), seed_name: replace(scores, name=seed_name, of="")}
         values |= {
             "losses": Value("losses", (self.recipe.steps,)),
             "losses.next": Value("losses.next", (self.recipe.steps,), updates="losses"),
@@ -267,11 +276,11 @@ class _Draft:
             {"losses": "losses", "loss": "loss", "step": NEXT},
             {"new_losses": "losses.next"},
         )
-        tied = {first: out, second: "target"}
-        node = Node("loss", operator, problem, tied, {loss: "loss", gradient: seed})
+        inputs = {score_tensor: out, target_tensor: "target"}
+        node = Node("loss", operator, problem, inputs, {loss: "loss", gradient: seed_name})
         self.groups |= {"loss": "loss", "record": "loss"}
         state = {**graph.state, "losses": np.full(self.recipe.steps, np.nan, np.float32)}
-        return replace(graph, values=values, state=state, nodes=(*graph.nodes, node, record)), {out: seed}
+        return replace(graph, values=values, state=state, nodes=(*graph.nodes, node, record)), {out: seed_name}
 
     # Parameters and optimiser -------------------------------------------------------------------------------------
 
@@ -284,27 +293,27 @@ class _Draft:
             if gradient not in writer_index:
                 raise UsageError(f"'{name}': its gradient '{gradient}' is not the result of a separate node")
         order = sorted(gradients, key=lambda name: (writer_index[gradients[name]], name))
-        places, values, end = {}, dict(graph.values), 0
+        positions, values, end_element = {}, dict(graph.values), 0
         for name in order:
             shape = graph.values[name].shape
-            places[name] = (end, shape)
-            end += -(-math.prod(shape) // ALIGNMENT) * ALIGNMENT
-        arena = np.zeros(end, np.float32)
-        for name, (start, shape) in places.items():
+            positions[name] = (end_element, shape)
+            end_element += -(-math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        arena = np.zeros(end_element, np.float32)
+        for name, (start, shape) in positions.items():
             arena[start : start + math.prod(shape)] = graph.weights[name].reshape(-1)
             values[name] = replace(
                 values[name], of="parameters" if values[name].dtype == "f32" else BF16_PARAMETERS, offset=start
             )
             values[gradients[name]] = replace(values[gradients[name]], of="gradients", offset=start)
-        values |= {label: Value(label, (end,)) for label in ("parameters", "gradients")}
-        state = {**graph.state, "parameters": arena, "gradients": np.zeros(end, np.float32)}
+        values |= {label: Value(label, (end_element,)) for label in ("parameters", "gradients")}
+        state = {**graph.state, "parameters": arena, "gradients": np.zeros(end_element, np.float32)}
         if self.recipe.dtype == "bf16":
-            values[BF16_PARAMETERS] = Value(BF16_PARAMETERS, (end,), "bf16")
+            values[BF16_PARAMETERS] = Value(BF16_PARAMETERS, (end_element,), "bf16")
             state |= with_bf16_copy(arena)
-        weights = {name: array for name, array in graph.weights.items() if name not in places}
-        return replace(graph, values=values, state=state, weights=weights), places
+        weights = {name: array for name, array in graph.weights.items() if name not in positions}
+        return replace(graph, values=values, state=state, weights=weights), positions
 
-    def _in_f32(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
+    def _with_f32_gradients(self, graph: Graph, gradients: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
         """Return the graph with bf16 gradients converted to f32.
 
         A gradient that is a view, or that another parameter has too, such as that of both terms of a sum, is
@@ -315,23 +324,20 @@ class _Draft:
         for name, gradient in gradients.items():
             value = graph.values[gradient]
             if value.dtype == "f32" and gradient not in computed:
-                f32_gradients[name] = own = f"{gradient}.of.{name}"
-                values[own] = replace(value, name=own, of="")
+                f32_gradients[name] = copy_name = f"{gradient}.of.{name}"
+                values[copy_name] = replace(value, name=copy_name, of="")
                 problem = self._make_problem(name, "copy", {"n": value.elements})
-                nodes.append(Node(f"{own}.copy", "copy", problem, {"x": gradient}, {"out": own}))
+                nodes.append(Node(f"{copy_name}.copy", "copy", problem, {"x": gradient}, {"out": copy_name}))
             computed.discard(gradient)
             if value.dtype != "f32":
-                f32_gradients[name] = wide = f"{gradient}.f32"
-                values[wide] = replace(value, name=wide, dtype="f32", of="")
+                f32_gradients[name] = f32_name = f"{gradient}.f32"
+                values[f32_name] = replace(value, name=f32_name, dtype="f32", of="")
                 problem = self._make_problem(name, "convert", {"n": value.elements, "to": "f32"})
-                nodes.append(Node(f"{gradient}.convert", "convert", problem, {"x": gradient}, {"out": wide}))
+                nodes.append(Node(f"{gradient}.convert", "convert", problem, {"x": gradient}, {"out": f32_name}))
         return replace(graph, values=values, nodes=tuple(nodes)), f32_gradients
 
     def _with_optimizer(self, graph: Graph, elements: int) -> Graph:
-        """Return the graph with one node that updates all parameters.
-
-        Before it, one that clips gradients if required.
-        """
+        """Return the graph with one node that updates all parameters, after a node that clips gradients if required."""
         operator = OPTIMIZERS[self.recipe.optimizer]
         decays = {"adam": "coupled" if self.recipe.decay else "none", "adamw": "decoupled"}
         modes = {"decay": decays[self.recipe.optimizer]} if operator == "adam" else {"momentum": "yes"}
@@ -345,8 +351,8 @@ class _Draft:
             values[FACTOR] = Value(FACTOR, (1,), of="rates", offset=3)
             state[LIMIT] = np.array([self.recipe.clip], np.float32)
             norm = self._make_problem(CLIP, "global_norm", {"n": elements})
-            tied = {"gradient": "gradients", "limit": LIMIT}
-            nodes.append(Node(CLIP, "global_norm", norm, tied, {"norm": "gradients.norm", "factor": FACTOR}))
+            norm_inputs = {"gradient": "gradients", "limit": LIMIT}
+            nodes.append(Node(CLIP, "global_norm", norm, norm_inputs, {"norm": "gradients.norm", "factor": FACTOR}))
             self.groups[CLIP] = "optimizer"
         inputs, outputs = {}, {}
         names = {"parameter": "parameters", "gradient": "gradients"}
@@ -355,9 +361,9 @@ class _Draft:
             if name not in values:
                 values[name], state[name] = Value(name, tensor.shape), np.zeros(tensor.shape, np.float32)
         for tensor in problem.output_tensors():
-            old = BF16_PARAMETERS if tensor.name == "stored" else inputs[problem.in_place[tensor.name]]
-            outputs[tensor.name] = f"{old}.next"
-            values[f"{old}.next"] = replace(values[old], name=f"{old}.next", updates=old)
+            state_name = BF16_PARAMETERS if tensor.name == "stored" else inputs[problem.in_place[tensor.name]]
+            outputs[tensor.name] = f"{state_name}.next"
+            values[f"{state_name}.next"] = replace(values[state_name], name=f"{state_name}.next", updates=state_name)
         node = Node("optimizer", operator, problem, inputs, outputs)
         self.groups["optimizer"] = "optimizer"
         graph = replace(graph, values=values, state=state, nodes=(*nodes, node), outputs=("loss",))

@@ -18,7 +18,7 @@ def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
 
     The bias's gradient is only rounding error, from which Adam would make steps of full size.
     """
-    done: list[str] = []
+    changes: list[str] = []
     for norm in graph.nodes:
         if norm.operator != "batchnorm2d":
             continue
@@ -28,43 +28,43 @@ def drop_bias_before_batchnorm(graph: Graph) -> tuple[Graph, list[str]]:
         inputs = {tensor: name for tensor, name in conv.inputs.items() if tensor != "bias"}
         node = replace(conv, problem=replace(conv.problem, epilogue="none"), inputs=inputs)  # type: ignore[call-arg]
         graph = edit_graph(graph, nodes={conv.name: node})
-        done.append(f"{conv.name}: its bias left out, as {norm.name} subtracts it with the mean")
-    return graph, done
+        changes.append(f"{conv.name}: its bias left out, as {norm.name} subtracts it with the mean")
+    return graph, changes
 
 
 def fuse_relu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse the gradient of a ReLU, a mask, into the node that computes the gradient of its output."""
-    done: list[str] = []
+    changes: list[str] = []
     for relu in graph.nodes:
         if relu.operator != "relu_backward":
             continue
-        before = _sole_producer(graph, relu, "dout", "mask")
-        if before is None or graph.values[relu.inputs["out"]].shape != _output_shape(graph, before):
+        producer = _sole_producer(graph, relu, "dout", "mask")
+        if producer is None or graph.values[relu.inputs["out"]].shape != _output_shape(graph, producer):
             continue
-        if before.operator == "maxpool2d_backward":  # it has read its own input, which must be the ReLU's output
-            if before.inputs["x"] != relu.inputs["out"]:
+        if producer.operator == "maxpool2d_backward":  # it has read its own input, which must be the ReLU's output
+            if producer.inputs["x"] != relu.inputs["out"]:
                 continue
-            node = _with_epilogue(before, "mask", {}, relu.outputs["dx"])
+            node = _with_epilogue(producer, "mask", {}, relu.outputs["dx"])
         else:
-            node = _with_epilogue(before, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
-        graph = edit_graph(graph, drop=[relu.name], nodes={before.name: node})
-        done.append(f"{relu.name}: fused into {before.name}")
-    return graph, done
+            node = _with_epilogue(producer, "mask", {"out": relu.inputs["out"]}, relu.outputs["dx"])
+        graph = edit_graph(graph, drop=[relu.name], nodes={producer.name: node})
+        changes.append(f"{relu.name}: fused into {producer.name}")
+    return graph, changes
 
 
 def fuse_gelu_backward(graph: Graph) -> tuple[Graph, list[str]]:
     """Fuse the derivative of a GELU (tanh form) into the node that computes the gradient of its output."""
-    done: list[str] = []
+    changes: list[str] = []
     for gelu in graph.nodes:
         if gelu.operator != "elementwise" or gelu.problem.axes["op"] != "gelu_tanh_backward":
             continue
-        before = _sole_producer(graph, gelu, "b", "gelu_tanh")
-        if before is None or graph.values[gelu.inputs["a"]].shape != _output_shape(graph, before):
+        producer = _sole_producer(graph, gelu, "b", "gelu_tanh")
+        if producer is None or graph.values[gelu.inputs["a"]].shape != _output_shape(graph, producer):
             continue
-        node = _with_epilogue(before, "gelu_tanh", {"a": gelu.inputs["a"]}, gelu.outputs["out"])
-        graph = edit_graph(graph, drop=[gelu.name], nodes={before.name: node})
-        done.append(f"{gelu.name}: fused into {before.name}")
-    return graph, done
+        node = _with_epilogue(producer, "gelu_tanh", {"a": gelu.inputs["a"]}, gelu.outputs["out"])
+        graph = edit_graph(graph, drop=[gelu.name], nodes={producer.name: node})
+        changes.append(f"{gelu.name}: fused into {producer.name}")
+    return graph, changes
 
 
 def fuse_gradient_add(graph: Graph, forward: Collection[str] = ()) -> tuple[Graph, list[str]]:
@@ -72,29 +72,29 @@ def fuse_gradient_add(graph: Graph, forward: Collection[str] = ()) -> tuple[Grap
 
     `forward` are the nodes that compute no gradient.
     """
-    done: list[str] = []
+    changes: list[str] = []
     for add in graph.nodes:
         if add.operator != "elementwise" or add.problem.axes["op"] != "add" or add.name in forward:
             continue
         for tensor, other in (("b", "a"), ("a", "b")):
-            before = _sole_producer(graph, add, tensor, "add")
-            if before is None or add.inputs["a"] == add.inputs["b"]:
+            producer = _sole_producer(graph, add, tensor, "add")
+            if producer is None or add.inputs["a"] == add.inputs["b"]:
                 continue
-            if graph.values[add.inputs[other]].shape != _output_shape(graph, before):
+            if graph.values[add.inputs[other]].shape != _output_shape(graph, producer):
                 continue
-            node = _with_epilogue(before, "add", {"skip": add.inputs[other]}, add.outputs["out"])
-            graph = edit_graph(graph, drop=[add.name], nodes={before.name: node})
-            done.append(f"{add.name}: fused into {before.name}")
+            node = _with_epilogue(producer, "add", {"skip": add.inputs[other]}, add.outputs["out"])
+            graph = edit_graph(graph, drop=[add.name], nodes={producer.name: node})
+            changes.append(f"{add.name}: fused into {producer.name}")
             break
-    return graph, done
+    return graph, changes
 
 
 def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
-    """Let max pooling store the position of each maximum in one byte, if its gradient then reads fewer bytes.
+    """Let max pooling store the position of each maximum in one byte, if the gradient then reads fewer bytes.
 
-    The gradient reads the positions instead of the image, and a ReLU's mask from the maxima.
+    The gradient then reads the positions instead of the image, and derives a ReLU's mask from the maxima.
     """
-    done: list[str] = []
+    changes: list[str] = []
     for backward in graph.nodes:
         if backward.operator != "maxpool2d_backward" or backward.problem.axes["search"] != "again":
             continue
@@ -106,24 +106,26 @@ def remember_positions(graph: Graph) -> tuple[Graph, list[str]]:
         inputs = {tensor: name for tensor, name in backward.inputs.items() if tensor != "x"}
         inputs |= {"positions": positions} | ({"out": out} if backward.problem.axes["epilogue"] == "mask" else {})
         try:
-            writing = replace(
+            writing_pool = replace(
                 pool,
                 problem=with_modes(pool.problem, positions="yes"),
                 outputs={**pool.outputs, "positions": positions},
             )
-            reading = replace(backward, problem=with_modes(backward.problem, search="remembered"), inputs=inputs)
+            reading_backward = replace(
+                backward, problem=with_modes(backward.problem, search="remembered"), inputs=inputs
+            )
         except UsageError:  # a window of more positions than a byte holds
             continue
-        saved = _total_bytes(pool, backward) - _total_bytes(writing, reading)
-        if saved <= 0:
+        saved_bytes = _total_bytes(pool, backward) - _total_bytes(writing_pool, reading_backward)
+        if saved_bytes <= 0:
             continue
         value = replace(graph.values[out], name=positions, dtype="u8", of="", offset=0)
-        graph = edit_graph(graph, nodes={pool.name: writing, backward.name: reading}, values=[value])
-        done.append(
+        graph = edit_graph(graph, nodes={pool.name: writing_pool, backward.name: reading_backward}, values=[value])
+        changes.append(
             f"{backward.name}: reads the positions that {pool.name} writes in place of the image, "
-            f"{units.si(saved, 'B')} fewer for both"
+            f"{units.si(saved_bytes, 'B')} fewer for both"
         )
-    return graph, done
+    return graph, changes
 
 
 def _forward_pooling(graph: Graph, backward: Node) -> Node | None:
@@ -140,23 +142,26 @@ def _forward_pooling(graph: Graph, backward: Node) -> Node | None:
 
 
 def _total_bytes(*nodes: Node) -> int:
+    """Return the compulsory bytes of some nodes together."""
     return sum(node.problem.bytes() for node in nodes)
 
 
 def _sole_producer(graph: Graph, node: Node, tensor: str, epilogue: str) -> Node | None:
     """Return the backward node, with this epilogue available, whose result only `node` reads; None without one."""
-    able = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
-    before = sole_producer(graph, node, tensor, able)
-    if before is None or before.problem.axes.get("epilogue") != "none":
+    operators = ("conv2d_dgrad", "linear_dgrad", "maxpool2d_backward")
+    producer = sole_producer(graph, node, tensor, operators)
+    if producer is None or producer.problem.axes.get("epilogue") != "none":
         return None
-    return before if epilogue in before.problem.choices["epilogue"] else None
+    return producer if epilogue in producer.problem.choices["epilogue"] else None
 
 
 def _output_shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Return the shape of a node's first output."""
     return graph.values[next(iter(node.outputs.values()))].shape
 
 
 def _with_epilogue(node: Node, epilogue: str, inputs: dict[str, str], out: str) -> Node:
+    """Return a backward node with an epilogue, its further inputs, and the output of the node that it replaces."""
     (tensor,) = node.outputs
     problem = replace(node.problem, epilogue=epilogue)  # type: ignore[call-arg]
     return replace(node, problem=problem, inputs={**node.inputs, **inputs}, outputs={tensor: out})

@@ -14,7 +14,7 @@ from opbench.graph.recipe import Recipe
 from opbench.kernels.tensors import to_storage
 
 ALIGNMENT = 64
-"""In elements: each parameter starts at a multiple of 256 bytes in its arena (128 in bf16), so vectors are aligned."""
+"""The alignment of each parameter in its arena, in elements: 256 bytes in float32, 128 bytes in bf16."""
 COUNTER, NEXT = "step", "step.next"
 FACTOR, LIMIT, CLIP = "rates.factor", "gradients.limit", "clip_gradients"
 """Names of the factor for gradients, of the limit of their norm, and of the node that computes the factor."""
@@ -29,7 +29,7 @@ class Exchange:
     written: str
     """The state that each micro-batch writes: gradients, then its batch statistics and its loss."""
     total: str
-    """The state that holds their sum, for nodes that run once per step; `written` for one micro-batch per rank."""
+    """The state with the sum of all micro-batches; `written` itself if each rank has one micro-batch."""
     once: frozenset[str]
     """Nodes that run once per step, after the exchange; all others run for each micro-batch."""
     adds: str = ""
@@ -56,20 +56,22 @@ class Training:
     """The exchange between micro-batches; None for a step of one micro-batch."""
 
     def given_parameters(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the state that holds the network's weights: one array, and its bf16 copy if nodes read one."""
+        """Return the state of the parameters for the network's weights: one array, and its bf16 copy if nodes
+        read it.
+        """
         arena = self.arena(weights)
         return with_bf16_copy(arena) if BF16_PARAMETERS in self.graph.state else {"parameters": arena}
 
     def arena(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the array `parameters` with the network's weights."""
-        weights_of_forward = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
+        """Return the array that holds all parameters, filled with the network's weights."""
+        forward_weights = with_layouts_of(self.forward.with_weights(dict(weights)), self.recipe.layout).weights
         arena = self.graph.state["parameters"].copy()
         for name, (start, shape) in self.parameters.items():
-            arena[start : start + math.prod(shape)] = weights_of_forward[name].reshape(-1)
+            arena[start : start + math.prod(shape)] = forward_weights[name].reshape(-1)
         return arena
 
     def running(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the state that holds the network's running statistics."""
+        """Return the state with the network's running statistics."""
         states = {name: self.graph.state[name].copy() for name, _ in self.statistics.values()}
         for weight, (name, start) in self.statistics.items():
             states[name][start : start + weights[weight].size] = weights[weight]

@@ -45,14 +45,14 @@ class Value:
 
     name: str
     shape: tuple[int, ...]
-    """In memory order: an image is (n, c, h, w), or (n, h, w, c) if `layout` is "nhwc"."""
+    """The sizes of the axes in memory order: (n, c, h, w) for an image, or (n, h, w, c) if `layout` is "nhwc"."""
     dtype: str = "f32"
     layout: str = "nchw"
     """Order of an image's axes; meaningless for values with fewer than four axes."""
     of: str = ""
-    """Name of the value of which this is a view or a part, such as a flattened image."""
+    """For a view, such as a flattened image: the name of the value whose memory it shares; else empty."""
     offset: int = 0
-    """For a part: its first element in `of`."""
+    """For a view of a part: its first element in `of`."""
     updates: str = ""
     """Name of the state that this value overwrites; the node that reads the old state writes it."""
 
@@ -89,21 +89,21 @@ class Node:
     operator: str
     problem: Operator
     inputs: Mapping[str, str]
-    """Tensor of the problem -> value."""
+    """The name of the value of each input tensor."""
     outputs: Mapping[str, str]
 
     def tensors(self) -> Iterable[tuple[Tensor, str]]:
         """Yield each tensor of the problem with the name of its value, inputs first."""
-        tied = {**self.inputs, **self.outputs}
+        value_by_tensor = {**self.inputs, **self.outputs}
         for tensor in (*self.problem.input_tensors(), *self.problem.output_tensors()):
-            yield tensor, tied[tensor.name]
+            yield tensor, value_by_tensor[tensor.name]
 
     @property
     def layouts(self) -> dict[str, str]:
         """Return the layout of each image among the node's tensors; empty without images."""
         images = [t.name for t in (*self.problem.input_tensors(), *self.problem.output_tensors()) if len(t.shape) == 4]
         if self.operator == CONVERSION:
-            to = str(self.problem.scope["to"])
-            return {name: to if name in self.outputs else other_layout(to) for name in images}
+            written_layout = str(self.problem.scope["to"])
+            return {name: written_layout if name in self.outputs else other_layout(written_layout) for name in images}
         layout = self.problem.axes.get("layout")
         return {name: str(layout) for name in images} if layout in LAYOUTS else {}

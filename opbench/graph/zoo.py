@@ -56,13 +56,13 @@ def unet(
             x = net.relu(net.batchnorm2d(x, name=f"{name}{half}.norm"), name=f"{name}{half}.relu")
         return x
 
-    x, skips = net.input("image", batch, channels, size, size), []
+    x, skip_connections = net.input("image", batch, channels, size, size), []
     for i in range(levels):
-        skips.append(level(x, base << i, f"down{i}"))
-        x = net.maxpool2d(skips[-1], name=f"pool{i}")
+        skip_connections.append(level(x, base << i, f"down{i}"))
+        x = net.maxpool2d(skip_connections[-1], name=f"pool{i}")
     x = level(x, base << levels, "bottom")
     for i in reversed(range(levels)):
-        x = net.concat(skips[i], net.upsample2d(x, name=f"up{i}.upsample"), name=f"up{i}.concat")
+        x = net.concat(skip_connections[i], net.upsample2d(x, name=f"up{i}.upsample"), name=f"up{i}.concat")
         x = level(x, base << i, f"up{i}")
     return net.graph(net.conv2d(x, classes, 1, name="head"))
 
@@ -129,7 +129,7 @@ def mobilenetv3(batch: int = 1, size: int = 224, channels: int = 3, classes: int
 
     Each block expands the channels by a 1x1 convolution, filters each channel by a depthwise 3x3 or 5x5 convolution,
     scales channels by squeeze and excitation in some blocks, and projects to fewer channels. `width` is the number of
-    channels in percent, rounded to multiples of 8. The batch norms add 1e-5 to a variance, torchvision's add 1e-3.
+    channels in percent, rounded to multiples of 8. The batch norms add 1e-5 to a variance; torchvision's add 1e-3.
     """
     if size % 32:
         raise UsageError(

@@ -33,7 +33,7 @@ def test_each_value_has_its_precision(name: str, optimizer: str, layout: str) ->
     assert graph.values["parameters"].dtype == graph.values["gradients"].dtype == "f32"
     for parameter, (start, shape) in places.items():
         alone = parameter.endswith(("scale", "shift"))  # of a batch norm, whose own operator takes them in f32
-        assert graph.place(parameter) == (
+        assert graph.memory_range(parameter) == (
             "parameters" if alone else BF16_PARAMETERS,
             start,
             start + int(np.prod(shape)),

@@ -242,7 +242,7 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
         end, last = stop, number
         for node in graph.nodes:
             for value in node.outputs.values():
-                base, start, until = graph.place(value)
+                base, start, until = graph.memory_range(value)
                 if base == "gradients" and start < stop and first < until:
                     assert places[node.name] in before[number], node.name
     assert end == graph.values["gradients"].elements

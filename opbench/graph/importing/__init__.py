@@ -79,6 +79,7 @@ def _from_torchscript(module: torch.jit.ScriptModule, arguments: tuple[object, .
 
 
 def _torch() -> ModuleType:
+    """Return the module torch; raise MissingExtra if it is not installed."""
     try:
         import torch
         import torch.export

@@ -1,6 +1,6 @@
-"""Operators with the arguments that PyTorch and ONNX give them; both importers use this module.
+"""Add operators with the arguments that PyTorch and ONNX give them; both importers use this module.
 
-An unsupported setting is an error of its node.
+A setting that opbench does not support raises UsageError with the name of the node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from opbench.graph.passes import EPSILON
 from opbench.graph.values import Value
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
-"""The constants of selu, which frameworks give as parameters."""
+"""The constants of selu, which frameworks pass as parameters of elu."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ Operand = Value | Constant
 
 @dataclass
 class Assembly:
-    """A graph builder that accepts constants as weights; `where` names the current node in errors."""
+    """A graph builder that accepts constants as weights; `where` is the name of the current node for errors."""
 
     net: Builder
     where: str = ""
@@ -58,34 +58,36 @@ class Assembly:
             return self._weights[x.name]
         return x
 
-    def constant(self, x: object, what: str) -> Constant:
+    def constant(self, x: object, role: str) -> Constant:
         """Return an operand that must be a constant; raise UsageError for a computed one."""
         if not isinstance(x, Constant):
-            raise self.refuse(f"its {what} is computed; only a constant is supported", "computed", what)
+            raise self.refuse(f"its {role} is computed; only a constant is supported", "computed", role)
         return x
 
-    def one(self, sizes: Any, what: str) -> int:
-        """Return the common value of one number per direction; raise UsageError if the numbers differ."""
-        every = list(sizes) if isinstance(sizes, Sequence | np.ndarray) else [sizes]
-        if len(set(every)) != 1:
+    def equal_number(self, numbers: Any, setting: str) -> int:
+        """Return the number that is given for all directions; raise UsageError if the numbers differ."""
+        values = list(numbers) if isinstance(numbers, Sequence | np.ndarray) else [numbers]
+        if len(set(values)) != 1:
             raise self.refuse(
-                f"{what}={every} is not supported; one number for all sides is", "unsupported-option", (what, every)
+                f"{setting}={values} is not supported; one number for all sides is",
+                "unsupported-option",
+                (setting, values),
             )
-        return int(every[0])
+        return int(values[0])
 
-    def only(self, what: str, seen: object, allowed: object) -> None:
+    def require_setting(self, setting: str, value: object, allowed: object) -> None:
         """Raise UsageError if a setting differs from the only value that opbench's operator supports."""
-        every = set(seen) if isinstance(seen, Sequence) and not isinstance(seen, str) else {seen}
-        if every != {allowed}:
+        values = set(value) if isinstance(value, Sequence) and not isinstance(value, str) else {value}
+        if values != {allowed}:
             raise self.refuse(
-                f"{what}={seen} is not supported; {allowed} is", "unsupported-option", (what, seen), allowed
+                f"{setting}={value} is not supported; {allowed} is", "unsupported-option", (setting, value), allowed
             )
 
-    def near(self, what: str, seen: float, allowed: float) -> None:
+    def require_number(self, setting: str, value: float, allowed: float) -> None:
         """Raise UsageError if a number differs from the one that opbench's operator uses, up to float32 rounding."""
-        if not math.isclose(seen, allowed, rel_tol=1e-6):
+        if not math.isclose(value, allowed, rel_tol=1e-6):
             raise self.refuse(
-                f"{what}={seen:g} is not supported; {allowed:g} is", "unsupported-option", (what, seen), allowed
+                f"{setting}={value:g} is not supported; {allowed:g} is", "unsupported-option", (setting, value), allowed
             )
 
     # Operators ----------------------------------------------------------------------------------------------------
@@ -105,7 +107,7 @@ class Assembly:
             )
         k, _, r, s = weight.array.shape
         axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "k": k, "r": r, "s": s}
-        axes |= {"stride": self.one(stride, "stride"), "padding": self.one(padding, "padding")}
+        axes |= {"stride": self.equal_number(stride, "stride"), "padding": self.equal_number(padding, "padding")}
         inputs = {"image": image, "weight": self.value(weight)}
         if bias is not None:
             axes["epilogue"], inputs["bias"] = "bias", self.value(bias)
@@ -126,23 +128,23 @@ class Assembly:
         inputs = {"x": rows, "weight": self.value(weight), "bias": self.value(bias)}
         return self.net.node(name, "linear", {"m": rows.shape[0], "n": n, "k": k}, inputs)
 
-    def batchnorm2d(self, name: str, x: Operand, parts: Sequence[Constant], epsilon: float) -> Value:
-        """Add a batch norm; `parts` are scale, shift, mean and variance.
+    def batchnorm2d(self, name: str, x: Operand, parameters: Sequence[Constant], epsilon: float) -> Value:
+        """Add a batch norm; `parameters` are scale, shift, mean and variance.
 
         An epsilon that differs from opbench's is added to the variance.
         """
         image = self.value(x)
         n, c, h, w = self.image(image)
-        scale, shift, mean, variance = parts
+        scale, shift, mean, variance = parameters
         if epsilon != EPSILON:
-            moved = variance.array.astype(np.float64) + epsilon - EPSILON
-            if moved.min() <= 0:
+            shifted_variance = variance.array.astype(np.float64) + epsilon - EPSILON
+            if shifted_variance.min() <= 0:
                 raise self.refuse(
                     f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported",
                     "variance-too-small",
                     epsilon,
                 )
-            variance = Constant(f"{variance.name}.epsilon_{epsilon}", moved)
+            variance = Constant(f"{variance.name}.epsilon_{epsilon}", shifted_variance)
         inputs = dict(
             zip(("scale", "shift", "mean", "variance"), map(self.value, (scale, shift, mean, variance)), strict=True)
         )
@@ -154,8 +156,8 @@ class Assembly:
         """Add maxpool2d or avgpool2d."""
         image = self.value(x)
         n, c, h, w = self.image(image)
-        sizes = {"window": self.one(window, "window"), "padding": self.one(padding, "padding")}
-        sizes["stride"] = self.one(stride, "stride") if stride is not None else sizes["window"]
+        sizes = {"window": self.equal_number(window, "window"), "padding": self.equal_number(padding, "padding")}
+        sizes["stride"] = self.equal_number(stride, "stride") if stride is not None else sizes["window"]
         return self.net.node(name, operator, {"n": n, "c": c, "h": h, "w": w, **sizes, **modes}, {"x": image})
 
     def pool_to(self, name: str, x: Operand, size: tuple[int, int]) -> Value:
@@ -175,21 +177,21 @@ class Assembly:
         """Add an upsampling to `height` and `width`, both by the same integer factor."""
         image = self.value(x)
         _, _, h, w = self.image(image)
-        scale = self.one((height / h, width / w), "scale")
-        self.only("scale", height / h, scale)
+        scale = self.equal_number((height / h, width / w), "scale")
+        self.require_setting("scale", height / h, scale)
         return self.net.upsample2d(image, scale, mode, name=name)
 
-    def concat(self, name: str, parts: Sequence[Operand], axis: int) -> Value:
+    def concat(self, name: str, operands: Sequence[Operand], axis: int) -> Value:
         """Add concatenations of channels, two operands at a time."""
-        values = [self.value(part) for part in parts]
+        values = [self.value(operand) for operand in operands]
         self.image(values[0])
-        self.only("axis", axis % 4, 1)
+        self.require_setting("axis", axis % 4, 1)
         if len(values) == 1:
             return values[0]
-        whole = values[0]
+        result = values[0]
         for i, value in enumerate(values[1:], 1):
-            whole = self.net.concat(whole, value, name=name if i == len(values) - 1 else f"{name}.{i}")
-        return whole
+            result = self.net.concat(result, value, name=name if i == len(values) - 1 else f"{name}.{i}")
+        return result
 
     def elementwise(self, name: str, op: str, a: Operand, b: Operand) -> Operand:
         """Add an elementwise node `a op b`; the smaller operand is broadcast to the larger."""
@@ -228,12 +230,12 @@ class Assembly:
 
     def reshape(self, name: str, x: Operand, shape: Sequence[int]) -> Operand:
         """Return the same elements in another shape; one of its sizes may be -1."""
-        have = x.array.shape if isinstance(x, Constant) else x.shape
+        old_shape = x.array.shape if isinstance(x, Constant) else x.shape
         sizes = [int(size) for size in shape]
         if sizes.count(-1) == 1:
-            sizes[sizes.index(-1)] = math.prod(have) // math.prod(size for size in sizes if size != -1)
-        if math.prod(sizes) != math.prod(have):
-            raise self.refuse(f"{tuple(have)} cannot be seen as {tuple(shape)}", "other-shape", have, shape)
+            sizes[sizes.index(-1)] = math.prod(old_shape) // math.prod(size for size in sizes if size != -1)
+        if math.prod(sizes) != math.prod(old_shape):
+            raise self.refuse(f"{tuple(old_shape)} cannot be seen as {tuple(shape)}", "other-shape", old_shape, shape)
         if isinstance(x, Constant):
             return Constant(name, x.array.reshape(sizes))
         return x if tuple(sizes) == x.shape else self.net.view(x, tuple(sizes), name=name)

@@ -23,32 +23,32 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
     """Return the network of a model."""
     from onnx import TensorProto, helper, numpy_helper
 
-    build, graph = Assembly(Builder(name)), model.graph
+    assembly, graph = Assembly(Builder(name)), model.graph
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    known: dict[str, Operand] = {
+    operand_by_name: dict[str, Operand] = {
         tensor.name: Constant(tensor.name, numpy_helper.to_array(tensor)) for tensor in graph.initializer
     }
     for graph_input in graph.input:
-        if graph_input.name in known:
+        if graph_input.name in operand_by_name:
             continue
-        kind = graph_input.type.tensor_type
-        if kind.elem_type != TensorProto.FLOAT:
+        tensor_type = graph_input.type.tensor_type
+        if tensor_type.elem_type != TensorProto.FLOAT:
             raise UsageError(
-                f"{name}: input '{graph_input.name}' is {TensorProto.DataType.Name(kind.elem_type)}; only FLOAT"
+                f"{name}: input '{graph_input.name}' is {TensorProto.DataType.Name(tensor_type.elem_type)}; only FLOAT"
             )
-        sizes = [size.dim_value for size in kind.shape.dim]
+        sizes = [size.dim_value for size in tensor_type.shape.dim]
         if not all(sizes):
             raise UsageError(
                 f"{name}: input '{graph_input.name}' has no fixed shape; export with fixed sizes",
                 kind="shape-not-fixed",
                 subject=graph_input.name,
             )
-        known[graph_input.name] = build.net.input(graph_input.name, *sizes)
+        operand_by_name[graph_input.name] = assembly.net.input(graph_input.name, *sizes)
     for node in graph.node:
-        build.where = f"'{node.name or node.output[0]}' ({node.op_type})"
+        assembly.where = f"'{node.name or node.output[0]}' ({node.op_type})"
         if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
             operator_type = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-            raise build.refuse(
+            raise assembly.refuse(
                 f"unknown operator '{operator_type}'; supported: {', '.join(sorted(OPERATORS))}",
                 "unknown-operator",
                 operator_type,
@@ -59,22 +59,23 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
         }
         if node.op_type == "Softmax" and opset < 13:
             attributes.setdefault("axis", 1)
-        inputs = [_operand_named(build, known, item) if item else None for item in node.input]
-        known[node.output[0]] = OPERATORS[node.op_type](build, node.output[0], inputs, attributes)
+        inputs = [_operand_named(assembly, operand_by_name, item) if item else None for item in node.input]
+        operand_by_name[node.output[0]] = OPERATORS[node.op_type](assembly, node.output[0], inputs, attributes)
     outputs = []
     for result in graph.output:
-        build.where = f"'{result.name}' (output)"
-        value = build.value(_operand_named(build, known, result.name))
-        outputs.append(value if value.name == result.name else build.net.view(value, value.shape, name=result.name))
-    return build.net.graph(*outputs)
+        assembly.where = f"'{result.name}' (output)"
+        value = assembly.value(_operand_named(assembly, operand_by_name, result.name))
+        outputs.append(value if value.name == result.name else assembly.net.view(value, value.shape, name=result.name))
+    return assembly.net.graph(*outputs)
 
 
-def _operand_named(build: Assembly, known: dict[str, Operand], name: str) -> Operand:
-    if name not in known:
-        raise build.refuse(
+def _operand_named(assembly: Assembly, operand_by_name: dict[str, Operand], name: str) -> Operand:
+    """Return the operand with a name; raise UsageError if no earlier node gives it."""
+    if name not in operand_by_name:
+        raise assembly.refuse(
             f"nothing before it gives '{name}'; of each node the first output is supported", "no-producer", name
         )
-    return known[name]
+    return operand_by_name[name]
 
 
 def _attribute_value(value: object) -> object:
@@ -83,124 +84,146 @@ def _attribute_value(value: object) -> object:
 
 
 def _optional_input(inputs: Inputs, index: int) -> Operand | None:
+    """Return an optional input; None if the node does not have it."""
     return inputs[index] if index < len(inputs) else None
 
 
-def _numbers(build: Assembly, x: object, what: str) -> list[int]:
-    return [int(number) for number in np.atleast_1d(build.constant(x, what).array)]
+def _constant_integers(assembly: Assembly, x: object, role: str) -> list[int]:
+    """Return the integers of a constant operand."""
+    return [int(element) for element in np.atleast_1d(assembly.constant(x, role).array)]
 
 
 # One function an operator -----------------------------------------------------------------------------------------
 
 
-def _padding(build: Assembly, a: Attributes, window: Sequence[int]) -> object:
+def _padding(assembly: Assembly, a: Attributes, window: Sequence[int]) -> object:
     """Return the padding, which must be equal on all sides; SAME requires odd windows and stride 1."""
-    way = a.get("auto_pad", "NOTSET")
-    if way in ("NOTSET", "VALID"):
+    auto_pad = a.get("auto_pad", "NOTSET")
+    if auto_pad in ("NOTSET", "VALID"):
         return a.get("pads", [0])
     if set(a.get("strides", [1])) != {1} or not all(size % 2 for size in window):
-        raise build.refuse(
-            f"auto_pad={way} with strides or an even window is not supported; state the padding as pads",
+        raise assembly.refuse(
+            f"auto_pad={auto_pad} with strides or an even window is not supported; state the padding as pads",
             "other-auto-pad",
-            way,
+            auto_pad,
         )
     return [size // 2 for size in window]
 
 
-def _conv(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    build.only("dilations", a.get("dilations", [1]), 1)
-    build.only("group", a.get("group", 1), 1)
-    bias = None if _optional_input(x, 2) is None else build.constant(x[2], "bias")
-    weight = build.constant(x[1], "weight")
-    return build.conv2d(name, x[0], weight, bias, a.get("strides", [1]), _padding(build, a, weight.array.shape[2:]))
+def _conv(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a convolution."""
+    assembly.require_setting("dilations", a.get("dilations", [1]), 1)
+    assembly.require_setting("group", a.get("group", 1), 1)
+    bias = None if _optional_input(x, 2) is None else assembly.constant(x[2], "bias")
+    weight = assembly.constant(x[1], "weight")
+    return assembly.conv2d(
+        name, x[0], weight, bias, a.get("strides", [1]), _padding(assembly, a, weight.array.shape[2:])
+    )
 
 
-def _gemm(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    build.only("alpha", a.get("alpha", 1.0), 1.0)
-    build.only("beta", a.get("beta", 1.0), 1.0)
-    build.only("transA", a.get("transA", 0), 0)
-    weight = build.constant(x[1], "second matrix")
-    bias = None if _optional_input(x, 2) is None else build.constant(x[2], "bias")
-    return build.linear(name, x[0], weight if a.get("transB", 0) else weight.transposed(), bias)
+def _gemm(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a linear layer from a general matrix product."""
+    assembly.require_setting("alpha", a.get("alpha", 1.0), 1.0)
+    assembly.require_setting("beta", a.get("beta", 1.0), 1.0)
+    assembly.require_setting("transA", a.get("transA", 0), 0)
+    weight = assembly.constant(x[1], "second matrix")
+    bias = None if _optional_input(x, 2) is None else assembly.constant(x[2], "bias")
+    return assembly.linear(name, x[0], weight if a.get("transB", 0) else weight.transposed(), bias)
 
 
-def _matmul(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    return build.linear(name, x[0], build.constant(x[1], "second matrix").transposed(), None)
+def _matmul(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a matrix product with a constant matrix."""
+    return assembly.linear(name, x[0], assembly.constant(x[1], "second matrix").transposed(), None)
 
 
-def _relu(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    return build.net.relu(build.value(x[0]), name=name)
+def _relu(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a ReLU."""
+    return assembly.net.relu(assembly.value(x[0]), name=name)
 
 
-def _max_pool(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    build.only("dilations", a.get("dilations", [1]), 1)
-    build.only("ceil_mode", a.get("ceil_mode", 0), 0)
+def _max_pool(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a max pooling."""
+    assembly.require_setting("dilations", a.get("dilations", [1]), 1)
+    assembly.require_setting("ceil_mode", a.get("ceil_mode", 0), 0)
     window = a["kernel_shape"]
-    return build.pool(name, "maxpool2d", x[0], window, a.get("strides", [1]), _padding(build, a, window))
+    return assembly.pool(name, "maxpool2d", x[0], window, a.get("strides", [1]), _padding(assembly, a, window))
 
 
-def _average_pool(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    build.only("dilations", a.get("dilations", [1]), 1)
-    build.only("ceil_mode", a.get("ceil_mode", 0), 0)
+def _average_pool(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add an average pooling."""
+    assembly.require_setting("dilations", a.get("dilations", [1]), 1)
+    assembly.require_setting("ceil_mode", a.get("ceil_mode", 0), 0)
     divisor = "window" if a.get("count_include_pad", 0) else "inside"
     window, strides = a["kernel_shape"], a.get("strides", [1])
-    return build.pool(name, "avgpool2d", x[0], window, strides, _padding(build, a, window), divisor=divisor)
+    return assembly.pool(name, "avgpool2d", x[0], window, strides, _padding(assembly, a, window), divisor=divisor)
 
 
-def _global_average_pool(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    return build.pool_to(name, x[0], (1, 1))
+def _global_average_pool(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add the mean over all pixels of an image."""
+    return assembly.pool_to(name, x[0], (1, 1))
 
 
-def _reduce_mean(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    image = build.value(x[0])
-    axes = sorted(axis % len(image.shape) for axis in _axes(build, x, a))
+def _reduce_mean(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a mean over all pixels of an image."""
+    image = assembly.value(x[0])
+    axes = sorted(axis % len(image.shape) for axis in _axes(assembly, x, a))
     if axes != [2, 3] or len(image.shape) != 4:
-        raise build.refuse(
+        raise assembly.refuse(
             f"a mean over axes {axes} is not supported; only the mean over all pixels of an image is",
             " other-axis",
             axes,
         )
     if a.get("keepdims", 1):
-        return build.pool_to(name, image, (1, 1))
-    return build.reshape(name, build.pool_to(f"{name}.pooled", image, (1, 1)), image.shape[:2])
+        return assembly.pool_to(name, image, (1, 1))
+    return assembly.reshape(name, assembly.pool_to(f"{name}.pooled", image, (1, 1)), image.shape[:2])
 
 
-def _batch_normalization(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    build.only("training_mode", a.get("training_mode", 0), 0)
-    parts = [build.constant(part, what) for part, what in zip(x[1:5], ("scale", "B", "mean", "var"), strict=True)]
+def _batch_normalization(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a batch norm in inference mode."""
+    assembly.require_setting("training_mode", a.get("training_mode", 0), 0)
+    parameters = [
+        assembly.constant(operand, role) for operand, role in zip(x[1:5], ("scale", "B", "mean", "var"), strict=True)
+    ]
     # The attribute is a float32: the float32 nearest to 1e-5 means 1e-5.
     epsilon = float(str(np.float32(a.get("epsilon", 1e-5))))
-    return build.batchnorm2d(name, x[0], parts, epsilon)
+    return assembly.batchnorm2d(name, x[0], parameters, epsilon)
 
 
-def _resize(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _resize(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     """Add a nearest or bilinear resize, in the modes in which an integer factor gives PyTorch's result."""
-    image = build.value(x[0])
-    n, c, *_ = build.image(image)
+    image = assembly.value(x[0])
+    n, c, *_ = assembly.image(image)
     scales, sizes = (_optional_input(x, 2), _optional_input(x, 3)) if len(x) > 2 else (_optional_input(x, 1), None)
     if sizes is not None:
-        size = [float(number) for number in _numbers(build, sizes, "sizes")]
+        size = [float(number) for number in _constant_integers(assembly, sizes, "sizes")]
     else:
-        factors = build.constant(scales, "scales").array if scales is not None else np.array(a.get("scales", [1] * 4))
-        size = [float(have * factor) for have, factor in zip(image.shape, factors, strict=True)]
+        factors = (
+            assembly.constant(scales, "scales").array if scales is not None else np.array(a.get("scales", [1] * 4))
+        )
+        size = [float(old_size * factor) for old_size, factor in zip(image.shape, factors, strict=True)]
     if (size[0], size[1]) != (n, c):
-        raise build.refuse(f"resizing to {size} changes more than height and width", "other-resize", tuple(size))
-    mode, place = a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel")
+        raise assembly.refuse(f"resizing to {size} changes more than height and width", "other-resize", tuple(size))
+    mode, coordinate_mode = a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel")
     rounding = a.get("nearest_mode", "round_prefer_floor")
     if len(x) <= 2:  # Upsample, and Resize of opset 10, which had no choice
-        place, rounding = "asymmetric", "floor"
+        coordinate_mode, rounding = "asymmetric", "floor"
     if mode == "nearest":
-        if (place, rounding) not in NEAREST:
-            raise build.refuse(
-                f"nearest by {place} and {rounding} is not supported; only asymmetric with floor is supported",
+        if (coordinate_mode, rounding) not in NEAREST:
+            raise assembly.refuse(
+                f"nearest by {coordinate_mode} and {rounding} is not supported; only asymmetric with floor is "
+                "supported",
                 "other-nearest",
-                (place, rounding),
+                (coordinate_mode, rounding),
             )
-        return build.upsample(name, image, size[2], size[3], "nearest")
-    build.only("mode", mode, "linear")
-    if place not in ("half_pixel", "pytorch_half_pixel"):
-        raise build.refuse(f"linear by {place} is not supported; only half_pixel is supported", "other-linear", place)
-    return build.upsample(name, image, size[2], size[3], "bilinear")
+        return assembly.upsample(name, image, size[2], size[3], "nearest")
+    assembly.require_setting("mode", mode, "linear")
+    if coordinate_mode not in ("half_pixel", "pytorch_half_pixel"):
+        raise assembly.refuse(
+            f"linear by {coordinate_mode} is not supported; only half_pixel is supported",
+            "other-linear",
+            coordinate_mode,
+        )
+    return assembly.upsample(name, image, size[2], size[3], "bilinear")
 
 
 NEAREST = (
@@ -213,99 +236,115 @@ NEAREST = (
 """Modes in which an integer factor gives pixel y // scale."""
 
 
-def _concat(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _concat(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a concatenation of channels; constants are concatenated here."""
     if all(isinstance(part, Constant) for part in x):
         return Constant(name, np.concatenate([part.array for part in x], a["axis"]))
-    return build.concat(name, x, a["axis"])
+    return assembly.concat(name, x, a["axis"])
 
 
-def _dropout(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _dropout(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a dropout in inference mode."""
     if _optional_input(x, 2) is not None:
-        build.only("training_mode", bool(build.constant(x[2], "training_mode").array), False)
-    ratio = float(build.constant(x[1], "ratio").array) if _optional_input(x, 1) is not None else a.get("ratio", 0.5)
-    return build.net.dropout(build.value(x[0]), round(100 * ratio), name=name)
+        assembly.require_setting("training_mode", bool(assembly.constant(x[2], "training_mode").array), False)
+    ratio = float(assembly.constant(x[1], "ratio").array) if _optional_input(x, 1) is not None else a.get("ratio", 0.5)
+    return assembly.net.dropout(assembly.value(x[0]), round(100 * ratio), name=name)
 
 
-def _flatten(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    shape = build.value(x[0]).shape
+def _flatten(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a view with two axes."""
+    shape = assembly.value(x[0]).shape
     axis = a.get("axis", 1)
     rows = int(np.prod(shape[: axis if axis >= 0 else axis + len(shape)], dtype=np.int64))
-    return build.reshape(name, x[0], (rows, -1))
+    return assembly.reshape(name, x[0], (rows, -1))
 
 
-def _reshape(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    sizes = _numbers(build, x[1], "shape")
-    have = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
+def _reshape(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a view with another shape."""
+    sizes = _constant_integers(assembly, x[1], "shape")
+    old_shape = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
     if not a.get("allowzero", 0):
-        sizes = [have[i] if size == 0 else size for i, size in enumerate(sizes)]
-    return build.reshape(name, x[0], sizes)
+        sizes = [old_shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+    return assembly.reshape(name, x[0], sizes)
 
 
-def _axes(build: Assembly, x: Inputs, a: Attributes) -> list[int]:
-    return _numbers(build, x[1], "axes") if _optional_input(x, 1) is not None else list(a.get("axes", []))
+def _axes(assembly: Assembly, x: Inputs, a: Attributes) -> list[int]:
+    """Return the axes that a node has as an input or an attribute."""
+    return _constant_integers(assembly, x[1], "axes") if _optional_input(x, 1) is not None else list(a.get("axes", []))
 
 
-def _squeeze(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    have = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
-    axes = [axis % len(have) for axis in _axes(build, x, a)] or [i for i, size in enumerate(have) if size == 1]
-    return build.reshape(name, x[0], [size for i, size in enumerate(have) if i not in axes])
+def _squeeze(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a view without axes of size 1."""
+    old_shape = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
+    axes = [axis % len(old_shape) for axis in _axes(assembly, x, a)] or [
+        i for i, size in enumerate(old_shape) if size == 1
+    ]
+    return assembly.reshape(name, x[0], [size for i, size in enumerate(old_shape) if i not in axes])
 
 
-def _unsqueeze(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    have = list(x[0].array.shape if isinstance(x[0], Constant) else x[0].shape)
-    axes = _axes(build, x, a)
-    for axis in sorted(axis % (len(have) + len(axes)) for axis in axes):
-        have.insert(axis, 1)
-    return build.reshape(name, x[0], have)
+def _unsqueeze(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a view with further axes of size 1."""
+    old_shape = list(x[0].array.shape if isinstance(x[0], Constant) else x[0].shape)
+    axes = _axes(assembly, x, a)
+    for axis in sorted(axis % (len(old_shape) + len(axes)) for axis in axes):
+        old_shape.insert(axis, 1)
+    return assembly.reshape(name, x[0], old_shape)
 
 
-def _softmax(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    return build.softmax(name, x[0], a.get("axis", -1))
+def _softmax(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a softmax."""
+    return assembly.softmax(name, x[0], a.get("axis", -1))
 
 
 def _activation(op: str, **parameters: tuple[float, float]) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
     """Return the function that adds an activation; each attribute has its default and its supported value."""
 
-    def build_it(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    def add_operator(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         for parameter, (default, allowed) in parameters.items():
-            build.near(parameter, a.get(parameter, default), allowed)
-        return build.activation(name, op, x[0])
+            assembly.require_number(parameter, a.get(parameter, default), allowed)
+        return assembly.activation(name, op, x[0])
 
-    return build_it
-
-
-def _gelu(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    return build.activation(name, "gelu_tanh" if a.get("approximate") == "tanh" else "gelu", x[0])
+    return add_operator
 
 
-def _transpose(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    constant = build.constant(x[0], "input")
+def _gelu(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Add a GELU, exact or by tanh."""
+    return assembly.activation(name, "gelu_tanh" if a.get("approximate") == "tanh" else "gelu", x[0])
+
+
+def _transpose(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return a constant with its axes permuted."""
+    constant = assembly.constant(x[0], "input")
     if constant.array.ndim == 2 and list(a.get("perm", [1, 0])) == [1, 0]:
         return constant.transposed()
     return Constant(name, constant.array.transpose(a.get("perm")))
 
 
-def _identity(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _identity(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return the operand unchanged."""
     return x[0]  # type: ignore[no-any-return]
 
 
 def _elementwise(op: str) -> Callable[[Assembly, str, Inputs, Attributes], Operand]:
-    def build_it(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return the function that adds an elementwise operator."""
+
+    def add_operator(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         if a:
-            raise build.refuse(
+            raise assembly.refuse(
                 f"{', '.join(a)} of opsets before 7 is not supported; convert the model to a newer one",
                 "old-opset",
                 tuple(a),
             )
-        return build.elementwise(name, op, x[0], x[1])
+        return assembly.elementwise(name, op, x[0], x[1])
 
-    return build_it
+    return add_operator
 
 
 # What stands around shapes: computed here -------------------------------------------------------------------------
 
 
-def _constant(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _constant(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return the constant of a node."""
     from onnx import numpy_helper
 
     if "value" in a:
@@ -313,31 +352,35 @@ def _constant(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     return Constant(name, np.array(next(value for key, value in a.items() if key.startswith("value_"))))
 
 
-def _shape(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    have = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
-    return Constant(name, np.array(have[a.get("start", 0) : a.get("end")], np.int64))
+def _shape(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return the shape of an operand as a constant."""
+    old_shape = x[0].array.shape if isinstance(x[0], Constant) else x[0].shape
+    return Constant(name, np.array(old_shape[a.get("start", 0) : a.get("end")], np.int64))
 
 
-def _gather(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    array, index = build.constant(x[0], "input").array, build.constant(x[1], "indices").array
+def _gather(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return selected elements of a constant."""
+    array, index = assembly.constant(x[0], "input").array, assembly.constant(x[1], "indices").array
     return Constant(name, np.take(array, index, a.get("axis", 0)))
 
 
-def _slice(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
-    array = build.constant(x[0], "input").array
-    starts, ends = _numbers(build, x[1], "starts"), _numbers(build, x[2], "ends")
-    axes = _numbers(build, x[3], "axes") if _optional_input(x, 3) is not None else range(len(starts))
-    steps = _numbers(build, x[4], "steps") if _optional_input(x, 4) is not None else [1] * len(starts)
-    where = [slice(None)] * array.ndim
+def _slice(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return a slice of a constant."""
+    array = assembly.constant(x[0], "input").array
+    starts, ends = _constant_integers(assembly, x[1], "starts"), _constant_integers(assembly, x[2], "ends")
+    axes = _constant_integers(assembly, x[3], "axes") if _optional_input(x, 3) is not None else range(len(starts))
+    steps = _constant_integers(assembly, x[4], "steps") if _optional_input(x, 4) is not None else [1] * len(starts)
+    index = [slice(None)] * array.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        where[axis] = slice(start, end, step)
-    return Constant(name, array[tuple(where)])
+        index[axis] = slice(start, end, step)
+    return Constant(name, array[tuple(index)])
 
 
-def _cast(build: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+def _cast(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
+    """Return a constant in another dtype."""
     from onnx import helper
 
-    return Constant(name, build.constant(x[0], "input").array.astype(helper.tensor_dtype_to_np_dtype(a["to"])))
+    return Constant(name, assembly.constant(x[0], "input").array.astype(helper.tensor_dtype_to_np_dtype(a["to"])))
 
 
 OPERATORS: dict[str, Callable[[Assembly, str, Inputs, Attributes], Operand]] = {

@@ -127,7 +127,7 @@ class Network:
 
     def _weight(self, name: str) -> Buffer:
         """Return the memory of a weight, or of the part of a weight."""
-        base, start, _ = self.graph.place(name)
+        base, start, _ = self.graph.memory_range(name)
         value, whole = self.graph.values[name], self.weights[base]
         if base == name:
             return whole

@@ -8,12 +8,12 @@ from opbench.errors import UsageError
 from opbench.graph.graph import Graph
 from opbench.graph.layouts import (
     allowed_layouts,
+    can_permute_columns,
     check_layouts,
     conversion_problem,
     is_image,
     pixel_rows,
     problem_in,
-    rows_follow,
     same_memory,
     underlying_image,
     works_on_images,
@@ -112,7 +112,7 @@ def _readers(graph: Graph) -> dict[str, set[str]]:
         for tensor, name in node.inputs.items():
             if is_image(graph, name):
                 reads(name, _vertex(node))
-            elif not rows_follow(graph, node, tensor):
+            elif not can_permute_columns(graph, node, tensor):
                 reads(name, "nchw")
     for name in graph.outputs:
         reads(name, "nchw")

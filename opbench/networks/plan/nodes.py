@@ -94,7 +94,7 @@ def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> t
 
 def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
     """Return a value as a flat array in its stored dtype: a weight, an input, a state, or a node's output."""
-    base, start, end = graph.place(name)
+    base, start, end = graph.memory_range(name)
     if base not in values:
         values[base] = graph.state[base] if base in graph.state else _to_stored_form(graph, base, graph.weights[base])
     return values[base].reshape(-1)[start:end]
@@ -102,7 +102,7 @@ def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:
 
 def _store_output(graph: Graph, values: Arrays, name: str, written: np.ndarray) -> None:
     """Store an output of a node: as a value of its own, or as part of a state."""
-    base, start, end = graph.place(name)
+    base, start, end = graph.memory_range(name)
     if base == name:
         values[name] = written
         return

@@ -280,7 +280,7 @@ def _in_order(graph: Graph) -> list[str]:
 def _memory_of(program: NetworkProgram, name: str) -> str:
     """Return the place of a value that is not a weight: in the one allocation, or in another value's memory."""
     graph, value = program.graph, program.graph.values[name]
-    base, start, _ = graph.place(name)
+    base, start, _ = graph.memory_range(name)
     if base == name:
         place, comment = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
     else:

@@ -37,7 +37,7 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
         return []
     elements = graph.values[exchange.total].elements
     written = sorted(
-        (graph.place(value)[1], index)
+        (graph.memory_range(value)[1], index)
         for index, node in enumerate(micro_batch(training, exchange))
         for value in node.outputs.values()
         if graph.base(value) == exchange.written
