@@ -225,15 +225,15 @@ def last_reader_only(patch: pytest.MonkeyPatch) -> None:
     """Where a value has several readers, the gradient of one takes the place of the other's."""
 
     def add_part(self: gradients._Backward, name: str, gradient: str) -> None:
-        origin = self._viewed_value(name)
-        self.parts[origin] = [self._reshaped_gradient(gradient, origin)]
+        origin = self._origin(name)
+        self.reader_gradients[origin] = [self._reshaped_gradient(gradient, origin)]
 
-    patch.setattr(gradients._Backward, "_add_part", add_part)
+    patch.setattr(gradients._Backward, "_add_reader_gradient", add_part)
 
 
 def once_per_node(patch: pytest.MonkeyPatch) -> None:
     """A node that reads a value by two tensors gives it the gradient of the first."""
-    add_part, pass_back = gradients._Backward._add_part, gradients._Backward.pass_back
+    add_part, pass_back = gradients._Backward._add_reader_gradient, gradients._Backward.add_gradients_of
     given: set[str] = set()
 
     def one_node(self: gradients._Backward, node: object) -> None:
@@ -241,12 +241,12 @@ def once_per_node(patch: pytest.MonkeyPatch) -> None:
         pass_back(self, node)  # type: ignore[arg-type]
 
     def first(self: gradients._Backward, name: str, gradient: str) -> None:
-        if self._viewed_value(name) not in given:
+        if self._origin(name) not in given:
             add_part(self, name, gradient)
-        given.add(self._viewed_value(name))
+        given.add(self._origin(name))
 
-    patch.setattr(gradients._Backward, "pass_back", one_node)
-    patch.setattr(gradients._Backward, "_add_part", first)
+    patch.setattr(gradients._Backward, "add_gradients_of", one_node)
+    patch.setattr(gradients._Backward, "_add_reader_gradient", first)
 
 
 def writes_before_reads(patch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,7 @@ class CpuProgram:
         signature = getattr(self._library, f"{symbol}_signature")
         signature.restype = ctypes.c_char_p
         letters = signature().decode()
-        sizes = getattr(self._library, f"{symbol}_dimensions_text")
+        sizes = getattr(self._library, f"{symbol}_sizes")
         sizes.restype = ctypes.POINTER(ctypes.c_uint)
         writable = tuple(letter == "p" for letter in letters)
         address = _address(self._library, symbol)

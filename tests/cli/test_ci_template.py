@@ -14,7 +14,7 @@ import yaml
 
 from opbench.backend.findings import Finding
 from opbench.backend.rules import RULES
-from opbench.emulator.reports import FORMS
+from opbench.emulator.reports import RULES_BY_KIND
 from opbench.report.findings import finding_lines
 from support.common import Cli
 
@@ -155,4 +155,4 @@ def test_the_matcher_sees_every_kind_of_finding(cli: Cli, here: Path, rule: Any)
 
 
 def test_rules_of_the_emulator_are_among_those_that_the_matcher_sees() -> None:
-    assert {form.rule for form in FORMS.values()} <= set(RULES)
+    assert {form.rule for form in RULES_BY_KIND.values()} <= set(RULES)

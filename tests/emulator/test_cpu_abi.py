@@ -24,7 +24,9 @@ def runtime_of(folder: Path, monkeypatch: pytest.MonkeyPatch, header: str, old: 
     assert text.count(old) == 1
     (folder / header).write_text(text.replace(old, new))
     monkeypatch.setattr(build, "RUNTIME", folder / "runtime" / RUNTIME.name)
-    monkeypatch.setattr(build, "QUICK", ("-O0",))  # a layout does not depend on it, and it takes a third of the time
+    monkeypatch.setattr(
+        build, "RUNTIME_FLAGS", ("-O0",)
+    )  # a layout does not depend on it, and it takes a third of the time
     return KernelBuilder(find_toolchain(), folder, FAST).runtime()
 
 

@@ -122,27 +122,27 @@ def not_cleared(patch: pytest.MonkeyPatch) -> None:
 
 def one_mask(patch: pytest.MonkeyPatch) -> None:
     """Dropout counts steps, not micro-batches."""
-    changed = micro_batches._Split._node_for_micro_batch
+    changed = micro_batches._MicroBatchBuilder._node_for_micro_batch
 
-    def of_the_step(self: micro_batches._Split, node: Node) -> Node:
+    def of_the_step(self: micro_batches._MicroBatchBuilder, node: Node) -> Node:
         found = changed(self, node)
         return (
             dataclasses.replace(found, inputs={**found.inputs, "step": "step"}) if node.operator == "dropout" else found
         )
 
-    patch.setattr(micro_batches._Split, "_node_for_micro_batch", of_the_step)
+    patch.setattr(micro_batches._MicroBatchBuilder, "_node_for_micro_batch", of_the_step)
 
 
 def chained(patch: pytest.MonkeyPatch) -> None:
     """Running statistics are those of the sum, not the mean."""
-    statistics = micro_batches._Split._average_statistics
+    statistics = micro_batches._MicroBatchBuilder._average_statistics
 
-    def of_one(self: micro_batches._Split) -> Node | None:
+    def of_one(self: micro_batches._MicroBatchBuilder) -> Node | None:
         node = statistics(self)
         self.weights["micro_batches"] = np.ones(1, np.float32)
         return node
 
-    patch.setattr(micro_batches._Split, "_average_statistics", of_one)
+    patch.setattr(micro_batches._MicroBatchBuilder, "_average_statistics", of_one)
 
 
 @pytest.mark.parametrize(
