@@ -30,7 +30,7 @@ from opbench.timing.sampling import TimingOptions
 from support.checks.errors import refuses
 from support.common import CATALOG, CHEATS, RELU, WRONG, Cli, kernel_variants
 
-pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
+pytestmark = pytest.mark.skipif(bool(facts.available().missing_feature), reason=facts.available().missing_feature)
 SMALL = {"relu": ("*(n=1)", "*(n=31)", "*(n=4099)"), "matmul": ("*(m=2,n=3,k=5)", "*(m=17,n=31,k=33)")}
 """Examples of each operator on which each kernel below shows what it does."""
 

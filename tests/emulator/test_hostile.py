@@ -32,7 +32,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.launch import BuildRequest
 from support.common import CATALOG, RELU, ROOT, said
 
-pytestmark = pytest.mark.skipif(bool(facts.available().lacks), reason=facts.available().lacks)
+pytestmark = pytest.mark.skipif(bool(facts.available().missing_feature), reason=facts.available().missing_feature)
 
 HOSTILE = ROOT / "tests" / "hostile"
 FILES = sorted(HOSTILE.glob("*.cu"))

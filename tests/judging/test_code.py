@@ -16,8 +16,8 @@ SIGNS = Path(__file__).parent / "signs"
 
 
 def read(path: Path, confined: bool) -> CompiledCode:
-    if confined and available().lacks:
-        pytest.skip(available().lacks)
+    if confined and available().missing_feature:
+        pytest.skip(available().missing_feature)
     (variant,) = own_variants(path, CATALOG)
     case = Case(variant, {}, CATALOG.operator("relu").parse("(n=1000)"))
     with start_reading_code([case], "h200", (), confined) as reading:
