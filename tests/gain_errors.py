@@ -17,7 +17,7 @@ from advice_score import Step, advised_mechanism, estimate_without, expected_by,
 from opbench import units
 from opbench.gpu.limits.ceilings import committed_ceilings
 from opbench.insight.facts import distance_of
-from opbench.insight.gains import LEAST_DISTANCE, Gain, GainEstimate, MeasuredStep, committed_steps
+from opbench.insight.gains import MIN_DISTANCE, Gain, GainEstimate, MeasuredStep, committed_steps
 from opbench.insight.levels import bounds, levels
 from opbench.results.files import read_run
 from opbench.results.run_data import RunData
@@ -139,7 +139,7 @@ def _same_problem(step: Step, mechanism: str) -> Gain | None:
 
 
 def _by_own(step: Step, mechanism: str, others: Sequence[Step]) -> Gain | None:
-    known = [one for other in others if other.gain > 1.0 and (one := record(other)).distance > LEAST_DISTANCE]
+    known = [one for other in others if other.gain > 1.0 and (one := record(other)).distance > MIN_DISTANCE]
     return expected_by(GainEstimate(known), step, mechanism, step.facts.bound_s) if known else None
 
 

@@ -7,7 +7,7 @@ import pytest
 import advice_score
 import gain_errors
 from advice_score import Step
-from opbench.insight.advice import NEAR
+from opbench.insight.advice import NEAR_FRACTION
 from opbench.insight.gains import STEPS_FILE, committed_steps, expected_gain
 
 
@@ -45,7 +45,7 @@ def test_enough_steps_are_scored_and_a_third_is_held_out(steps: list[Step]) -> N
 
 
 def test_each_case_far_from_its_bound_has_advice(measured: list[Step]) -> None:
-    far = [step for step in measured if step.over_bound * NEAR >= 1.0]
+    far = [step for step in measured if step.over_bound * NEAR_FRACTION >= 1.0]
     assert len(far) > 700
     assert not [step.case for step in far if not step.advice]
 

@@ -16,8 +16,8 @@ from opbench.insight.gains import Gain, KernelKind, expected_gain
 from opbench.insight.rules import RULES, Recommendation
 from opbench.kernels.mechanism import MECHANISMS
 
-NEAR = 0.9
-"""A case at this share of its lower bound gets no advice."""
+NEAR_FRACTION = 0.9
+"""A case whose time is less than its lower bound divided by this number gets no advice."""
 
 
 @dataclass(frozen=True)
@@ -27,38 +27,39 @@ class Advice:
     mechanism: str
     """A key of `opbench.kernels.mechanism.MECHANISMS`."""
     binds: str
-    """The limit of the case: one of `LIMITS`."""
+    """What limits the case: one of `LIMITS`."""
     source: str
-    """How that is known: "measured" from launch, time and hardware counters, "counted" on the cpu backend ("predicted"
-    where only some blocks were), "compiled", or "modelled" from the traffic, without a time."""
+    """How the limit is known: "measured" from launch, time and hardware counters, "counted" on the cpu backend
+    ("predicted" if only some blocks were counted), "compiled", or "modelled" from the traffic, without a time."""
     evidence: str
+    """The observation behind the advice, as a phrase."""
     strength: float
-    """How much speaks for it, from 0 to 1: a rank, no probability."""
+    """How strong the evidence is, from 0 to 1: it ranks advice and is no probability."""
     gain: Gain
-    """Time before divided by time after, by the measured ladder steps most alike."""
+    """Expected time before divided by time after, from similar measured improvements (`opbench.insight.gains`)."""
     file: str = ""
     line: int = 0
     """The line to change; 0 if it is the whole kernel."""
     called_from: int = 0
     """For a line of a header: the calling line in the kernel's own file; otherwise 0."""
     further_lines: tuple[int, ...] = ()
-    """Other lines of that file with the same problem."""
+    """Other lines of `file` with the same problem."""
     avoidable_share: float = 0.0
-    """The part of all counted passes or requests that these lines could save; 0 if no line is known."""
+    """Share of all counted passes or requests that `line` and `further_lines` could save; 0 if no line is known."""
     examples: tuple[str, ...] = ()
     """Variants of the operator that use the mechanism."""
     in_use: bool = False
-    """Whether the kernel has the mechanism, so that only other parameters are left to try."""
+    """Whether the kernel already uses the mechanism, so that only other parameters are left to try."""
 
     @property
     def action(self) -> str:
-        """Return what to do."""
+        """Return the change to make, as a phrase."""
         change = MECHANISMS[self.mechanism]
         return f"{change}; the kernel does, so search better parameters (opbench tune)" if self.in_use else change
 
     @property
     def place(self) -> str:
-        """Return the place, such as "line 12"; empty if the whole kernel is to change."""
+        """Return the place to change, such as "line 12"; "" for the whole kernel."""
         return place_text(self.file, self.line, self.called_from) if self.line else ""
 
     @property
@@ -70,7 +71,7 @@ class Advice:
     def sentence(self, gains: bool = True) -> str:
         """Return limit, line, change, evidence, gain and examples as one sentence.
 
-        Without `gains`, only a time on a GPU can say what the change gains.
+        Without `gains`, the sentence says instead that only a time on a GPU tells the gain.
         """
         place = f" at {self.place}" if self.place else ""
         see = f"; see {', '.join(f'`{name}`' for name in self.examples[:2])}" if self.examples else ""
@@ -109,30 +110,33 @@ LIMITS = (
 def advise(
     facts: Facts,
     problems: Sequence[Diagnosis] = (),
-    used: Collection[str] = (),
-    remedies: Callable[[str], Sequence[str]] = lambda _: (),
-    least: float = 1 / NEAR,
+    mechanisms_in_use: Collection[str] = (),
+    variants_with: Callable[[str], Sequence[str]] = lambda _: (),
+    min_over_bound: float = 1 / NEAR_FRACTION,
 ) -> list[Advice]:
-    """Return all advice on a case, the strongest first; none for a case below `least` times its lower bound.
+    """Return all advice on a case, the strongest first; none for a case below `min_over_bound` times its lower bound.
 
-    `problems` are the diagnoses of the counted problem, which know lines. `used` are the mechanisms that the variant's
-    header names: they are advised only if no rule knows another one. `remedies` returns the variants with a mechanism.
+    `problems` are the problems of lines that `diagnose` found. `mechanisms_in_use` are those that the variant's header
+    names: they are advised only if nothing else is. `variants_with` returns the variants that use a mechanism.
     """
-    if facts.over_bound < least:
+    if facts.over_bound < min_over_bound:
         return []
     strongest: dict[str, Recommendation] = {}
     for rule in RULES:
-        for found in rule(facts):
-            if found[1] > strongest.get(found[0], ("", 0.0))[1]:
-                strongest[found[0]] = found
-    named = [_advice(*found, _gain(found[0], facts), problems, remedies) for found in strongest.values()]
-    ranked = sorted(named, key=lambda one: -one.strength)
-    fresh = [one for one in ranked if one.mechanism not in used]
-    lines = advise_lines(problems, facts.over_bound, used, facts.kind, facts.bound_s)
-    others = [one for one in lines if one.mechanism not in strongest]
-    if fresh or others or facts.over_bound * NEAR < 1.0:
-        return sorted((*fresh, *others), key=lambda one: -one.strength)
-    return [replace(one, in_use=True, strength=0.0) for one in ranked[:1]]
+        for recommendation in rule(facts):
+            if recommendation[1] > strongest.get(recommendation[0], ("", 0.0))[1]:
+                strongest[recommendation[0]] = recommendation
+    rule_advice = [
+        _advice(*recommendation, _gain(recommendation[0], facts), problems, variants_with)
+        for recommendation in strongest.values()
+    ]
+    ranked = sorted(rule_advice, key=lambda advice: -advice.strength)
+    new_advice = [advice for advice in ranked if advice.mechanism not in mechanisms_in_use]
+    line_advice = advise_lines(problems, facts.over_bound, mechanisms_in_use, facts.kind, facts.bound_s)
+    others = [advice for advice in line_advice if advice.mechanism not in strongest]
+    if new_advice or others or facts.over_bound * NEAR_FRACTION < 1.0:
+        return sorted((*new_advice, *others), key=lambda advice: -advice.strength)
+    return [replace(advice, in_use=True, strength=0.0) for advice in ranked[:1]]
 
 
 def _gain(mechanism: str, facts: Facts) -> Gain:
@@ -143,65 +147,73 @@ def _gain(mechanism: str, facts: Facts) -> Gain:
 def advise_lines(
     problems: Sequence[Diagnosis],
     over_bound: float = 1.0,
-    used: Collection[str] = (),
+    mechanisms_in_use: Collection[str] = (),
     kind: KernelKind = "stream",
     bound_s: float = 0.0,
 ) -> list[Advice]:
-    """Return advice from the counted problems of lines alone, the costliest first: without machine code or launch.
+    """Return advice from the problems of lines alone, without machine code or launch, the costliest first.
 
-    The gains follow from the multiple of the lower bound and the bound `bound_s` in seconds, 0 if it is not known.
+    The gains follow from `over_bound`, the multiple of the lower bound, and from the bound `bound_s` in seconds, 0 if
+    not known.
     """
-    first: dict[str, Diagnosis] = {}
+    costliest: dict[str, Diagnosis] = {}
     for problem in problems:
-        if problem.mechanism not in used:
-            first.setdefault(problem.mechanism, problem)
+        if problem.mechanism not in mechanisms_in_use:
+            costliest.setdefault(problem.mechanism, problem)
     return [
         _advice(
             problem.mechanism,
-            OF_A_LINE * min(1.0, problem.share),
-            BOUND_BY.get(problem.kind, problem.kind),
+            LINE_STRENGTH * min(1.0, problem.share),
+            LIMIT_OF_PROBLEM.get(problem.kind, problem.kind),
             problem.source,
             problem.evidence,
             expected_gain(problem.mechanism, over_bound, kind, bound_s),
             problems,
-            lambda _, found=problem: found.remedies,  # type: ignore[misc]
+            lambda _, diagnosis=problem: diagnosis.remedies,  # type: ignore[misc]
         )
-        for problem in first.values()
+        for problem in costliest.values()
     ]
 
 
 def _advice(
     mechanism: str,
     strength: float,
-    binds: str,
+    limit: str,
     source: str,
     evidence: str,
     gain: Gain,
     problems: Sequence[Diagnosis],
-    remedies: Callable[[str], Sequence[str]],
+    variants_with: Callable[[str], Sequence[str]],
 ) -> Advice:
-    """Return one piece of advice with the lines whose counted problem the mechanism cures."""
-    lines = [problem for problem in problems if problem.mechanism == mechanism and problem.line]
-    same = [one for one in lines if (one.file, one.kind, one.unit) == (lines[0].file, lines[0].kind, lines[0].unit)]
+    """Return one piece of advice with the lines that have a problem which the mechanism removes."""
+    line_problems = [problem for problem in problems if problem.mechanism == mechanism and problem.line]
+    same_kind = [
+        problem
+        for problem in line_problems
+        if (problem.file, problem.kind, problem.unit)
+        == (line_problems[0].file, line_problems[0].kind, line_problems[0].unit)
+    ]
     return Advice(
         mechanism=mechanism,
-        binds=binds,
+        binds=limit,
         source=source,
         evidence=evidence,
         strength=strength,
         gain=gain,
-        file=lines[0].file if lines else "",
-        line=lines[0].line if lines else 0,
-        called_from=lines[0].called_from if lines else 0,
-        further_lines=tuple(sorted({one.line for one in same} - {lines[0].line})) if lines else (),
-        avoidable_share=min(1.0, sum(one.share for one in same)),
-        examples=tuple(remedies(mechanism)),
+        file=line_problems[0].file if line_problems else "",
+        line=line_problems[0].line if line_problems else 0,
+        called_from=line_problems[0].called_from if line_problems else 0,
+        further_lines=tuple(sorted({problem.line for problem in same_kind} - {line_problems[0].line}))
+        if line_problems
+        else (),
+        avoidable_share=min(1.0, sum(problem.share for problem in same_kind)),
+        examples=tuple(variants_with(mechanism)),
     )
 
 
-OF_A_LINE = 0.4
-"""The strength of a problem of a line that all passes go to and that no rule knows: below those of the rules."""
-BOUND_BY = {
+LINE_STRENGTH = 0.4
+"""The strength of a problem that takes all passes but that no rule finds; most rules are stronger."""
+LIMIT_OF_PROBLEM = {
     "uncoalesced": "coalescing",
     "strided": "coalescing",
     "scalar path": "access width",

@@ -1,4 +1,4 @@
-"""Rules that find performance problems in a case's traffic: the line, the cost and the mechanism that removes it.
+"""Find performance problems in a case's traffic: the line, the cost and the mechanism that removes it.
 
 Costs are in passes: 128 bytes through the L1 cache, one wavefront of shared memory, one wait of a warp at a barrier, or
 the second path of a divergent warp. Costs rank the problems of one case; they predict no time.
@@ -29,35 +29,35 @@ from opbench.kernels.mechanism import (
 
 WARP = 32
 SECTORS_PER_PASS = 4
-WIDEST = 16
-NARROW = 4
+WIDEST_BYTES = 16
+NARROW_BYTES = 4
 UNCOALESCED = 1.5
 """An access with more sectors than this multiple of the ideal is uncoalesced."""
 STRIDED = 4.5
-"""Up to this multiple of the ideal sectors, another index order does not help."""
+"""Below this multiple of the ideal sectors, another index order does not help."""
 DENSE = 0.75
 """Below this multiple of the ideal sectors lanes share addresses, so wider accesses do not help."""
 STREAMING_FLOPS = 2.0
 """Up to this many FLOPs per byte, loads and stores limit a kernel that reads each byte once."""
-REREAD = 2.0
+REREAD_RATIO = 2.0
 """A line is reported if it fetches this multiple of all bytes of the arrays and the workspace."""
-CONFLICTS = 0.1
+CONFLICT_SHARE = 0.1
 """Smallest reported share of wavefronts that are bank conflicts."""
 FEW_LANES = 24
-DIVERGENT = 0.25
+DIVERGENT_SHARE = 0.25
 """Smallest reported share of divergent executions of a branch; fewer come from the edge of the problem."""
-FEWEST = 2
+FEWEST_LANES = 2
 """With fewer lanes than this on the shorter path, a branch only elects a lane."""
-WORTH = 0.1
-"""A line with a smaller share of the kernel's requests is not reported for its width or its lanes."""
-LEAST = 0.01
+MIN_REQUEST_SHARE = 0.1
+"""Lines with a smaller share of the kernel's requests are not reported for narrow accesses or idle lanes."""
+MIN_COST_SHARE = 0.01
 """A problem that costs a smaller share of all passes is not reported."""
-SHARED_BOUND = 8
+SHARED_BOUND_LOADS = 8
 """From this many shared loads per global request, shared memory is the limit."""
-BUSY_BARRIER = 8
+BUSY_REQUESTS = 8
 """With fewer requests between two barriers than this, a warp mostly waits."""
-SKIPPING = "let each lane fetch whole vectors and keep what it needs, or stage rows in shared memory"
-SCALAR_PATH = "vector accesses are left out where rows do not divide by their width: pad the rows of the problem"
+SKIPPING_ADVICE = "let each lane fetch whole vectors and keep what it needs, or stage rows in shared memory"
+SCALAR_PATH_ADVICE = "vector accesses are left out where rows do not divide by their width: pad the rows of the problem"
 
 PROBLEMS: Mapping[str, str] = {
     "scalar path": "R7",
@@ -76,7 +76,7 @@ PROBLEMS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One performance problem of one line."""
+    """One performance problem of one source line."""
 
     kind: str
     rule: str
@@ -91,9 +91,11 @@ class Diagnosis:
     share: float
     """Cost divided by all passes, or all requests, of the case."""
     evidence: str
+    """What was counted, as a phrase."""
     advice: str
+    """What to change, as a phrase."""
     source: str
-    """Whether the evidence was counted or predicted."""
+    """How the evidence was obtained: "counted" or "predicted"."""
     mechanism: str
     """The mechanism that removes the cost, a key of `opbench.kernels.mechanism.MECHANISMS`."""
     remedies: tuple[str, ...]
@@ -118,12 +120,14 @@ class Diagnosis:
 
 
 def saving(problems: Sequence[Diagnosis]) -> str:
-    """Return what could be saved in problems of one unit together."""
+    """Return what removing some problems of one unit could save together, as a phrase."""
     return f"up to {units.percent(sum(p.share for p in problems))} of all {problems[0].unit} could be saved"
 
 
 def same_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
-    """Group problems of one kind with one advice, such as a load and a store of several lines; the costliest first."""
+    """Group problems with the same kind, advice, unit and kernel, such as those of several lines; the costliest group
+    first.
+    """
     groups: dict[tuple[str, str, str, str], list[Diagnosis]] = {}
     for problem in problems:
         groups.setdefault((problem.kind, problem.advice, problem.unit, problem.kernel), []).append(problem)
@@ -132,7 +136,7 @@ def same_advice(problems: Sequence[Diagnosis]) -> list[list[Diagnosis]]:
 
 @dataclass(frozen=True)
 class LaunchView:
-    """The data that the rules read."""
+    """The launches of a case, as the rules of this module read them."""
 
     subject: Subject
     traffic: Traffic
@@ -140,83 +144,97 @@ class LaunchView:
 
     @property
     def passes(self) -> float:
-        """Return all passes of the case."""
+        """Return the passes of all launches, in which costs are expressed."""
         accesses = sum(entry.sectors / SECTORS_PER_PASS + entry.wavefronts for entry in self.traffic.lines)
         # Lanes of an atomic request that share an address are serialised.
-        turns = sum(entry.collisions for entry in self.traffic.lines)
+        serialised_lanes = sum(entry.collisions for entry in self.traffic.lines)
         # A divergent warp executes one path after the other.
-        ways = sum(branch.divergent for branch in self.traffic.branches)
-        return accesses + turns + ways + sum(waits(kernel) for kernel in self.traffic.kernels)
+        divergent_paths = sum(branch.divergent for branch in self.traffic.branches)
+        return (
+            accesses
+            + serialised_lanes
+            + divergent_paths
+            + sum(barrier_waits(kernel) for kernel in self.traffic.kernels)
+        )
 
     def requests(self, kernel: str, space: str = "") -> int:
-        """Return all requests of a kernel."""
+        """Return the requests of a kernel, in one memory space or in all."""
         return self.traffic.total("requests", kernel=kernel, space=space)
 
     def problem(
         self,
         kind: str,
-        at: LineTraffic | BranchTraffic,
+        access: LineTraffic | BranchTraffic,
         cost: float,
         evidence: str,
         mechanism: str,
-        hint: str = "",
+        advice: str = "",
     ) -> Diagnosis:
-        """Return a problem of a line with advice that names the variants to look at."""
-        names = self.subject.remedies(mechanism)
+        """Return a problem of an access or branch.
+
+        The advice is that of the mechanism unless it is given; it names the variants to look at.
+        """
+        variant_ids = self.subject.remedies(mechanism)
         return Diagnosis(
             kind=kind,
             rule=PROBLEMS[kind],
-            kernel=at.kernel,
-            file=at.file,
-            line=at.line,
-            called_from=at.called_from,
+            kernel=access.kernel,
+            file=access.file,
+            line=access.line,
+            called_from=access.called_from,
             cost=cost,
             share=cost / self.passes if self.passes else 0.0,
             evidence=evidence,
-            advice=(hint or MECHANISMS[mechanism]) + _see_variants(names),
+            advice=(advice or MECHANISMS[mechanism]) + _see_variants(variant_ids),
             source=self.traffic.source,
             mechanism=mechanism,
-            remedies=tuple(names),
+            remedies=tuple(variant_ids),
         )
 
 
 def diagnose(subject: Subject, traffic: Traffic, sources: Mapping[str, str]) -> list[Diagnosis]:
     """Find all problems of the launches, the costliest first."""
     view = LaunchView(subject, traffic, sources)
-    alike: dict[tuple[str, str, int, int, str], list[Diagnosis]] = {}
+    problems_by_access: dict[tuple[str, str, int, int, str], list[Diagnosis]] = {}
     for entry in traffic.lines:
-        place = alike.setdefault((entry.kernel, entry.file, entry.line, entry.called_from, entry.words), [])
-        place += [problem for rule in RULES if entry.requests for problem in rule(view, entry)]
-    diagnoses = [problem for several in alike.values() for problem in _merge_by_line(several)]
+        access_problems = problems_by_access.setdefault(
+            (entry.kernel, entry.file, entry.line, entry.called_from, entry.words), []
+        )
+        access_problems += [problem for rule in RULES if entry.requests for problem in rule(view, entry)]
+    diagnoses = [problem for problems in problems_by_access.values() for problem in _merge_by_line(problems)]
     diagnoses += [problem for kernel in traffic.kernels for problem in _find_barriers(view, kernel)]
-    known = {(problem.kernel, problem.file, problem.line) for problem in diagnoses if problem.kind == "divergence"}
+    divergent_lines = {
+        (problem.kernel, problem.file, problem.line) for problem in diagnoses if problem.kind == "divergence"
+    }
     for branch in traffic.branches:
-        if (branch.kernel, branch.file, branch.line) not in known:
-            diagnoses += _divergent_branch(view, branch)
-    diagnoses = [problem for problem in diagnoses if problem.cost >= LEAST * view.passes]
+        if (branch.kernel, branch.file, branch.line) not in divergent_lines:
+            diagnoses += _find_divergent_branch(view, branch)
+    diagnoses = [problem for problem in diagnoses if problem.cost >= MIN_COST_SHARE * view.passes]
     return sorted(diagnoses, key=lambda problem: (-problem.cost, problem.file, problem.line, problem.kind))
 
 
 def _merge_by_line(problems: Sequence[Diagnosis]) -> list[Diagnosis]:
     """Merge problems of one kind on one line: keep the text of the costliest, and add the costs."""
     diagnoses: dict[str, Diagnosis] = {}
-    for new in sorted(problems, key=lambda problem: -problem.cost):
-        first = diagnoses.get(new.kind)
-        diagnoses[new.kind] = (
-            replace(first, cost=first.cost + new.cost, share=first.share + new.share) if first else new
+    for problem in sorted(problems, key=lambda problem: -problem.cost):
+        merged = diagnoses.get(problem.kind)
+        diagnoses[problem.kind] = (
+            replace(merged, cost=merged.cost + problem.cost, share=merged.share + problem.share) if merged else problem
         )
     return list(diagnoses.values())
 
 
-def _see_variants(names: Sequence[str]) -> str:
-    """Return such as " (see softmax/block_per_row, softmax/online and 2 more)"; empty for none."""
-    if not names:
+def _see_variants(variant_ids: Sequence[str]) -> str:
+    """Return the variants as a suffix, such as " (see softmax/online, softmax/block_per_row and 2 more)"; ""
+    for none.
+    """
+    if not variant_ids:
         return ""
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return f" (see {', '.join(names[:2])}{more})"
+    more = f" and {len(variant_ids) - 2} more" if len(variant_ids) > 2 else ""
+    return f" (see {', '.join(variant_ids[:2])}{more})"
 
 
-def waits(kernel: KernelTraffic) -> float:
+def barrier_waits(kernel: KernelTraffic) -> float:
     """Return the number of waits of warps at block-wide barriers, over all blocks."""
     return kernel.barriers_per_block * kernel.blocks * -(-kernel.threads // WARP)
 
@@ -227,7 +245,10 @@ def access_text(entry: LineTraffic) -> str:
 
 
 def _is_wasteful(entry: LineTraffic) -> bool:
-    """Return whether an access needs clearly more sectors than its bytes; one extra per request is alignment."""
+    """Return whether a global access touches clearly more sectors than its bytes need.
+
+    One more sector per request is a matter of alignment.
+    """
     return (
         entry.space == "global"
         and entry.kind != "atomic"
@@ -247,6 +268,7 @@ def _are_sectors_distinct(entry: LineTraffic) -> bool:
 
 
 def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    """Yield a problem if a global access touches clearly more sectors than its bytes need."""
     if not _is_wasteful(entry):
         return
     evidence = (
@@ -258,75 +280,78 @@ def _find_uncoalesced(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosi
     wrong_index = any(
         _are_sectors_distinct(other) for other in view.traffic.select(kernel=entry.kernel, space="global")
     )
-    if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST and not wrong_index:
+    if entry.sectors < STRIDED * entry.ideal_sectors and entry.width < WIDEST_BYTES and not wrong_index:
         evidence += ", as lanes skip elements or rows are short"
         if view.subject.uses(VECTORISED_ACCESS):
             diagnosis = view.problem("scalar path", entry, cost, evidence, VECTORISED_ACCESS)
-            yield replace(diagnosis, advice=SCALAR_PATH, remedies=())
+            yield replace(diagnosis, advice=SCALAR_PATH_ADVICE, remedies=())
             return
         choices = (VECTORISED_ACCESS, SHARED_MEMORY_TRANSPOSE, SHARED_MEMORY_TILE)
         mechanism = next((choice for choice in choices if view.subject.remedies(choice)), VECTORISED_ACCESS)
-        yield view.problem("strided", entry, cost, evidence, mechanism, SKIPPING)
+        yield view.problem("strided", entry, cost, evidence, mechanism, SKIPPING_ADVICE)
         return
     partner = _transpose_counterpart(view, entry)
     if partner is not None:
         other = "store" if entry.kind == "load" else "load"
-        there = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
-        evidence += f", while {there} is coalesced: another index order would only swap the two"
+        partner_text = f"the {other} of {partner.place}" if partner.line != entry.line else f"this line's {other}"
+        evidence += f", while {partner_text} is coalesced: another index order would only swap the two"
         yield view.problem("uncoalesced", entry, cost, evidence, SHARED_MEMORY_TRANSPOSE)
         return
-    text = ", one for each lane" if _are_sectors_distinct(entry) else ""
-    yield view.problem("uncoalesced", entry, cost, evidence + text, COALESCED)
+    lanes_text = ", one for each lane" if _are_sectors_distinct(entry) else ""
+    yield view.problem("uncoalesced", entry, cost, evidence + lanes_text, COALESCED)
 
 
 def _transpose_counterpart(view: LaunchView, entry: LineTraffic) -> LineTraffic | None:
-    """Return the coalesced access in the other direction if the two are all that the kernel does: a transposition."""
-    other = "store" if entry.kind == "load" else "load"
-    everything = view.traffic.total("bytes", kernel=entry.kernel, space="global")
-    for candidate in view.traffic.select(kernel=entry.kernel, space="global", kind=other):
-        alike = entry.bytes <= 2 * candidate.bytes <= 4 * entry.bytes
-        if _is_contiguous(candidate) and alike and entry.bytes + candidate.bytes >= 0.9 * everything:
+    """Return the coalesced access in the other direction if the kernel does nothing but these two: a transposition."""
+    opposite_kind = "store" if entry.kind == "load" else "load"
+    total_bytes = view.traffic.total("bytes", kernel=entry.kernel, space="global")
+    for candidate in view.traffic.select(kernel=entry.kernel, space="global", kind=opposite_kind):
+        is_similar = entry.bytes <= 2 * candidate.bytes <= 4 * entry.bytes
+        if _is_contiguous(candidate) and is_similar and entry.bytes + candidate.bytes >= 0.9 * total_bytes:
             return candidate
     return None
 
 
 def _find_narrow_accesses(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
-    """Report 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more than width."""
-    if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW or not _is_contiguous(entry):
+    """Yield a problem for 4-byte accesses that stream or stage into shared memory; elsewhere reuse matters more."""
+    if entry.space != "global" or entry.kind == "atomic" or entry.width > NARROW_BYTES or not _is_contiguous(entry):
         return
     requested_bytes = view.traffic.total("bytes", space="global")
-    needed = view.subject.compulsory_bytes
-    streaming = requested_bytes <= 1.3 * needed and view.subject.flops <= STREAMING_FLOPS * needed
-    other = "store" if entry.kind == "load" else "load"
-    here = view.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=other)
-    staged = any(e.file == entry.file for e in here)
-    worth = entry.requests >= WORTH * view.requests(entry.kernel, "global")
-    if not (streaming or staged) or entry.lanes_per_request < FEW_LANES or not worth:
+    compulsory_bytes = view.subject.compulsory_bytes
+    streaming = requested_bytes <= 1.3 * compulsory_bytes and view.subject.flops <= STREAMING_FLOPS * compulsory_bytes
+    opposite_kind = "store" if entry.kind == "load" else "load"
+    line_accesses = view.traffic.select(line=entry.line, kernel=entry.kernel, space="shared", kind=opposite_kind)
+    staged = any(e.file == entry.file for e in line_accesses)
+    is_frequent = entry.requests >= MIN_REQUEST_SHARE * view.requests(entry.kernel, "global")
+    if not (streaming or staged) or entry.lanes_per_request < FEW_LANES or not is_frequent:
         return
     evidence = f"all lanes {entry.kind} neighbouring elements {entry.width} bytes at a time"
-    cost = entry.requests * (1 - entry.width / WIDEST)
+    cost = entry.requests * (1 - entry.width / WIDEST_BYTES)
     diagnosis = view.problem("narrow", entry, cost, evidence, VECTORISED_ACCESS)
     yield replace(diagnosis, unit="requests", share=cost / view.traffic.total("requests"))
 
 
 def _find_rereads(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    """Yield a problem if a load fetches the bytes of all arrays several times."""
     if entry.space != "global" or entry.kind != "load":
         return
-    fetched, once = min(entry.bytes, entry.moved_bytes), view.subject.array_bytes
-    if not once or fetched < REREAD * once:
+    fetched_bytes, array_bytes = min(entry.bytes, entry.moved_bytes), view.subject.array_bytes
+    if not array_bytes or fetched_bytes < REREAD_RATIO * array_bytes:
         return
     evidence = (
-        f"the line fetches {units.si(fetched, 'B')}, {units.ratio(fetched / once)} the bytes of all arrays; "
+        f"the line fetches {units.si(fetched_bytes, 'B')}, {units.ratio(fetched_bytes / array_bytes)} the bytes "
+        "of all arrays; "
         "caches may catch the rest, at the price of requests"
     )
-    tiled = view.requests(entry.kernel, "shared") > 0
-    mechanism = REGISTER_TILE if tiled else SHARED_MEMORY_TILE
-    cost = (fetched - once) / (WARP * 4)
+    uses_shared_memory = view.requests(entry.kernel, "shared") > 0
+    mechanism = REGISTER_TILE if uses_shared_memory else SHARED_MEMORY_TILE
+    cost = (fetched_bytes - array_bytes) / (WARP * 4)
     yield view.problem("re-read", entry, cost, evidence, mechanism)
 
 
 def _find_bank_conflicts(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
-    if entry.space != "shared" or entry.conflicts < CONFLICTS * entry.wavefronts or not entry.conflicts:
+    """Yield a problem if bank conflicts are a notable part of an access to shared memory."""
+    if entry.space != "shared" or entry.conflicts < CONFLICT_SHARE * entry.wavefronts or not entry.conflicts:
         return
     wavefronts = entry.wavefronts / entry.requests
     evidence = (
@@ -336,21 +361,32 @@ def _find_bank_conflicts(view: LaunchView, entry: LineTraffic) -> Iterator[Diagn
     yield view.problem("bank conflicts", entry, entry.conflicts, evidence, BANK_CONFLICT_FREE)
 
 
-def _shared_bound(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
-    if entry.space != "shared" or entry.kind != "load" or entry.width >= WIDEST or entry.lanes_per_request < FEW_LANES:
+def _find_shared_bound(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    """Yield a problem if narrow loads from shared memory are many times as frequent as global requests."""
+    if (
+        entry.space != "shared"
+        or entry.kind != "load"
+        or entry.width >= WIDEST_BYTES
+        or entry.lanes_per_request < FEW_LANES
+    ):
         return
     loads = view.traffic.total("requests", kernel=entry.kernel, space="shared", kind="load")
     global_requests = view.requests(entry.kernel, "global")
-    everything = view.requests(entry.kernel)
-    if not global_requests or loads < SHARED_BOUND * global_requests or entry.requests < WORTH * everything:
+    all_requests = view.requests(entry.kernel)
+    if (
+        not global_requests
+        or loads < SHARED_BOUND_LOADS * global_requests
+        or entry.requests < MIN_REQUEST_SHARE * all_requests
+    ):
         return
     mechanism = VECTORISED_ACCESS if view.subject.uses(REGISTER_TILE) else REGISTER_TILE
     evidence = f"{loads / global_requests:.0f} shared loads for each global request, here of {entry.width} bytes a lane"
-    cost = entry.requests * (1 - entry.width / WIDEST)
+    cost = entry.requests * (1 - entry.width / WIDEST_BYTES)
     yield view.problem("shared loads", entry, cost, evidence, mechanism)
 
 
 def _find_atomic_collisions(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
+    """Yield a problem if many lanes of an atomic update the same address."""
     if entry.kind != "atomic" or 4 * entry.collisions < entry.lanes:
         return
     evidence = f"{units.percent(entry.collisions / entry.lanes)} of the lanes update an address that another lane has"
@@ -358,14 +394,14 @@ def _find_atomic_collisions(view: LaunchView, entry: LineTraffic) -> Iterator[Di
 
 
 def _find_divergence(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis]:
-    """Report lines with few active lanes if other lines of the kernel have many in the same memory space."""
-    least = WORTH * view.requests(entry.kernel)
+    """Yield a problem if few lanes take part in an access while other accesses to the same memory space have many."""
+    min_requests = MIN_REQUEST_SHARE * view.requests(entry.kernel)
     # One lane that writes the warp's result was elected; this is no divergence.
-    if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < least:
+    if entry.lanes_per_request >= FEW_LANES or entry.lanes <= entry.requests or entry.requests < min_requests:
         return
-    alike = view.traffic.select(kernel=entry.kernel, space=entry.space)
-    usual = max(e.lanes_per_request for e in alike if e.requests >= least / 5)
-    if entry.lanes_per_request >= 0.75 * usual:
+    same_space = view.traffic.select(kernel=entry.kernel, space=entry.space)
+    most_lanes = max(e.lanes_per_request for e in same_space if e.requests >= min_requests / 5)
+    if entry.lanes_per_request >= 0.75 * most_lanes:
         return
     evidence = f"{entry.lanes_per_request:.1f} of {WARP} lanes take part in a {access_text(entry)} of this line"
     passes = min(float(entry.requests), entry.sectors / SECTORS_PER_PASS + entry.wavefronts)
@@ -373,11 +409,11 @@ def _find_divergence(view: LaunchView, entry: LineTraffic) -> Iterator[Diagnosis
     yield view.problem("divergence", entry, cost, evidence, UNIFORM_WARPS)
 
 
-def _divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[Diagnosis]:
-    """Report a branch that often diverges; each divergence costs a pass through the path with fewer lanes."""
+def _find_divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[Diagnosis]:
+    """Yield a problem for a branch that often diverges; each time costs a pass through the path with fewer lanes."""
     # One lane that writes the warp's result was elected; the end of an array or a block's last step diverges only once.
-    rare = branch.share < DIVERGENT or branch.divergent < WORTH * view.requests(branch.kernel)
-    if rare or branch.fewest_lanes < FEWEST * branch.divergent:
+    is_rare = branch.share < DIVERGENT_SHARE or branch.divergent < MIN_REQUEST_SHARE * view.requests(branch.kernel)
+    if is_rare or branch.fewest_lanes < FEWEST_LANES * branch.divergent:
         return
     evidence = (
         f"{units.percent(branch.share)} of the warps' {branch.executions} passages through this branch split their "
@@ -387,29 +423,30 @@ def _divergent_branch(view: LaunchView, branch: BranchTraffic) -> Iterator[Diagn
 
 
 def _find_barriers(view: LaunchView, kernel: KernelTraffic) -> Iterator[Diagnosis]:
-    waited, requests = waits(kernel), view.requests(kernel.kernel)
-    if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_BARRIER * waited:
+    """Yield a problem if a kernel has many barriers and few requests between two of them."""
+    wait_count, requests = barrier_waits(kernel), view.requests(kernel.kernel)
+    if kernel.barriers_per_block < 4 or kernel.threads <= WARP or requests >= BUSY_REQUESTS * wait_count:
         return
     evidence = (
-        f"{kernel.barriers_per_block:.0f} block-wide barriers a block, {requests / waited:.1f} requests "
+        f"{kernel.barriers_per_block:.0f} block-wide barriers a block, {requests / wait_count:.1f} requests "
         "of a warp between two of them"
     )
-    yield view.problem("barriers", _barrier_line(view, kernel.kernel), waited, evidence, FEWER_BARRIERS)
+    yield view.problem("barriers", _barrier_line(view, kernel.kernel), wait_count, evidence, FEWER_BARRIERS)
 
 
 def _barrier_line(view: LaunchView, kernel: str) -> LineTraffic:
-    """Return the line of the deepest `__syncthreads()` within a kernel's lines; line 0 if there is none."""
+    """Return the line of the most deeply indented barrier among a kernel's lines; line 0 if there is none."""
     accesses = view.traffic.select(kernel=kernel)
     for path in dict.fromkeys(entry.file for entry in accesses):
         lines = [entry.line for entry in accesses if entry.file == path]
         text = view.sources.get(path) or view.subject.text(path)
-        found = [
+        barriers = [
             (len(text) - len(text.lstrip()), -number)
             for number, text in enumerate(text.splitlines(), start=1)
             if min(lines) <= number <= max(lines) and re.search(r"\b__syncthreads\s*\(|\.sync\(\)", text)
         ]
-        if found:
-            return LineTraffic(kernel, path, -max(found)[1], "shared", "load", 0)
+        if barriers:
+            return LineTraffic(kernel, path, -max(barriers)[1], "shared", "load", 0)
     return LineTraffic(kernel, "", 0, "shared", "load", 0)
 
 
@@ -419,7 +456,7 @@ RULES: tuple[Rule, ...] = (
     _find_narrow_accesses,
     _find_rereads,
     _find_bank_conflicts,
-    _shared_bound,
+    _find_shared_bound,
     _find_atomic_collisions,
     _find_divergence,
 )

@@ -1,4 +1,4 @@
-"""Explains each line of a variant's source: its memory traffic, its problems and the variants without them."""
+"""Explain each line of a variant's source: its memory traffic, its problems and the variants without them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from opbench.records import JSON
 
 COMPUTED = "computed"
 NAME_LENGTH = 16
+"""The longest name of an element in a label; longer ones are abbreviated."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,25 @@ class AnnotatedLine:
     @property
     def labelled(self) -> tuple[tuple[str, LineTraffic], ...]:
         """Return the line's accesses and those of its calls, each with a label."""
-        own = ((self.label(entry), entry) for entry in self.accesses)
-        return (*own, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
+        direct = ((self.label(entry), entry) for entry in self.accesses)
+        return (*direct, *((f"{PurePath(entry.file).name} {entry.words}", entry) for entry in self.calls))
 
     def label(self, entry: LineTraffic) -> str:
-        """Label an access, such as "shared load 4 B"; name the element if the line has several such accesses."""
-        alike = [access for access in self.accesses if (access.kernel, access.words) == (entry.kernel, entry.words)]
-        columns = sorted(label.column for label in alike)
+        """Return a label of an access, such as "shared load 4 B", with the element if the line has several such
+        accesses.
+        """
+        same_accesses = [
+            access for access in self.accesses if (access.kernel, access.words) == (entry.kernel, entry.words)
+        ]
+        columns = sorted(label.column for label in same_accesses)
         if len(columns) < 2:
             return entry.words
         # Columns are those of the preprocessed text: they give the order, not the place.
-        place = columns.index(entry.column)
+        position = columns.index(entry.column)
         names = operands(self.text, entry.kind)
         if len(names) != len(columns):
-            return f"{entry.words} ({place + 1} of {len(columns)})"
-        name = names[place]
+            return f"{entry.words} ({position + 1} of {len(columns)})"
+        name = names[position]
         return f"{entry.words} {name if len(name) <= NAME_LENGTH else name[: name.index('[')] + '[…]'}"
 
 
@@ -81,9 +86,9 @@ class AnnotatedFile:
 
     def around(self, rows: int) -> AnnotatedFile:
         """Keep only lines with counts, problems or findings, and `rows` lines above and below each."""
-        busy = [line.number for line in self.lines if line.counted or line.problems or line.findings]
-        kept = {number + step for number in busy for step in range(-rows, rows + 1)}
-        return replace(self, lines=tuple(line for line in self.lines if line.number in kept))
+        notable = [line.number for line in self.lines if line.counted or line.problems or line.findings]
+        shown = {number + offset for number in notable for offset in range(-rows, rows + 1)}
+        return replace(self, lines=tuple(line for line in self.lines if line.number in shown))
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class Explanation:
     """Variants that build on this one."""
 
     def mark(self, kernel: str) -> str:
-        """Return whether a kernel's numbers were counted or predicted."""
+        """Return the source of a kernel's numbers: "counted" or "predicted"."""
         return ORIGIN_PREDICTED if kernel in self.predicted_kernels else self.source
 
     def to_json(self) -> dict[str, JSON]:
@@ -139,12 +144,14 @@ class Explanation:
         }
 
     def _line_json(self, line: AnnotatedLine) -> dict[str, JSON]:
+        """Return a line with its accesses, branches and calls as JSON values."""
         accesses = [self._access_json(entry) for entry in line.accesses]
         branches = [{**asdict(entry), "source": self.mark(entry.kernel)} for entry in line.branches]
         calls = [self._access_json(entry) for entry in line.calls]
         return {"line": line.number, "text": line.text, "accesses": accesses, "branches": branches, "calls": calls}
 
     def _access_json(self, entry: LineTraffic) -> dict[str, JSON]:
+        """Return an access with its ratios as JSON values."""
         return {
             **asdict(entry),
             "lanes_per_request": entry.lanes_per_request,
@@ -165,9 +172,9 @@ def operands(text: str, kind: str) -> list[str]:
         end = name.end()
         while text[end : end + 1] == "[":
             end = _end_of_brackets(text, end)
-        after = re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)", text[end:])
-        wanted = after is not None if kind == "store" else after is None or after[1]
-        if wanted:
+        assignment = re.match(r"\s*([-+*/%&|^]|<<|>>)?=(?!=)", text[end:])
+        is_access = assignment is not None if kind == "store" else assignment is None or assignment[1]
+        if is_access:
             result.append(text[name.start() : end])
     return result
 
@@ -192,15 +199,14 @@ def explain(
 ) -> Explanation:
     """Explain launches from their traffic.
 
-    `sources` are the texts of the files to annotate, by the names that the traffic uses, the kernel's own file first.
-    `ceilings` are the peaks for lower
-    bounds, and `resources` contain the code sizes, as in `Result.resources`.
+    `sources` are the texts of the files to annotate by path, the kernel's own file first. `ceilings` are the peaks for
+    lower bounds, and `resources` contain the code sizes, as in `Result.resources`.
     """
     estimated = traffic.estimated()
-    sampled = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
+    sampled_kernels = tuple(entry.kernel for entry in traffic.kernels if entry.sampled)
     problems = diagnose(subject, estimated, sources)
-    own = next(iter(sources), "")
-    files = tuple(_annotate(path, text, own, estimated, problems, findings) for path, text in sources.items())
+    kernel_path = next(iter(sources), "")
+    files = tuple(_annotate(path, text, kernel_path, estimated, problems, findings) for path, text in sources.items())
     shown = {(file.path, line.number) for file in files for line in file.lines}
     return Explanation(
         case=subject.name,
@@ -214,20 +220,22 @@ def explain(
         findings=tuple(findings),
         files=files,
         elsewhere=tuple(entry for entry in estimated.lines if (entry.file, entry.line) not in shown),
-        predicted_kernels=sampled,
+        predicted_kernels=sampled_kernels,
         next_rungs=subject.next_variants(),
     )
 
 
 def _annotate(
-    path: str, text: str, own: str, traffic: Traffic, problems: Sequence[Diagnosis], findings: Sequence[Finding]
+    path: str, text: str, kernel_path: str, traffic: Traffic, problems: Sequence[Diagnosis], findings: Sequence[Finding]
 ) -> AnnotatedFile:
-    """Annotate one file; lines of the kernel's `own` file also list the accesses of the functions that they call."""
-    mine = path == own
+    """Annotate one file; lines of the kernel's own file also list the accesses of the header functions that
+    they call.
+    """
+    is_kernel_file = path == kernel_path
     accesses, branches = _by_line(path, traffic.lines), _by_line(path, traffic.branches)
-    marks, seen = _by_line(path, problems, mine), _by_line(path, findings, mine)
-    calls = _calls_by_line(traffic.lines) if mine else {}
-    notes_by_line = (accesses, marks, seen, branches, calls)
+    line_problems, line_findings = _by_line(path, problems, is_kernel_file), _by_line(path, findings, is_kernel_file)
+    calls = _calls_by_line(traffic.lines) if is_kernel_file else {}
+    notes_by_line = (accesses, line_problems, line_findings, branches, calls)
     numbered = enumerate(text.splitlines(), start=1)
     return AnnotatedFile(
         path,
@@ -236,7 +244,7 @@ def _annotate(
 
 
 def _calls_by_line(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]:
-    """Return the accesses in headers by the line of the kernel's file that calls them."""
+    """Return the accesses in headers by the line of the kernel's file that calls them, merged by kind."""
     result: dict[tuple[int, str, str, str], LineTraffic] = {}
     for entry in lines:
         if entry.called_from:
@@ -248,17 +256,19 @@ def _calls_by_line(lines: Iterable[LineTraffic]) -> dict[int, list[LineTraffic]]
     return by_line
 
 
-def _by_line(path: str, entries: Iterable[Any], called: bool = False) -> dict[int, list[Any]]:
-    """Group entries of one file by line; with `called`, also entries in headers by the calling line of that file."""
+def _by_line(path: str, entries: Iterable[Any], include_callers: bool = False) -> dict[int, list[Any]]:
+    """Group entries of one file by line; with `include_callers`, also entries in headers by the line that
+    calls them.
+    """
     result: dict[int, list[Any]] = {}
     for entry in entries:
-        if line := entry.line if entry.file == path else called and entry.called_from:
+        if line := entry.line if entry.file == path else include_callers and entry.called_from:
             result.setdefault(line, []).append(entry)
     return result
 
 
 def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
-    """Return sums over all lines, without kinds of access that the case lacks."""
+    """Return sums over all lines; kinds of access that the case lacks are left out."""
     source = traffic.source
     shared = traffic.total("wavefronts", space="shared")
     atomics = traffic.total("lanes", kind="atomic")
@@ -292,6 +302,7 @@ def _total_figures(subject: Subject, traffic: Traffic) -> list[Figure]:
 def _lower_bounds(
     subject: Subject, traffic: Traffic, ceilings: Peaks | None, resources: Mapping[str, LaunchResources]
 ) -> tuple[Bound, ...]:
+    """Return the lower bounds of time from a case's traffic and instructions; none without peaks."""
     traffic_levels = levels(traffic, resources)
     if ceilings is None:
         return ()
@@ -304,7 +315,9 @@ def _lower_bounds(
 
 
 def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]:
-    """Return the lower bound of the problem, whatever the variant: launch, compulsory bytes or FLOPs."""
+    """Return the lower bound of the problem for any variant: by launch, compulsory bytes or FLOPs; none
+    without peaks.
+    """
     if ceilings is None or subject.case is None:
         return []
     case = subject.case
@@ -312,9 +325,12 @@ def _predicted_figures(subject: Subject, ceilings: Peaks | None) -> list[Figure]
     best = best_time(limits, case.problem.flops(), case.problem.bytes(), case.unit)
     if best is None:
         return []
-    least = max(best[0], ceilings.launch_floor_s or 0.0)
+    lower_bound_s = max(best[0], ceilings.launch_floor_s or 0.0)
     return [
         Figure(
-            "lower bound of the problem", least, "s", f"{ORIGIN_PREDICTED} ({ceilings.gpu}, {ceilings.source} peaks)"
+            "lower bound of the problem",
+            lower_bound_s,
+            "s",
+            f"{ORIGIN_PREDICTED} ({ceilings.gpu}, {ceilings.source} peaks)",
         )
     ]

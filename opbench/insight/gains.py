@@ -1,4 +1,6 @@
-"""The gain that a mechanism is expected to bring: that of the measured ladder steps most alike."""
+"""Estimate the gain of a mechanism from measured improvements between neighbouring variants of a ladder,
+called steps.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,24 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 KernelKind = Literal["stream", "product", "tensor"]
-"""Few FLOPs per byte; many of them on CUDA cores; on tensor cores."""
+"""Few FLOPs per byte; many FLOPs per byte on CUDA cores; products on tensor cores."""
 OTHER_MECHANISM, OTHER_KIND = 0.1, 0.05
 """The weight of a step without the mechanism, and of a step of another kind of kernel."""
 DISTANCE_REACH, BOUND_REACH = 2.0, 1.0
 """On the logarithmic scale, how far the distance and the lower bound may differ until a weight falls to 1 / e.
 
 These four were chosen by excluding one operator, or one family of operators, at a time; the test set was not used."""
-MOST = 1.2
-"""The largest share: a step may pass the lower bound of the problem, for example with a faster unit."""
-LEAST_DISTANCE = 1.05
-"""Steps nearer to their lower bound say nothing about shares."""
-TAIL = 0.1
-"""The part of the weight that a range excludes on each side."""
+MAX_SHARE = 1.2
+"""The largest share of the distance that a step counts for; with a faster unit, a step may pass the lower bound."""
+MIN_DISTANCE = 1.05
+"""Steps that start nearer to their lower bound than this multiple are not used."""
+EXCLUDED_WEIGHT = 0.1
+"""The share of the weight that the range of a gain excludes on each side."""
 STEPS_FILE = Path(__file__).with_name("ladder_steps.csv")
 
 
 class Gain(NamedTuple):
-    """A range of the time before divided by the time after."""
+    """The expected ratio of the time before to the time after, with its range."""
 
     low: float
     middle: float
@@ -42,7 +44,7 @@ class MeasuredStep(NamedTuple):
     lower: str
     upper: str
     mechanisms: tuple[str, ...]
-    """Those that the step adds."""
+    """The mechanisms that `upper` has and `lower` lacks."""
     kind: KernelKind
     distance: float
     """Time of the lower variant divided by the lower bound that holds after the step."""
@@ -52,8 +54,8 @@ class MeasuredStep(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Return the share of the logarithmic distance that the step closed."""
-        return min(MOST, math.log(self.gain) / math.log(self.distance))
+        """Return the share of the logarithmic distance to the lower bound that the step closed."""
+        return min(MAX_SHARE, math.log(self.gain) / math.log(self.distance))
 
 
 @cache
@@ -76,15 +78,15 @@ def committed_steps() -> tuple[MeasuredStep, ...]:
 
 
 class GainEstimate:
-    """An estimate of gains from some measured steps."""
+    """An estimator of gains from measured steps."""
 
     def __init__(self, steps: Sequence[MeasuredStep]) -> None:
-        """Prepare the steps; all problems of a step together have the weight 1."""
+        """Prepare the steps; the weights of all problems of a step add up to 1."""
         problems = Counter(step[:3] for step in steps)
         self._points = sorted(
             (step.share, math.log(step.distance), math.log(step.bound_us), 1 / problems[step[:3]], step)
             for step in steps
-            if step.distance > LEAST_DISTANCE
+            if step.distance > MIN_DISTANCE
         )
 
     def expected(self, mechanism: str, distance: float, kind: KernelKind = "stream", bound_s: float = 0.0) -> Gain:
@@ -95,34 +97,35 @@ class GainEstimate:
         a similar distance and with a similar lower bound count most. Latencies do not shrink with a problem, so a step
         closes less of the distance in a small problem. If `bound_s` is 0, lower bounds do not change the weights.
         """
-        position = math.log(max(1.0, distance))
-        bound = math.log(bound_s * 1e6) if bound_s else None
+        log_distance = math.log(max(1.0, distance))
+        log_bound = math.log(bound_s * 1e6) if bound_s else None
         weights = []
-        for _, step_position, step_bound, weight, step in self._points:
-            apart = abs(step_position - position) / DISTANCE_REACH
-            if bound is not None:
-                apart += abs(step_bound - bound) / BOUND_REACH
-            same = (1.0 if mechanism in step.mechanisms else OTHER_MECHANISM) * (
+        for _, step_log_distance, step_log_bound, weight, step in self._points:
+            difference = abs(step_log_distance - log_distance) / DISTANCE_REACH
+            if log_bound is not None:
+                difference += abs(step_log_bound - log_bound) / BOUND_REACH
+            similarity = (1.0 if mechanism in step.mechanisms else OTHER_MECHANISM) * (
                 1.0 if kind == step.kind else OTHER_KIND
             )
-            weights.append(weight * same * math.exp(-apart))
-        shares = [self._points[index][0] for index in _quantiles(weights, (TAIL, 0.5, 1 - TAIL))]
-        return Gain(*(max(1.0, math.exp(position * share)) for share in shares))
+            weights.append(weight * similarity * math.exp(-difference))
+        shares = [self._points[index][0] for index in _quantiles(weights, (EXCLUDED_WEIGHT, 0.5, 1 - EXCLUDED_WEIGHT))]
+        return Gain(*(max(1.0, math.exp(log_distance * share)) for share in shares))
 
 
-def _quantiles(weights: Sequence[float], parts: Sequence[float]) -> list[int]:
-    """Return the first position up to which each part of the weights lies; `parts` ascend."""
+def _quantiles(weights: Sequence[float], fractions: Sequence[float]) -> list[int]:
+    """Return, for each fraction, the first index at which the cumulative weight reaches it; `fractions` ascend."""
     result: list[int] = []
-    below, whole = 0.0, sum(weights)
-    for position, weight in enumerate(weights):
-        below += weight
-        while len(result) < len(parts) and below >= parts[len(result)] * whole:
-            result.append(position)
+    cumulative, total = 0.0, sum(weights)
+    for index, weight in enumerate(weights):
+        cumulative += weight
+        while len(result) < len(fractions) and cumulative >= fractions[len(result)] * total:
+            result.append(index)
     return result
 
 
 @cache
 def _committed_estimate() -> GainEstimate:
+    """Return the estimate from all committed steps."""
     return GainEstimate(committed_steps())
 
 

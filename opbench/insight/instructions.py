@@ -1,4 +1,4 @@
-"""How many instructions warps execute: exact from a profile, or at least so many by machine code and accesses.
+"""Find how many instructions warps execute: exactly from a profile, or at least by machine code and accesses.
 
 The emulator counts how often warps execute each access. A basic block of the machine code runs as often as a memory
 instruction in it, so the accesses of its lines give the count of all its instructions. Blocks without such an access
@@ -44,7 +44,7 @@ class Executed:
         return sum(self.classes.values())
 
     def of(self, *classes: str) -> float:
-        """Return the instructions of some classes."""
+        """Return how many instructions of some classes were executed."""
         return sum(self.classes.get(name, 0.0) for name in classes)
 
 
@@ -53,61 +53,63 @@ def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResour
 
     `resources` contain the machine code with its blocks.
     """
-    codes = {name: used.sass for name, used in resources.items() if used.sass and used.sass.blocks}
+    codes = {name: resource.sass for name, resource in resources.items() if resource.sass and resource.sass.blocks}
     if not traffic.complete or not traffic.kernels or any(entry.kernel not in codes for entry in traffic.kernels):
         return None
-    whole = lower(traffic, codes).traffic.estimated()
+    total_traffic = lower(traffic, codes).traffic.estimated()
     classes: defaultdict[str, float] = defaultdict(float)
     flops: defaultdict[str, float] = defaultdict(float)
-    known = total = 0
-    for entry in whole.kernels:
+    known_instructions = all_instructions = 0
+    for entry in total_traffic.kernels:
         code = codes[entry.kernel]
         warps = entry.blocks * -(-entry.threads // WARP)
-        lines = whole.select(kernel=entry.kernel)
+        lines = total_traffic.select(kernel=entry.kernel)
         counts = block_counts(code, lines, warps)
         for block, count in zip(code.blocks, counts, strict=True):
             size = sum(block.classes.values())
-            total += size
-            known += size if count else 0
-            for name, number in block.classes.items():
-                classes[name] += number * count
-            for name, work in block.product_flops.items():
-                flops[name] += work * count
-        for name, least in _spread(code, lines, counts).items():
-            classes[name] += least
-    return Executed(dict(classes), dict(flops), APPROXIMATE, known / total if total else 0.0)
+            all_instructions += size
+            known_instructions += size if count else 0
+            for name, class_count in block.classes.items():
+                classes[name] += class_count * count
+            for name, block_flops in block.product_flops.items():
+                flops[name] += block_flops * count
+        for name, min_count in _instructions_of_split_lines(code, lines, counts).items():
+            classes[name] += min_count
+    return Executed(
+        dict(classes), dict(flops), APPROXIMATE, known_instructions / all_instructions if all_instructions else 0.0
+    )
 
 
 def block_counts(code: MachineCode, lines: Iterable[LineTraffic], warps: int) -> list[float]:
     """Return how often warps execute each basic block, at least; 0 for blocks whose executions are not known."""
     blocks = code.blocks
     counts = [0.0] * len(blocks)
-    for position, access in _counts_of_accesses(blocks, lines).items():
-        counts[position] = min(access)
+    for position, access_counts in _counts_of_accesses(blocks, lines).items():
+        counts[position] = min(access_counts)
     if blocks:
         counts[0] = max(counts[0], float(warps)) if not blocks[0].before else counts[0]
     for index, block in enumerate(blocks):
         if not block.in_loop:
             counts[index] = min(counts[index], float(warps))
     # A warp that executes a block outside of loops has passed all blocks that lie on every way to it.
-    for index, passed in enumerate(_dominators(blocks)):
+    for index, dominators in enumerate(_dominators(blocks)):
         if not blocks[index].in_loop:
-            for other in passed:
+            for other in dominators:
                 counts[other] = max(counts[other], counts[index])
-    _pass_on(blocks, counts, warps)
+    _propagate_counts(blocks, counts, warps)
     return counts
 
 
 def _dominators(blocks: Sequence[CodeBlock]) -> list[set[int]]:
-    """Return for each block the blocks on every way from the start to it, itself included."""
-    every = set(range(len(blocks)))
-    dominators = [{0} if index == 0 else set(every) for index in range(len(blocks))]
+    """Return for each block the set of blocks on every path from the start to it, itself included."""
+    all_blocks = set(range(len(blocks)))
+    dominators = [{0} if index == 0 else set(all_blocks) for index in range(len(blocks))]
     changed = True
     while changed:
         changed = False
         for index, block in enumerate(blocks[1:], start=1):
-            ways = [dominators[other] for other in block.before]
-            new = ({index} | set.intersection(*ways)) if ways else {index}
+            incoming = [dominators[other] for other in block.before]
+            new = ({index} | set.intersection(*incoming)) if incoming else {index}
             if new != dominators[index]:
                 dominators[index] = new
                 changed = True
@@ -115,90 +117,105 @@ def _dominators(blocks: Sequence[CodeBlock]) -> list[set[int]]:
 
 
 def _counts_of_accesses(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> dict[int, list[float]]:
-    """Return the executions of blocks by each line whose memory instructions of a kind are all in one block.
+    """Return the executions of each block by the accesses of lines whose instructions are all in that block.
 
-    Instructions without a predicate decide: a warp whose lanes are all switched off makes no request.
+    If a block has accesses without a predicate, only these are used: a warp whose lanes are all switched off makes no
+    request.
     """
-    sure: dict[int, list[float]] = {}
-    maybe: dict[int, list[float]] = {}
-    for name, place, requests in _requests(blocks, lines):
-        inside = {index: _copies(block.accesses, place, name) for index, block in enumerate(blocks)}
-        guarded = {index: _copies(block.conditional, place, name) for index, block in enumerate(blocks)}
-        places = {index for counts in (inside, guarded) for index, number in counts.items() if number}
-        if len(places) != 1:
+    unconditional: dict[int, list[float]] = {}
+    conditional: dict[int, list[float]] = {}
+    for name, line_key, requests in _requests(blocks, lines):
+        copies = {index: _copies(block.accesses, line_key, name) for index, block in enumerate(blocks)}
+        conditional_copies = {index: _copies(block.conditional, line_key, name) for index, block in enumerate(blocks)}
+        block_indices = {
+            index for counts in (copies, conditional_copies) for index, copy_count in counts.items() if copy_count
+        }
+        if len(block_indices) != 1:
             continue
-        (index,) = places
-        count = requests / (inside[index] + guarded[index])
-        (maybe if guarded[index] else sure).setdefault(index, []).append(count)
-    return {**maybe, **sure}
+        (index,) = block_indices
+        count = requests / (copies[index] + conditional_copies[index])
+        (conditional if conditional_copies[index] else unconditional).setdefault(index, []).append(count)
+    return {**conditional, **unconditional}
 
 
 def _requests(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> list[tuple[str, str, int]]:
-    """Return instruction, place and requests of each line's loads and stores, as the machine code names them.
+    """Return opcode, line and requests of each line's loads and stores; lines are written as in the machine code.
 
     Lines are left out whose instructions have other widths than their accesses: their requests are not those counted.
     """
-    result: Counter[tuple[str, str]] = Counter()
+    requests_by_access: Counter[tuple[str, str]] = Counter()
     widths: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     compiled: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for block in blocks:
         for accesses in (block.accesses, block.conditional):
-            for place, counts in accesses.items():
+            for line_key, counts in accesses.items():
                 for key in counts:
                     name, _, bits = key.partition(".")
-                    compiled[name, place].add(int(bits) // 8)
+                    compiled[name, line_key].add(int(bits) // 8)
     for entry in lines:
         opcode = INSTRUCTIONS.get((entry.space, entry.kind))
         if opcode and entry.line:
-            own = entry.file.endswith(KERNEL_SUFFIX)
-            at = opcode, str(entry.line) if own else f"{PurePath(entry.file).name}:{entry.line}"
-            result[at] += entry.requests
-            widths[at].add(entry.width)
-    return [(*at, requests) for at, requests in result.items() if requests and widths[at] == compiled[at]]
+            is_kernel_file = entry.file.endswith(KERNEL_SUFFIX)
+            access_key = opcode, str(entry.line) if is_kernel_file else f"{PurePath(entry.file).name}:{entry.line}"
+            requests_by_access[access_key] += entry.requests
+            widths[access_key].add(entry.width)
+    return [
+        (*access_key, requests)
+        for access_key, requests in requests_by_access.items()
+        if requests and widths[access_key] == compiled[access_key]
+    ]
 
 
-def _copies(accesses: Mapping[str, Mapping[str, int]], place: str, name: str) -> int:
-    return sum(number for key, number in accesses.get(place, {}).items() if key.partition(".")[0] == name)
+def _copies(accesses: Mapping[str, Mapping[str, int]], line_key: str, name: str) -> int:
+    """Return how many instructions with an opcode a block has for a line."""
+    return sum(copies for key, copies in accesses.get(line_key, {}).items() if key.partition(".")[0] == name)
 
 
-def _pass_on(blocks: Sequence[CodeBlock], counts: list[float], warps: int) -> None:
-    """Give blocks the counts of neighbours that run only together with them."""
+def _propagate_counts(blocks: Sequence[CodeBlock], counts: list[float], warps: int) -> None:
+    """Raise the counts of blocks to those of neighbours that run only together with them."""
     for _ in blocks:
         changed = False
         for index, block in enumerate(blocks):
-            least = counts[index]
+            min_count = counts[index]
             for other in block.before:
                 if blocks[other].after == (index,):
-                    least = max(least, counts[other])
+                    min_count = max(min_count, counts[other])
             for other in block.after:
                 if other != OUTSIDE_KERNEL and blocks[other].before == (index,):
-                    least = max(least, counts[other])
+                    min_count = max(min_count, counts[other])
             if not block.in_loop:
-                least = min(least, float(warps))
-            if least > counts[index]:
-                counts[index] = least
+                min_count = min(min_count, float(warps))
+            if min_count > counts[index]:
+                counts[index] = min_count
                 changed = True
         if not changed:
             return
 
 
-def _spread(code: MachineCode, lines: Iterable[LineTraffic], counts: Sequence[float]) -> dict[str, float]:
-    """Return instructions, at least, of blocks that share a line's accesses, such as an unrolled loop and its rest.
+def _instructions_of_split_lines(
+    code: MachineCode, lines: Iterable[LineTraffic], counts: Sequence[float]
+) -> dict[str, float]:
+    """Return instructions by class, at least, of blocks that share a line's accesses, such as an unrolled loop and its
+    rest.
 
     Only lines are used whose blocks have no count yet, and no block is used twice.
     """
     result: defaultdict[str, float] = defaultdict(float)
-    used = {index for index, count in enumerate(counts) if count}
-    for name, place, requests in sorted(_requests(code.blocks, lines), key=lambda entry: -entry[2]):
+    counted_blocks = {index for index, count in enumerate(counts) if count}
+    for name, line_key, requests in sorted(_requests(code.blocks, lines), key=lambda entry: -entry[2]):
         copies = {
-            index: _copies(block.accesses, place, name) + _copies(block.conditional, place, name)
+            index: _copies(block.accesses, line_key, name) + _copies(block.conditional, line_key, name)
             for index, block in enumerate(code.blocks)
         }
-        places = [index for index, number in copies.items() if number]
-        if len(places) < 2 or used & set(places):
+        block_indices = [index for index, copy_count in copies.items() if copy_count]
+        if len(block_indices) < 2 or counted_blocks & set(block_indices):
             continue
-        used |= set(places)
-        every = {kind for index in places for kind in code.blocks[index].classes}
-        for kind in every:
-            result[kind] += requests * min(code.blocks[index].classes.get(kind, 0) / copies[index] for index in places)
+        counted_blocks |= set(block_indices)
+        instruction_classes = {
+            instruction_class for index in block_indices for instruction_class in code.blocks[index].classes
+        }
+        for instruction_class in instruction_classes:
+            result[instruction_class] += requests * min(
+                code.blocks[index].classes.get(instruction_class, 0) / copies[index] for index in block_indices
+            )
     return result

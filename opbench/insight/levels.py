@@ -1,4 +1,4 @@
-"""Bytes that a case moves at each memory level, counted or modelled without a GPU, and their lower bounds of time."""
+"""Compute the bytes that a case moves at each memory level and the lower bounds of time that follow, without a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opbench.kernels.case import Case
 
 LAUNCH_BYTES = 2400
 """Bytes that a cold launch reads besides code and data: descriptor, parameters and constants. On an H200 2,100 to 2,700
-bytes in 53 cases of small kernels, counted by Nsight Compute; a third of the cases was kept aside."""
+bytes in 53 cases of small kernels, counted by Nsight Compute; a third of the cases was used only to verify."""
 WAVEFRONT_BYTES = 128
 LEVEL_RATES = {"dram": ("dram", "dram_read", "dram_write")}
 """The measured rates of a level that has several."""
@@ -44,7 +44,7 @@ LIMIT_NAMES = {
     "compulsory": "compulsory bytes", "issue": "issue slots", "fma": "FMA pipe", "integer": "integer pipe",
     "special": "MUFU pipe", "fp64": "fp64 pipe", "tensor": "tensor cores", "lsu": "load-store unit",
 }  # fmt: skip
-"""Words for `Bound.limit`."""
+"""The name of each `Bound.limit` in reports."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Bound:
     instructions: float | None = None
     """Warp instructions of a unit; FLOPs for "tensor"."""
     counts: str = ""
-    """Of a unit: whether its instructions were "counted" or are "approximate", at least so many."""
+    """For a unit: "counted" if its instructions were counted, "approximate" if only a lower bound is known."""
 
 
 def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels | None:
@@ -78,8 +78,8 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
     for kernel in traffic.kernels:
         caches = kernel.caches
         assert caches is not None
-        taken = resources.get(kernel.kernel)
-        code = taken.code_bytes if taken else None
+        resource = resources.get(kernel.kernel)
+        code = resource.code_bytes if resource else None
         missing |= code is None
         l2 += (caches.l2_loads + caches.l2_stores + caches.l2_atomics) * SECTOR_BYTES
         data = (caches.dram_loads + caches.dram_stores) * SECTOR_BYTES
@@ -89,7 +89,7 @@ def levels(traffic: Traffic, resources: Mapping[str, LaunchResources]) -> Levels
 
 
 def l1_bytes(traffic: Traffic) -> int:
-    """Return the bytes that go through the L1 caches and shared memory, which need no model of caches."""
+    """Return the bytes that go through the L1 caches and shared memory; they need no model of caches."""
     wavefronts = sum(traffic.total("wavefronts", space=space) for space in ("shared", "operand"))
     return traffic.total("moved_bytes", space="global") + wavefronts * WAVEFRONT_BYTES
 
@@ -111,18 +111,24 @@ def bounds(
     """
     sheet = datasheet(ceilings.gpu) or Peaks()
     limits = []
-    for level, moved in (
+    for level, moved_bytes in (
         ("dram", traffic_levels.dram_bytes),
         ("l2", traffic_levels.l2_bytes),
         ("l1", traffic_levels.l1_bytes),
     ):
-        for known in (ceilings, sheet):
+        for peaks in (ceilings, sheet):
             # Which mix of reads and writes the kernel has is not known, so the fastest one sets the bound.
-            rates = [getattr(known, f"{name}_bytes_per_s") or 0.0 for name in LEVEL_RATES.get(level, (level,))]
+            rates = [getattr(peaks, f"{name}_bytes_per_s") or 0.0 for name in LEVEL_RATES.get(level, (level,))]
             rate = max(rates)
             if rate:
                 limits.append(
-                    Bound(level, moved / rate, known.source, moved, flops / moved if flops and moved else None)
+                    Bound(
+                        level,
+                        moved_bytes / rate,
+                        peaks.source,
+                        moved_bytes,
+                        flops / moved_bytes if flops and moved_bytes else None,
+                    )
                 )
                 break
     bandwidth = ceilings.at_level(memory_level).dram_bytes_per_s
@@ -154,14 +160,14 @@ def counted_bounds(counters: Mapping[str, Any], gpu: str, ceilings: Peaks, execu
     `counters` are those of `opbench.insight.nsight.metrics.derive`. Without `executed`, only all instructions together
     and FLOPs are known.
     """
-    moved = {name: counters.get(f"{name}_bytes") for name in ("dram", "l2", "l1")}
+    bytes_by_level = {name: counters.get(f"{name}_bytes") for name in ("dram", "l2", "l1")}
     wavefronts = sum(counters.get(f"shared_{kind}_wavefronts") or 0 for kind in ("load", "store"))
     limits = []
-    for level, count in moved.items():
+    for level, count in bytes_by_level.items():
         rate = max(getattr(ceilings, f"{name}_bytes_per_s") or 0.0 for name in LEVEL_RATES.get(level, (level,)))
         if count and rate:
-            number = round(count) + (round(wavefronts) * WAVEFRONT_BYTES if level == "l1" else 0)
-            limits.append(Bound(level, number / rate, ceilings.source, number))
+            moved_bytes = round(count) + (round(wavefronts) * WAVEFRONT_BYTES if level == "l1" else 0)
+            limits.append(Bound(level, moved_bytes / rate, ceilings.source, moved_bytes))
     flops = counters.get("fp32_flops")
     if executed is None and flops and ceilings.fp32_flops_per_s:
         limits.append(Bound("compute", flops / ceilings.fp32_flops_per_s, ceilings.source))
@@ -182,19 +188,19 @@ def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
     if gpu_product is None or rates is None:
         return []
     cycles = cycles_per_s(gpu_product)
-    floats, whole = executed.of("FFMA", "FADD/FMUL"), executed.of("IMAD")
+    float_fmas, integer_fmas = executed.of("FFMA", "FADD/FMUL"), executed.of("IMAD")
     work = {
         "issue": (executed.total, executed.total / rates.issue),
-        "fma": _fma_cycles(floats, whole, rates.fma, rates.imad),
+        "fma": _fma_cycles(float_fmas, integer_fmas, rates.fma, rates.imad),
         "integer": _unit_cycles(executed.of("other integer", "other fp32"), rates.integer),
         "special": _unit_cycles(executed.of("MUFU"), rates.special),
         "fp64": _unit_cycles(executed.of("fp64"), rates.fp64),
         "lsu": _unit_cycles(executed.of(*MEMORY_CLASSES), rates.memory),
     }
     bounds_of_units = [
-        Bound(name, taken / cycles, "datasheet", instructions=number, counts=executed.source)
-        for name, (number, taken) in work.items()
-        if taken
+        Bound(name, unit_cycles / cycles, "datasheet", instructions=unit_instructions, counts=executed.source)
+        for name, (unit_instructions, unit_cycles) in work.items()
+        if unit_cycles
     ]
     sheet = datasheet(gpu) or Peaks()
     seconds = sum(work / rate for name, work in executed.product_flops.items() if (rate := sheet.flops_per_s(name)))
@@ -204,15 +210,19 @@ def unit_bounds(executed: Executed, gpu: str) -> list[Bound]:
     return sorted(bounds_of_units, key=lambda bound: -bound.time_s)
 
 
-def _unit_cycles(number: float, rate: float | None) -> tuple[float, float]:
+def _unit_cycles(instructions: float, rate: float | None) -> tuple[float, float]:
     """Return instructions, and the cycles that they take on one multiprocessor; 0 if the rate is not known."""
-    return number, number / rate if rate else 0.0
+    return instructions, instructions / rate if rate else 0.0
 
 
-def _fma_cycles(floats: float, whole: float, fma: float | None, imad: float | None) -> tuple[float, float]:
-    """Return the instructions of the multiply-add pipe and their cycles: integers use a part of the pipe."""
-    if not fma:
-        return floats, 0.0
-    if not imad:
-        return floats, floats / fma
-    return floats + whole, max((floats + whole) / fma, whole / imad)
+def _fma_cycles(
+    float_instructions: float, integer_instructions: float, fma_rate: float | None, imad_rate: float | None
+) -> tuple[float, float]:
+    """Return the instructions of the multiply-add pipe and their cycles; a part of the pipe also executes integers."""
+    if not fma_rate:
+        return float_instructions, 0.0
+    if not imad_rate:
+        return float_instructions, float_instructions / fma_rate
+    return float_instructions + integer_instructions, max(
+        (float_instructions + integer_instructions) / fma_rate, integer_instructions / imad_rate
+    )

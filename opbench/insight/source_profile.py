@@ -1,4 +1,4 @@
-"""Where the warps of a case wait: sampled reasons by source line and instruction, charged to their causes."""
+"""Sum the reasons why the warps of a case wait by source line and instruction, and charge the waits to their causes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class ProfiledLine:
-    """One source line: the samples at its instructions, and those that are charged to its instructions."""
+    """One source line with the sampled waits at it and for it."""
 
     file: str
     line: int
     text: str
     waiting: Mapping[str, int]
-    """Samples by reason at which a warp was about to execute the line."""
+    """Samples by reason of warps that were about to execute an instruction of the line."""
     charged: Mapping[str, int]
-    """Samples by reason that other instructions and its own waited for the line."""
+    """Samples by reason of warps, at any line, that waited for an instruction of this line."""
     executed: int
-    """Warp instructions executed."""
+    """How many instructions of the line warps executed."""
 
     @property
     def total(self) -> int:
@@ -45,7 +45,7 @@ class ProfiledLine:
 
     @property
     def place(self) -> str:
-        """Return such as "mine.cu:14"."""
+        """Return file and line, such as "mine.cu:14"; "unknown line" without one."""
         return f"{PurePath(self.file).name}:{self.line}" if self.line else "unknown line"
 
 
@@ -62,7 +62,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A cure for the waits of one reason."""
+    """The mechanisms that shorten the waits of one reason."""
 
     reason: str
     samples: int
@@ -103,7 +103,7 @@ class ProfiledKernel:
 
     @property
     def waits(self) -> dict[str, int]:
-        """Return samples by reason without those of warps that issued or could have issued."""
+        """Return samples by reason, without reasons of warps that issued or could have issued."""
         return {reason: count for reason, count in self.reasons.items() if not works(reason)}
 
     @property
@@ -124,13 +124,13 @@ class ProfiledKernel:
         return {index: sorted(charges, key=lambda event: -event.samples) for index, charges in result.items()}
 
     def waited_at(self, line: ProfiledLine) -> list[tuple[Place, str, int]]:
-        """Return where warps wait for a line: place, reason and samples, other lines only, the largest first."""
+        """Return the other lines at which warps wait for a line, with reason and samples, the largest first."""
         result: Counter[tuple[Place, str]] = Counter()
         for event in self.charges:
             cause, waiting = self.instructions[event.cause], self.instructions[event.waiting]
-            here, there = (cause.file, cause.line), (waiting.file, waiting.line)
-            if here == (line.file, line.line) and here != there:
-                result[there, event.reason] += event.samples
+            cause_line, waiting_line = (cause.file, cause.line), (waiting.file, waiting.line)
+            if cause_line == (line.file, line.line) and cause_line != waiting_line:
+                result[waiting_line, event.reason] += event.samples
         return [(place, reason, samples) for (place, reason), samples in result.most_common()]
 
     def opcodes_behind(self, reason: str) -> dict[str, int]:
@@ -213,6 +213,7 @@ class SourceProfile:
 
 
 def _line_json(kernel: ProfiledKernel, line: ProfiledLine) -> dict[str, JSON]:
+    """Return a line with its samples as JSON values."""
     waited = [
         {"file": file, "line": number, "reason": reason, "samples": samples}
         for (file, number), reason, samples in kernel.waited_at(line)
@@ -221,6 +222,7 @@ def _line_json(kernel: ProfiledKernel, line: ProfiledLine) -> dict[str, JSON]:
 
 
 def _instructions_json(kernel: ProfiledKernel) -> list[dict[str, JSON]]:
+    """Return the instructions with samples as JSON values."""
     charged, causes = kernel.charged_by_instruction, kernel.causes_by_instruction
     first = kernel.instructions[0].address if kernel.instructions else 0
     return [
@@ -252,33 +254,36 @@ def source_profile(
     title: str,
     kernels: Sequence[SampledKernel],
     totals: Sequence[KernelCounters] = (),
-    remedies: Callable[[str], Sequence[str]] = lambda _: (),
+    variants_with: Callable[[str], Sequence[str]] = lambda _: (),
     command: str = "",
 ) -> SourceProfile:
     """Charge all samples, sum them by line, and compare the sums with the profiler's `totals` of each launch.
 
-    `remedies` returns the variants of the case's operator that use a mechanism.
+    `variants_with` returns the variants of the case's operator that use a mechanism.
     """
-    several = len(kernels) > 1
+    has_several = len(kernels) > 1
     profiled = []
     for kernel in kernels:
-        own = _totals_of(kernel, totals, several)
-        profiled.append(_profile(_name_unlisted(kernel, own), own))
+        kernel_totals = _totals_of(kernel, totals, has_several)
+        profiled.append(_profile(_name_unlisted(kernel, kernel_totals), kernel_totals))
     profiled.sort(key=lambda kernel: -kernel.total)
-    return SourceProfile(case, title, tuple(profiled), tuple(_remedies(profiled, remedies)), command)
+    return SourceProfile(case, title, tuple(profiled), tuple(_remedies(profiled, variants_with)), command)
 
 
-def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], several: bool) -> Sequence[KernelCounters]:
-    """Return the launches of a kernel; all launches if the range holds only one kernel."""
-    if not several:
+def _totals_of(kernel: SampledKernel, totals: Sequence[KernelCounters], has_several: bool) -> Sequence[KernelCounters]:
+    """Return the totals of a kernel's launches; all totals if only one kernel was profiled."""
+    if not has_several:
         return totals
-    same = [one for one in totals if one.name == kernel.name]
+    launches = [launch for launch in totals if launch.name == kernel.name]
     # A release may print the signature on one page only.
-    return same or [one for one in totals if one.name.partition("(")[0] == kernel.name.partition("(")[0]]
+    return launches or [launch for launch in totals if launch.name.partition("(")[0] == kernel.name.partition("(")[0]]
 
 
 def _name_unlisted(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> SampledKernel:
-    """Return the kernel with the name of the only reason that has a total but no column."""
+    """Return the kernel in which samples of an unlisted reason have the reason's name.
+
+    The name is known if exactly one reason has a total but no column; otherwise the kernel is unchanged.
+    """
     listed = {reason for instruction in kernel.instructions for reason in instruction.samples}
     names = {name for launch in totals for name in launch.values if name.startswith(REASON_COUNT)}
     counted = {_reason_of(name) for name in names if not name.endswith("_not_issued") and _launch_sum(totals, name)}
@@ -305,8 +310,9 @@ def _reason_of(metric: str) -> str:
 
 
 def _profile(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> ProfiledKernel:
+    """Return the samples of a kernel, charged, summed by line and compared with the profiler's totals."""
     charges = charge(kernel.instructions)
-    compared = _compared(kernel, charges, totals)
+    compared = _compared_sums(kernel, charges, totals)
     return ProfiledKernel(
         kernel.name,
         kernel.launches,
@@ -320,6 +326,7 @@ def _profile(kernel: SampledKernel, totals: Sequence[KernelCounters]) -> Profile
 
 
 def _lines(kernel: SampledKernel, charges: Iterable[Charge]) -> list[ProfiledLine]:
+    """Return the source lines of a kernel that have samples, the hottest first."""
     waiting: dict[Place, Counter[str]] = {}
     charged: dict[Place, Counter[str]] = {}
     executed: Counter[Place] = Counter()
@@ -345,10 +352,10 @@ def _lines(kernel: SampledKernel, charges: Iterable[Charge]) -> list[ProfiledLin
     )
 
 
-def _compared(
+def _compared_sums(
     kernel: SampledKernel, charges: Iterable[Charge], totals: Sequence[KernelCounters]
 ) -> list[tuple[str, int, int]]:
-    """Return quantities, each with opbench's sum and the profiler's total."""
+    """Return each compared quantity with opbench's sum and the profiler's total."""
     by_reason = Counter[str]()
     for instruction in kernel.instructions:
         by_reason.update(instruction.samples)
@@ -367,29 +374,31 @@ def _compared(
 
 
 def _launch_sum(totals: Sequence[KernelCounters], name: str) -> int:
+    """Return the sum of a metric over launches; launches without the metric count as 0."""
     return round(sum(launch.get(name) or 0 for launch in totals))
 
 
-def _remedies(kernels: Sequence[ProfiledKernel], variants: Callable[[str], Sequence[str]]) -> Iterable[Remedy]:
+def _remedies(kernels: Sequence[ProfiledKernel], variants_with: Callable[[str], Sequence[str]]) -> Iterable[Remedy]:
+    """Yield the mechanisms for each reason of waits, the largest reason first."""
     waits = _sum_by(item for kernel in kernels for item in kernel.waits.items())
     for reason, samples in waits.items():
         opcodes = _sum_by(item for kernel in kernels for item in kernel.opcodes_behind(reason).items())
         causes: Counter[str] = Counter()
         mechanisms: Counter[str] = Counter()
-        for opcode, part in opcodes.items():
+        for opcode, samples_of_opcode in opcodes.items():
             cause = find_cause(opcode)
             if cause and (reason.endswith("scoreboard") or cause.name == PRODUCTS):
-                causes[cause.name] += part
+                causes[cause.name] += samples_of_opcode
             for rank, mechanism in enumerate(mechanisms_of(reason, opcode)):
-                mechanisms[mechanism] += part * 4 // (rank + 1)
+                mechanisms[mechanism] += samples_of_opcode * 4 // (rank + 1)
         ranked = tuple(name for name, _ in mechanisms.most_common() if name in MECHANISMS)
-        known = {name: tuple(variants(name)) for name in ranked}
+        variants_by_mechanism = {name: tuple(variants_with(name)) for name in ranked}
         yield Remedy(
             reason,
             samples,
             dict(causes.most_common()),
             ranked,
-            {name: names for name, names in known.items() if names},
+            {name: names for name, names in variants_by_mechanism.items() if names},
         )
 
 

@@ -23,21 +23,21 @@ class Stall:
     """One reason for which a warp issues no instruction at a sampled moment."""
 
     name: str
-    """Such as "short_scoreboard", as in the names of Nsight Compute's metrics."""
+    """The name in Nsight Compute's metrics, such as "short_scoreboard"."""
     column: str
     """The column of Nsight Compute's source page, such as "stall_short_sb"."""
     meaning: str
-    """One sentence about the warp."""
+    """What the warp waits for, as a sentence."""
     cure: str
-    """One sentence in the imperative."""
+    """What to change in the kernel, as a sentence."""
     mechanisms: tuple[str, ...] = ()
     """Keys of `opbench.kernels.mechanism.MECHANISMS` that usually shorten the wait, the most effective first."""
     works: bool = False
-    """Whether the warp could issue an instruction: the sample counts no wait."""
+    """Whether the warp issued or could issue an instruction, so that the sample is no wait."""
 
     @property
     def title(self) -> str:
-        """Return such as "short scoreboard"."""
+        """Return the name in words, such as "short scoreboard"."""
         return self.name.replace("_", " ")
 
     @property
@@ -47,6 +47,7 @@ class Stall:
 
 
 def _lower(sentence: str) -> str:
+    """Return a sentence as a phrase: without capital letter and full stop."""
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
@@ -192,7 +193,7 @@ STALLS: Mapping[str, Stall] = {
         ),
     )
 }
-"""By name; the meanings follow the warp states in NVIDIA's Kernel Profiling Guide."""
+"""Stalls by name; the meanings follow the warp states in NVIDIA's Kernel Profiling Guide."""
 
 _SPELLINGS = {
     "no_instruction": "no_instructions",
@@ -209,15 +210,18 @@ def works(reason: str) -> bool:
 
 
 def find_stall(name: str) -> Stall | None:
-    """Return a stall by its name, its title, its metric or its column; None if no reason has that name.
+    """Return a stall by its name, its title, its metric or its column; None if no stall has that name.
 
-    "Stall Short Scoreboard", "stall_short_sb" and "smsp__pcsamp_warps_issue_stalled_short_scoreboard" are one reason.
+    "Stall Short Scoreboard", "stall_short_sb" and "smsp__pcsamp_warps_issue_stalled_short_scoreboard" name the same
+    stall.
     """
-    text = name.strip().lower().replace(" ", "_").replace("-", "_")
-    text = text.rpartition("issue_stalled_")[2].removesuffix("_not_issued")
-    text = text.removeprefix("stall_")
-    text = _SPELLINGS.get(text, text)
-    return STALLS.get(text) or next((s for s in STALLS.values() if s.column.removeprefix("stall_") == text), None)
+    name_key = name.strip().lower().replace(" ", "_").replace("-", "_")
+    name_key = name_key.rpartition("issue_stalled_")[2].removesuffix("_not_issued")
+    name_key = name_key.removeprefix("stall_")
+    name_key = _SPELLINGS.get(name_key, name_key)
+    return STALLS.get(name_key) or next(
+        (stall for stall in STALLS.values() if stall.column.removeprefix("stall_") == name_key), None
+    )
 
 
 PRODUCTS = "matrix products"
@@ -229,7 +233,7 @@ class Cause:
     """A class of instructions that warps wait for, which decides the cure of a scoreboard wait."""
 
     name: str
-    """Such as "shared memory"."""
+    """The name in reports, such as "shared memory"."""
     reasons: tuple[str, ...]
     """The reasons that usually name such a wait."""
     opcodes: frozenset[str]
@@ -262,7 +266,10 @@ def find_cause(opcode: str) -> Cause | None:
 
 
 def mechanisms_of(reason: str, opcode: str = "") -> tuple[str, ...]:
-    """Return the mechanisms that shorten a wait, for scoreboard waits by the instruction that warps wait for."""
+    """Return the mechanisms that shorten waits of a reason, the most effective first.
+
+    For scoreboard waits they depend on the opcode that warps wait for.
+    """
     cause = find_cause(opcode)
     if cause is not None and (reason in (LONG, SHORT) or cause.name == PRODUCTS):
         return cause.mechanisms

@@ -1,4 +1,4 @@
-"""The launches that are explained: a case of an operator, or a file's own launches without one."""
+"""The launches to explain: a case of an operator, or launches of a file that belongs to no operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opbench.paths import portable
 
 @dataclass(frozen=True)
 class Subject:
-    """A case with the other variants of its operator, or launches of which only the arrays are known."""
+    """A case with the other variants of its operator, or launches without an operator, whose arrays alone are known."""
 
     name: str
     title: str
@@ -52,10 +52,12 @@ class Subject:
         return remedies(mechanism, self.case.variant, self.case.problem, self.variants)
 
     def next_variants(self) -> tuple[str, ...]:
-        """Return the variants that build on this one."""
-        return tuple(v.id for v in self.variants if self.case and v.builds_on == self.case.variant.name)
+        """Return the ids of the variants that build on the case's variant."""
+        return tuple(
+            variant.id for variant in self.variants if self.case and variant.builds_on == self.case.variant.name
+        )
 
     def text(self, path: str) -> str:
         """Return the text of the variant's file or header; "" for another file."""
         sources = self.case.variant.sources if self.case else ()
-        return next((s.text for s in sources if portable(str(s.path)) in (path, portable(path))), "")
+        return next((source.text for source in sources if portable(str(source.path)) in (path, portable(path))), "")

@@ -36,28 +36,34 @@ class TrafficSummary:
     """"counted", or "predicted" if extrapolated from some blocks."""
 
     def ratio_to(self, base: TrafficSummary) -> float | None:
-        """Return this traffic over another: the ratio of bytes moved or, if these are equal, of shared-memory
-        wavefronts.
+        """Return this traffic divided by that of `base`; None if neither is known.
 
-        Returns None if neither is known.
+        Bytes moved are compared or, if these are equal, wavefronts of shared memory.
         """
-        for own, other in (
+        for own_amount, base_amount in (
             (self.moved_bytes, base.moved_bytes),
             (self.shared_wavefronts, base.shared_wavefronts),
         ):
-            if own and other and abs(own / other - 1) > EQUAL:
-                return own / other
+            if own_amount and base_amount and abs(own_amount / base_amount - 1) > EQUAL:
+                return own_amount / base_amount
         return 1.0 if self.moved_bytes and base.moved_bytes else None
 
     def differences(self, base: TrafficSummary) -> list[str]:
         """Return phrases that compare both, such as "sectors per load request 4.0 (ideal 4.0), not 32.0"."""
         texts = [_bytes_text(self.moved_bytes, base.moved_bytes)]
-        for kind, own, ideal, other in (
+        for kind, own_sectors, ideal_sectors, base_sectors in (
             ("load", self.sectors_per_load, self.ideal_sectors_per_load, base.sectors_per_load),
             ("store", self.sectors_per_store, self.ideal_sectors_per_store, base.sectors_per_store),
         ):
-            if own is not None and other is not None and ideal is not None and abs(own / other - 1) > EQUAL:
-                texts.append(f"sectors per {kind} request {own:.1f} (ideal {ideal:.1f}), not {other:.1f}")
+            if (
+                own_sectors is not None
+                and base_sectors is not None
+                and ideal_sectors is not None
+                and abs(own_sectors / base_sectors - 1) > EQUAL
+            ):
+                texts.append(
+                    f"sectors per {kind} request {own_sectors:.1f} (ideal {ideal_sectors:.1f}), not {base_sectors:.1f}"
+                )
         if self.bank_conflict_share != base.bank_conflict_share:
             shares = [
                 "no shared memory" if share is None else f"{units.percent(share)} of wavefronts"
@@ -67,34 +73,37 @@ class TrafficSummary:
         return texts
 
 
-def _bytes_text(own: int, other: int) -> str:
-    """Return such as "moves 8.00× fewer bytes (1.09 MB, not 8.76 MB)"."""
-    if own and other and abs(own / other - 1) <= EQUAL:
-        return f"moves as many bytes ({units.si(own, 'B')})"
-    times = f"{units.ratio(max(own / other, other / own))} " if own and other else ""
-    return f"moves {times}{'fewer' if own < other else 'more'} bytes ({units.si(own, 'B')}, not {units.si(other, 'B')})"
+def _bytes_text(own_bytes: int, base_bytes: int) -> str:
+    """Return how two numbers of bytes compare, such as "moves 8.00× fewer bytes (1.09 MB, not 8.76 MB)"."""
+    if own_bytes and base_bytes and abs(own_bytes / base_bytes - 1) <= EQUAL:
+        return f"moves as many bytes ({units.si(own_bytes, 'B')})"
+    times = f"{units.ratio(max(own_bytes / base_bytes, base_bytes / own_bytes))} " if own_bytes and base_bytes else ""
+    return (
+        f"moves {times}{'fewer' if own_bytes < base_bytes else 'more'} bytes ({units.si(own_bytes, 'B')}, not "
+        f"{units.si(base_bytes, 'B')})"
+    )
 
 
 def summarise(traffic: Traffic) -> TrafficSummary | None:
-    """Return the sums of a case's traffic; None for a launch that was abandoned halfway."""
+    """Return the summary of a case's traffic; None for a launch that was abandoned halfway."""
     if not traffic.complete:
         return None
-    whole = traffic.estimated()
+    total_traffic = traffic.estimated()
 
     def share(part: str, total_name: str, **selection: str) -> float | None:
-        total = whole.total(total_name, **selection)
-        return whole.total(part, **selection) / total if total else None
+        total = total_traffic.total(total_name, **selection)
+        return total_traffic.total(part, **selection) / total if total else None
 
     return TrafficSummary(
         sectors_per_load=share("sectors", "requests", space="global", kind="load"),
         ideal_sectors_per_load=share("ideal_sectors", "requests", space="global", kind="load"),
         sectors_per_store=share("sectors", "requests", space="global", kind="store"),
         ideal_sectors_per_store=share("ideal_sectors", "requests", space="global", kind="store"),
-        moved_bytes=whole.total("moved_bytes", space="global"),
-        asked_bytes=whole.total("bytes", space="global"),
-        shared_wavefronts=whole.total("wavefronts", space="shared"),
+        moved_bytes=total_traffic.total("moved_bytes", space="global"),
+        asked_bytes=total_traffic.total("bytes", space="global"),
+        shared_wavefronts=total_traffic.total("wavefronts", space="shared"),
         bank_conflict_share=share("conflicts", "wavefronts", space="shared"),
         atomic_collision_share=share("collisions", "lanes", kind="atomic"),
-        barriers_per_block=max((kernel.barriers_per_block for kernel in whole.kernels), default=None),
-        source=whole.source,
+        barriers_per_block=max((kernel.barriers_per_block for kernel in total_traffic.kernels), default=None),
+        source=total_traffic.source,
     )

@@ -11,9 +11,9 @@ from typing import Any
 from opbench.backend.counts import Traffic
 from opbench.gpu.limits.ceilings import Peaks, best_time
 from opbench.gpu.limits.resources import LaunchResources
-from opbench.insight.advice import NEAR, UNKNOWN_GAIN, Advice, advise, advise_lines
+from opbench.insight.advice import NEAR_FRACTION, UNKNOWN_GAIN, Advice, advise, advise_lines
 from opbench.insight.diagnosis import Diagnosis, diagnose
-from opbench.insight.facts import PRODUCT, Facts, facts_of
+from opbench.insight.facts import PRODUCT_FLOPS_PER_BYTE, Facts, facts_of
 from opbench.insight.gains import KernelKind
 from opbench.insight.levels import Levels, bounds, l1_bytes, levels
 from opbench.insight.subject import Subject
@@ -50,12 +50,12 @@ class Advised:
     @property
     def near(self) -> bool:
         """Return whether so little is left to gain that there is no advice."""
-        return self.of_bound > NEAR and not self.modelled
+        return self.of_bound > NEAR_FRACTION and not self.modelled
 
     @property
     def gains(self) -> bool:
         """Return whether gains can be estimated: only if the time is known to be above the lower bound."""
-        return 0.0 < self.of_bound < NEAR
+        return 0.0 < self.of_bound < NEAR_FRACTION
 
     def gain_text(self, advice: Advice) -> str:
         """Return the expected gain of one piece of advice as text; a fixed text if the gain cannot be estimated."""
@@ -104,10 +104,10 @@ def advise_counted(
         unit = tensor_unit(case.problem.axes, case.unit)
         on_tensor_cores = best_time(limits, case.problem.flops(), case.problem.bytes(), unit)
         over_tensor = modelled[0] / on_tensor_cores[0] if on_tensor_cores else 0.0
-        facts = replace(facts, over_tensor=over_tensor, bound_s=modelled[1])
+        facts = replace(facts, over_tensor_bound=over_tensor, bound_s=modelled[1])
     if facts is None:
         return advised_by_lines(advised, case, problems, distance, missing)
-    advice = advise(facts, problems, used, subject.remedies, least=0.0)
+    advice = advise(facts, problems, used, subject.remedies, min_over_bound=0.0)
     advice = [replace(one, source="modelled") if one.source == "measured" else one for one in advice]
     return replace(advised, advice=tuple(advice), reason="" if advice else NO_RULE)
 
@@ -116,7 +116,7 @@ def advised_by_lines(
     advised: Advised, case: Case, problems: Sequence[Diagnosis], distance: float, missing: str
 ) -> Advised:
     """Add the advice that the counted lines of a case allow, where its machine code is not known for a reason."""
-    product = case.problem.flops() > PRODUCT * case.problem.bytes()
+    product = case.problem.flops() > PRODUCT_FLOPS_PER_BYTE * case.problem.bytes()
     kind: KernelKind = "product" if product else "stream"
     advice = advise_lines(problems, distance, case.variant.mechanism, kind, advised.bound_s)
     without_code = f"its machine code is not known: {missing or 'nothing was compiled'}"
@@ -177,7 +177,7 @@ def measured_facts(
     )
     unit = tensor_unit(result.axes, result.unit or result.precision)
     over_tensor = over_bound(replace(result, unit=unit), peaks) or 0.0
-    return replace(facts, over_tensor=over_tensor, bound_s=result.measurement.median_s / time_over_bound)
+    return replace(facts, over_tensor_bound=over_tensor, bound_s=result.measurement.median_s / time_over_bound)
 
 
 def tensor_unit(axes: Mapping[str, int | str], other: str) -> str:

@@ -15,7 +15,7 @@ from opbench.errors import OpbenchError, UsageError, unknown
 from opbench.gpu.compile.resources import Resources, resources_of
 from opbench.gpu.limits.ceilings import Peaks, committed_ceilings
 from opbench.gpu.limits.products import product
-from opbench.insight.advice import NEAR, advise
+from opbench.insight.advice import NEAR_FRACTION, advise
 from opbench.insight.diagnosis import Diagnosis, diagnose
 from opbench.insight.facts import Facts
 from opbench.insight.subject import Subject
@@ -125,7 +125,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
     advised = Advised(result.case, result.operator, result.problem, time_s, time_s / distance if distance else 0.0)
     if distance is None:
         return _without(advised, "the run has no peaks, so no lower bound is known")
-    if distance * NEAR < 1.0:
+    if distance * NEAR_FRACTION < 1.0:
         return _without(advised, NEAR_BOUND)
     variants = (*catalog.variants(result.operator), *own)
     variant = _variant_of(result, variants)
@@ -183,10 +183,10 @@ def advise_page(
     distances = {
         result.case: (result, over_bound(result, run.ceilings_of(result)) or 0.0) for result in _chosen(run, set())
     }
-    far = sorted((pair for pair in distances.values() if pair[1] * NEAR >= 1.0), key=lambda pair: -pair[1])
+    far = sorted((pair for pair in distances.values() if pair[1] * NEAR_FRACTION >= 1.0), key=lambda pair: -pair[1])
     found = {}
     for case, (result, distance) in distances.items():
-        if 0.0 < distance * NEAR < 1.0 and result.measurement is not None:
+        if 0.0 < distance * NEAR_FRACTION < 1.0 and result.measurement is not None:
             time_s = result.measurement.median_s
             found[case] = Advised(case, result.operator, result.problem, time_s, time_s / distance, reason=NEAR_BOUND)
     if not far:

@@ -17,23 +17,32 @@ from opbench.insight.facts import Facts, facts_of
 from opbench.insight.gains import GainEstimate, MeasuredStep, committed_steps, expected_gain
 from opbench.kernels.mechanism import MECHANISMS
 
-STREAM = Facts(over_bound=1.3, flops_per_byte=0.1, blocks=4096, waves=4.0, kernels=1, reads=1.0, width=16.0)
-PRODUCT = Facts(over_bound=5.0, flops_per_byte=500.0, blocks=4096, waves=4.0, kernels=1, reads=30.0, width=4.0)
-TILED = replace(PRODUCT, shared_per_global=8.0, multiply_adds=512, reads=4.0)
-TENSOR = replace(PRODUCT, shared_per_global=8.0, tensor=64, async_copies=24, reads=4.0, width=16.0)
+STREAM = Facts(
+    over_bound=1.3, flops_per_byte=0.1, blocks=4096, waves=4.0, kernels=1, reads_per_byte=1.0, bytes_per_lane=16.0
+)
+PRODUCT = Facts(
+    over_bound=5.0, flops_per_byte=500.0, blocks=4096, waves=4.0, kernels=1, reads_per_byte=30.0, bytes_per_lane=4.0
+)
+TILED = replace(PRODUCT, shared_per_global=8.0, multiply_adds=512, reads_per_byte=4.0)
+TENSOR = replace(
+    PRODUCT, shared_per_global=8.0, tensor_instructions=64, async_copies=24, reads_per_byte=4.0, bytes_per_lane=16.0
+)
 
 
 def first(facts: Facts, used: tuple[str, ...] = ()) -> str:
-    return advise(facts, used=used)[0].mechanism
+    return advise(facts, mechanisms_in_use=used)[0].mechanism
 
 
 @pytest.mark.parametrize(
     ("facts", "mechanism"),
     [
-        (replace(STREAM, wasted_sectors=0.875, sectors_per_request=32.0, width=4.0, over_bound=5.0), "coalesced"),
-        (replace(STREAM, width=4.0), "vectorised_access"),
-        (replace(STREAM, width=4.0, integers=200), "compile_time_sizes"),
-        (replace(STREAM, width=4.0, integers=40, conversions=4, over_bound=2.5), "no_division"),
+        (
+            replace(STREAM, wasted_sectors=0.875, sectors_per_request=32.0, bytes_per_lane=4.0, over_bound=5.0),
+            "coalesced",
+        ),
+        (replace(STREAM, bytes_per_lane=4.0), "vectorised_access"),
+        (replace(STREAM, bytes_per_lane=4.0, integer_instructions=200), "compile_time_sizes"),
+        (replace(STREAM, bytes_per_lane=4.0, integer_instructions=40, conversions=4, over_bound=2.5), "no_division"),
         (replace(STREAM, conflict_share=0.8, shared_per_global=1.0), "bank_conflict_free"),
         (
             replace(
@@ -42,11 +51,11 @@ def first(facts: Facts, used: tuple[str, ...] = ()) -> str:
             "fewer_barriers",
         ),
         (replace(STREAM, waves=0.1, blocks=16, over_bound=12.0), "split_k"),
-        (replace(STREAM, reads=3.0, kernels=3, over_bound=20.0), "fewer_passes"),
+        (replace(STREAM, reads_per_byte=3.0, kernels=3, over_bound=20.0), "fewer_passes"),
         (replace(STREAM, atomic_share=0.5, over_bound=9.0), "block_reduction"),
         (PRODUCT, "shared_memory_tile"),
         (replace(PRODUCT, shared_per_global=8.0, multiply_adds=16), "register_tile"),
-        (replace(PRODUCT, reads=1.0), "unrolled"),
+        (replace(PRODUCT, reads_per_byte=1.0), "unrolled"),
         (TILED, "tensor_core"),
         (replace(TILED, flops_per_byte=4.0, over_bound=50.0), "compile_time_sizes"),
         (TENSOR, "tma"),
@@ -64,9 +73,9 @@ def test_the_first_advice_cures_the_only_limit(facts: Facts, mechanism: str) -> 
         ({"local_bytes": 64}, "local memory", "compiled", "64 bytes of local memory"),
         ({"idle_lanes": 0.25}, "wasted work", "counted", "25 % of the lanes"),
         ({"occupancy": 0.25, "limiter": "registers"}, "occupancy", "compiled", "25 %, limited by registers"),
-        ({"tail": 0.375}, "tail", "measured", "38 % of the time is a tail"),
+        ({"tail_share": 0.375}, "tail", "measured", "38 % of the time is a tail"),
         ({"kernels": 3, "launch_share": 0.6}, "launches", "measured", "60 % of the time"),
-        ({"dram_over": 3.0}, "L2 reuse", "measured", "3.00× the compulsory bytes"),
+        ({"dram_over_compulsory": 3.0}, "L2 reuse", "measured", "3.00× the compulsory bytes"),
         ({"stalls": (("barrier", 0.5), ("wait", 0.1))}, "barriers", "measured", "50 % of the time on barrier"),
     ],
 )
@@ -105,18 +114,18 @@ def test_problems_of_lines_are_advice_too() -> None:
     assert alone.gain == expected_gain("bank_conflict_free", 4.0)
     assert "at line 9: pad the rows" in alone.sentence() and "see `a/b`" in alone.sentence()
     assert "only from a time" in alone.sentence(gains=False)
-    assert advise_lines(found, 4.0, used=["bank_conflict_free"]) == []
+    assert advise_lines(found, 4.0, mechanisms_in_use=["bank_conflict_free"]) == []
     known = {one.mechanism: one for one in advise(replace(STREAM, conflict_share=0.8, shared_per_global=1.0), found)}
     assert known["bank_conflict_free"].line == 9 and known["bank_conflict_free"].strength > alone.strength
     assert "bank_conflict_free" in {one.mechanism for one in advise(STREAM, found)}, "no rule knows it, a line does"
 
 
 def test_no_advice_near_the_lower_bound() -> None:
-    assert advise(replace(STREAM, over_bound=1.05, width=4.0)) == []
+    assert advise(replace(STREAM, over_bound=1.05, bytes_per_lane=4.0)) == []
 
 
 def test_mechanisms_of_the_header_are_not_advised_again() -> None:
-    facts = replace(STREAM, width=4.0)
+    facts = replace(STREAM, bytes_per_lane=4.0)
     assert first(facts, used=("vectorised_access",)) != "vectorised_access"
 
 
@@ -126,9 +135,9 @@ def test_blocks_of_a_case_that_was_not_measured_are_not_named() -> None:
 
 
 def test_a_kernel_that_has_every_mechanism_is_to_be_tuned() -> None:
-    facts = replace(PRODUCT, reads=1.0)
+    facts = replace(PRODUCT, reads_per_byte=1.0)
     assert [one.in_use for one in advise(facts)] == [False]
-    (again,) = advise(facts, used=("unrolled",))
+    (again,) = advise(facts, mechanisms_in_use=("unrolled",))
     assert (again.mechanism, again.binds, again.in_use) == ("unrolled", "latency", True)
     assert "opbench tune" in again.action
 
@@ -147,8 +156,8 @@ counts = st.integers(0, 600)
         kernels=st.integers(1, 5),
         sectors_per_request=st.floats(0, 32),
         wasted_sectors=st.floats(-4, 1),
-        reads=numbers,
-        width=st.floats(0, 16),
+        reads_per_byte=numbers,
+        bytes_per_lane=st.floats(0, 16),
         shared_per_global=numbers,
         conflict_share=st.floats(0, 1),
         atomic_share=st.floats(0, 1),
@@ -158,21 +167,21 @@ counts = st.integers(0, 600)
         requests_per_barrier=numbers,
         instructions_per_barrier=numbers,
         multiply_adds=counts,
-        tensor=counts,
+        tensor_instructions=counts,
         shuffles=counts,
         async_copies=counts,
         bulk_copies=counts,
-        integers=counts,
+        integer_instructions=counts,
         integer_ratio=st.floats(0, 100),
         conversions=counts,
-        doubles=counts,
+        double_instructions=counts,
         doubles_share=st.floats(0, 1),
         occupancy=st.floats(0, 1),
         local_bytes=counts,
         idle_lanes=st.floats(0, 1),
-        tail=st.floats(0, 1),
+        tail_share=st.floats(0, 1),
         launch_share=st.floats(0, 2),
-        dram_over=numbers,
+        dram_over_compulsory=numbers,
         stalls=st.sampled_from([(), (("barrier", 0.4),), (("long_scoreboard", 0.7), ("selected", 0.3))]),
     )
 )
@@ -238,9 +247,9 @@ def test_facts_are_ratios_of_counts() -> None:
     assert (facts.blocks, facts.waves, facts.kernels) == (20, 0.5, 1)
     assert facts.sectors_per_request == 32.0
     assert facts.wasted_sectors == 0.875
-    assert facts.reads == 2.0
-    assert facts.width == 4.0
+    assert facts.reads_per_byte == 2.0
+    assert facts.bytes_per_lane == 4.0
     assert facts.shared_per_global == 2.0
     assert facts.conflict_share == 60 / (80 + 80)
-    assert (facts.multiply_adds, facts.integers, facts.shuffles) == (3, 5, 2)
+    assert (facts.multiply_adds, facts.integer_instructions, facts.shuffles) == (3, 5, 2)
     assert facts.requests_per_barrier == 30 / (2 * 10 * 2)

@@ -6,7 +6,7 @@ import pytest
 
 from opbench.errors import EnvironmentFault
 from opbench.insight.nsight import metrics
-from opbench.insight.nsight.parse import number, read_ncu, read_nsys, unit_factor
+from opbench.insight.nsight.parse import cell_number, read_ncu, read_nsys, unit_factor
 from support.checks.errors import refuses
 
 COLUMNS = (
@@ -66,11 +66,11 @@ def test_units_of_all_releases(unit: str, factor: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "n/a", "(!) n/a", "nan", "inf", "-inf", "no data"])
 def test_gaps_are_missing_and_never_zero(text: str) -> None:
-    assert number(text) is None
+    assert cell_number(text) is None
 
 
 def test_numbers_with_separators() -> None:
-    assert number(" 1,234,567.5 ") == 1234567.5 and number("0") == 0 and number("1e+06") == 1e6
+    assert cell_number(" 1,234,567.5 ") == 1234567.5 and cell_number("0") == 0 and cell_number("1e+06") == 1e6
 
 
 def test_without_a_units_row_the_numbers_stand_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""Charges the samples of waiting instructions to the instructions that they wait for.
+"""Charge the samples of waiting instructions to the instructions that they wait for.
 
 The profiler samples the instruction that cannot issue; the cause is an earlier one. The rules, by reason of the wait:
 
@@ -37,24 +37,24 @@ SHARED_AND_SPECIAL = opcodes(
     "SYNCS B2R R2UR DADD DMUL DFMA DSETP DMMA LDTM UBLKCP UTMALDG UTMASTG UTMAREDG UCGABAR_WAIT ELECT"
 )
 """Instructions that the short scoreboard waits for: shared memory, shuffles, special functions, conversions."""
-VARIABLE = GLOBAL_LOADS | SHARED_AND_SPECIAL
+VARIABLE_LATENCY = GLOBAL_LOADS | SHARED_AND_SPECIAL
 STORES = opcodes("STG ST STL RED REDG SUST SURED UTMASTG UTMAREDG")
 PRODUCTS = opcodes("HGMMA IGMMA QGMMA BGMMA")
 COPIES = opcodes("LDGSTS")
 BULK_STORES = opcodes("UTMASTG UTMAREDG UBLKCP UBLKRED")
 
 AT_DEPBAR = ("barrier", "gmma", "long_scoreboard", "short_scoreboard")
-BEFORE: Mapping[str, tuple[frozenset[str], str]] = {
+SAMPLED_AFTER: Mapping[str, tuple[frozenset[str], str]] = {
     "barrier": (opcodes("BAR"), ""),
     "membar": (opcodes("MEMBAR ERRBAR FENCE CCTL"), ""),
     "sleeping": (opcodes("NANOSLEEP YIELD"), ""),
     "warpgroup_arrive": (opcodes("WARPGROUP"), ".ARRIVE"),
 }
-"""Reasons that are sampled after the instruction that waits, with its opcodes and a modifier that it must have."""
+"""Reasons that are sampled after the instruction that waits: its opcodes, and a modifier that its opcode must have."""
 JUMPS = opcodes("BRA BRX BRXU JMP JMX CALL RET BSYNC EXIT WARPSYNC")
 
-STEPS = 20_000
-"""Most instructions that one search looks at; a search that reaches it charges to the writers that it has."""
+MAX_VISITED = 20_000
+"""The most instructions that a search visits; a longer search ends with the causes found so far."""
 ENDS = opcodes("EXIT RET BRA JMP BRX BRXU JMX KILL")
 
 _TARGET = re.compile(r"(?:^|[\s,(])(0x[0-9a-f]+)\)?\s*$")
@@ -62,7 +62,7 @@ _TARGET = re.compile(r"(?:^|[\s,(])(0x[0-9a-f]+)\)?\s*$")
 
 @dataclass(frozen=True)
 class Charge:
-    """Samples of one instruction and reason that are charged to an instruction."""
+    """Samples at one instruction, for one reason, that are charged to the instruction that causes the wait."""
 
     waiting: int
     """Index of the instruction at which warps wait."""
@@ -89,6 +89,8 @@ RULES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class _Code:
+    """The instructions of a kernel with their operands and control flow."""
+
     instructions: Sequence[SampledInstruction]
     operands: Sequence[Operands]
     before: Sequence[tuple[int, ...]]
@@ -103,42 +105,46 @@ def charge(instructions: Sequence[SampledInstruction]) -> list[Charge]:
         for reason, samples in instruction.samples.items():
             causes, rule = _causes(code, index, reason)
             weights = [instructions[cause].executed for cause in causes]
-            for cause, part in zip(causes, apportion(samples, weights), strict=True):
-                if part:
-                    charges.append(Charge(index, cause, reason, part, rule))
+            for cause, cause_samples in zip(causes, apportion(samples, weights), strict=True):
+                if cause_samples:
+                    charges.append(Charge(index, cause, reason, cause_samples, rule))
     return charges
 
 
 def apportion(samples: int, weights: Sequence[int]) -> list[int]:
-    """Split samples in proportion to weights, equally if all are 0; the parts are whole and their sum is exact."""
+    """Split samples into whole numbers in proportion to weights, equally if all are 0; the sum is exact."""
     weights = weights if sum(weights) else [1] * len(weights)
-    exact = [samples * weight / sum(weights) for weight in weights]
-    parts = [int(part) for part in exact]
-    by_rest = sorted(range(len(parts)), key=lambda k: parts[k] - exact[k])
-    for k in by_rest[: samples - sum(parts)]:
-        parts[k] += 1
+    exact_parts = [samples * weight / sum(weights) for weight in weights]
+    parts = [int(part) for part in exact_parts]
+    by_remainder = sorted(range(len(parts)), key=lambda index: parts[index] - exact_parts[index])
+    for index in by_remainder[: samples - sum(parts)]:
+        parts[index] += 1
     return parts
 
 
 def _causes(code: _Code, index: int, reason: str) -> tuple[list[int], str]:
-    """Return the instructions that one waits for, and the rule."""
-    own = code.operands[index]
-    if own.base == "WARPGROUP" and ".DEPBAR" in own.opcode and reason in AT_DEPBAR:
-        causes = _last_of(code, index, PRODUCTS, _ends_product_group, _pending(own))
+    """Return the indices of the instructions that an instruction waits for, and a key of `RULES`."""
+    operands = code.operands[index]
+    if operands.base == "WARPGROUP" and ".DEPBAR" in operands.opcode and reason in AT_DEPBAR:
+        causes = _last_instructions(code, index, PRODUCTS, _ends_product_group, _pending_groups(operands))
         return (causes, "product") if causes else ([index], "unknown")
-    if reason == "gmma" and own.base not in PRODUCTS:
-        causes = _last_of(code, index, PRODUCTS, lambda _: False, 0)
+    if reason == "gmma" and operands.base not in PRODUCTS:
+        causes = _last_instructions(code, index, PRODUCTS, lambda _: False, 0)
         return (causes, "product") if causes else ([index], "itself")
     after_end = index > 0 and code.operands[index - 1].base == "EXIT"
     if reason == "drain":
-        causes = _last_of(code, index - after_end, STORES, lambda _: False, 0)
+        causes = _last_instructions(code, index - after_end, STORES, lambda _: False, 0)
         return (causes, "stores") if causes else ([index], "itself")
     if reason == "branch_resolving":
-        direct = [index - 1] if after_end else [at for at in code.before[index] if code.operands[at].base in JUMPS]
-        return (direct, "jump") if direct else ([index], "itself")
-    if reason in BEFORE:
-        kind, modifier = BEFORE[reason]
-        causes = _last_of(code, index, kind, lambda _: False, 0, modifier)
+        jumps = (
+            [index - 1]
+            if after_end
+            else [previous for previous in code.before[index] if code.operands[previous].base in JUMPS]
+        )
+        return (jumps, "jump") if jumps else ([index], "itself")
+    if reason in SAMPLED_AFTER:
+        searched_opcodes, modifier = SAMPLED_AFTER[reason]
+        causes = _last_instructions(code, index, searched_opcodes, lambda _: False, 0, modifier)
         return (causes, "before") if causes else ([index], "itself")
     if reason in ("long_scoreboard", "short_scoreboard"):
         return _scoreboard_causes(code, index, reason)
@@ -146,39 +152,46 @@ def _causes(code: _Code, index: int, reason: str) -> tuple[list[int], str]:
 
 
 def _scoreboard_causes(code: _Code, index: int, reason: str) -> tuple[list[int], str]:
-    """Return the instructions of variable latency that one waits for, and the rule."""
-    own = code.operands[index]
-    if own.base == "DEPBAR":
-        causes = _last_of(code, index, COPIES, lambda instruction: instruction.base == "LDGDEPBAR", _pending(own))
-        causes = causes or _last_of(
-            code, index, BULK_STORES, lambda instruction: instruction.base == "UTMACMDFLUSH", _pending(own)
+    """Return the indices of the instructions of variable latency that an instruction waits for, and a key of
+    `RULES`.
+    """
+    operands = code.operands[index]
+    if operands.base == "DEPBAR":
+        causes = _last_instructions(
+            code, index, COPIES, lambda instruction: instruction.base == "LDGDEPBAR", _pending_groups(operands)
+        )
+        causes = causes or _last_instructions(
+            code, index, BULK_STORES, lambda instruction: instruction.base == "UTMACMDFLUSH", _pending_groups(operands)
         )
         return (causes, "copies") if causes else ([index], "unknown")
-    kinds = (GLOBAL_LOADS, VARIABLE) if reason == "long_scoreboard" else (SHARED_AND_SPECIAL, VARIABLE)
-    for kind in kinds:
+    opcode_sets = (
+        (GLOBAL_LOADS, VARIABLE_LATENCY) if reason == "long_scoreboard" else (SHARED_AND_SPECIAL, VARIABLE_LATENCY)
+    )
+    for searched_opcodes in opcode_sets:
         # An instruction in between that reads the register has waited already; its operands may be read too widely.
         for first_reader in (True, False):
-            if causes := _writers(code, index, own.reads, kind, first_reader):
+            if causes := _writers(code, index, operands.reads, searched_opcodes, first_reader):
                 return causes, "register"
-    for kind in (GLOBAL_LOADS | STORES, VARIABLE | STORES | {"STS", "STSM"}):
-        if causes := _readers(code, index, own.writes, kind):
+    for searched_opcodes in (GLOBAL_LOADS | STORES, VARIABLE_LATENCY | STORES | {"STS", "STSM"}):
+        if causes := _readers(code, index, operands.writes, searched_opcodes):
             return causes, "overwritten"
     # A load may also wait for an earlier load into the same register.
-    if causes := _writers(code, index, own.writes, VARIABLE, first_reader=True):
+    if causes := _writers(code, index, operands.writes, VARIABLE_LATENCY, first_reader=True):
         return causes, "register"
     return [index], "unknown"
 
 
-def _pending(own: Operands) -> int:
-    """Return how many groups may still be incomplete, such as 2 for "DEPBAR.LE SB0, 0x2"."""
-    last = own.text.rpartition(",")[2].strip()
+def _pending_groups(operands: Operands) -> int:
+    """Return how many groups may still be incomplete after a DEPBAR, such as 2 for "DEPBAR.LE SB0, 0x2"."""
+    last_operand = operands.text.rpartition(",")[2].strip()
     try:
-        return int(last, 0)
+        return int(last_operand, 0)
     except ValueError:
         return 0
 
 
 def _ends_product_group(operands: Operands) -> bool:
+    """Return whether an instruction is the last matrix product of a group."""
     return operands.base in PRODUCTS and "gsb0" in operands.text
 
 
@@ -186,6 +199,7 @@ def _ends_product_group(operands: Operands) -> bool:
 
 
 def _code_of(instructions: Sequence[SampledInstruction]) -> _Code:
+    """Return the instructions of a kernel with their operands and control flow."""
     operands = [read_operands(instruction.text) for instruction in instructions]
     first = instructions[0].address if instructions else 0
     index_of = {instruction.address: index for index, instruction in enumerate(instructions)}
@@ -194,10 +208,10 @@ def _code_of(instructions: Sequence[SampledInstruction]) -> _Code:
         target = _target(operand, first, index_of)
         if target is not None:
             before[target].append(index)
-        goes_on = operand.base not in ENDS or operand.predicate not in ("", "@PT") or _has_condition(operand)
-        if goes_on and index + 1 < len(operands):
+        falls_through = operand.base not in ENDS or operand.predicate not in ("", "@PT") or _has_condition(operand)
+        if falls_through and index + 1 < len(operands):
             before[index + 1].append(index)
-    return _Code(instructions, operands, [tuple(dict.fromkeys(some)) for some in before])
+    return _Code(instructions, operands, [tuple(dict.fromkeys(predecessors)) for predecessors in before])
 
 
 def _has_condition(operands: Operands) -> bool:
@@ -209,98 +223,106 @@ def _target(operands: Operands, first: int, index_of: Mapping[int, int]) -> int 
     """Return the index of a jump's target; None if there is none or it lies elsewhere."""
     if operands.base not in ("BRA", "JMP", "CALL"):
         return None
-    hit = _TARGET.search(operands.text)
-    if hit is None:
+    match = _TARGET.search(operands.text)
+    if match is None:
         return None
-    address = int(hit[1], 16)
+    address = int(match[1], 16)
     return index_of.get(address, index_of.get(first + address))
 
 
 # Searches backwards -----------------------------------------------------------------------------------------------
 
 
-def _writers(code: _Code, index: int, registers: Iterable[str], kind: frozenset[str], first_reader: bool) -> list[int]:
-    """Return the last writer of one of the registers on each path, if it is of a kind.
+def _writers(
+    code: _Code, index: int, registers: Iterable[str], searched_opcodes: frozenset[str], first_reader: bool
+) -> list[int]:
+    """Return, for each path to an instruction, the last writer of one of the registers, if its opcode is among the
+    searched.
 
-    With `first_reader`, a register that an instruction in between reads is not searched further.
+    With `first_reader`, the search for a register ends at an earlier instruction that reads it.
     """
     result: dict[int, None] = {}
 
-    def visit(at: int, wanted: frozenset[str]) -> frozenset[str]:
-        instruction = code.operands[at]
-        written = instruction.writes & wanted
-        if not written:
-            return wanted - instruction.reads if first_reader else wanted
+    def visit(position: int, registers_left: frozenset[str]) -> frozenset[str]:
+        instruction = code.operands[position]
+        written_registers = instruction.writes & registers_left
+        if not written_registers:
+            return registers_left - instruction.reads if first_reader else registers_left
         conditional = instruction.predicate not in ("", "@PT", "@UPT")
-        if instruction.base in kind:
-            result[at] = None
+        if instruction.base in searched_opcodes:
+            result[position] = None
             # The other branch may load the same register.
-            return written if conditional else frozenset()
+            return written_registers if conditional else frozenset()
         if first_reader:
-            wanted -= instruction.reads
-        return wanted if conditional else wanted - written
+            registers_left -= instruction.reads
+        return registers_left if conditional else registers_left - written_registers
 
-    _walk(code, index, frozenset(registers), visit)
+    _visit_backwards(code, index, frozenset(registers), visit)
     return list(result)
 
 
-def _readers(code: _Code, index: int, registers: Iterable[str], kind: frozenset[str]) -> list[int]:
-    """Return the last instruction of a kind on each path that reads one of the registers."""
+def _readers(code: _Code, index: int, registers: Iterable[str], searched_opcodes: frozenset[str]) -> list[int]:
+    """Return, for each path to an instruction, the last one with a searched opcode that reads one of the registers."""
     result: dict[int, None] = {}
 
-    def visit(at: int, wanted: frozenset[str]) -> frozenset[str]:
-        instruction = code.operands[at]
-        if instruction.base in kind and instruction.reads & wanted:
-            result[at] = None
+    def visit(position: int, registers_left: frozenset[str]) -> frozenset[str]:
+        instruction = code.operands[position]
+        if instruction.base in searched_opcodes and instruction.reads & registers_left:
+            result[position] = None
             return frozenset()
-        return wanted - instruction.writes
+        return registers_left - instruction.writes
 
-    _walk(code, index, frozenset(registers), visit)
+    _visit_backwards(code, index, frozenset(registers), visit)
     return list(result)
 
 
-def _last_of(
+def _last_instructions(
     code: _Code,
     index: int,
-    kind: frozenset[str],
+    searched_opcodes: frozenset[str],
     ends_group: Callable[[Operands], bool],
     pending: int,
     modifier: str = "",
 ) -> list[int]:
-    """Return the last instruction of a kind on each path, in a group after the `pending` groups that may be incomplete.
+    """Return, for each path to an instruction, the last one with a searched opcode in a complete group.
 
-    If the code has no groups, the last instruction of the kind is returned. Its opcode must contain `modifier`;
-    instructions that only arrive at a barrier do not count.
+    The last `pending` groups may be incomplete and are passed over; if the code has no groups, any instruction counts.
+    The opcode must contain `modifier`; instructions that only arrive at a barrier do not count.
     """
     result: dict[int, None] = {}
     grouped = any(ends_group(operand) for operand in code.operands)
 
-    def visit(at: int, groups: int) -> int | None:
-        instruction = code.operands[at]
+    def visit(position: int, groups: int) -> int | None:
+        instruction = code.operands[position]
         groups = min(groups + ends_group(instruction), pending + 1)
-        matches = instruction.base in kind and modifier in instruction.opcode and ".ARV" not in instruction.opcode
+        matches = (
+            instruction.base in searched_opcodes and modifier in instruction.opcode and ".ARV" not in instruction.opcode
+        )
         if matches and (groups > pending or not grouped):
-            result[at] = None
+            result[position] = None
             return None
         return groups
 
-    _walk(code, index, 0, visit)
+    _visit_backwards(code, index, 0, visit)
     return list(result)
 
 
 State = TypeVar("State", bound=Hashable)
 
 
-def _walk(code: _Code, index: int, state: State, visit: Callable[[int, State], State | None]) -> None:
-    """Visit the instructions before one on all paths, the nearest first, until `visit` returns None or an empty set."""
-    queue = deque((at, state) for at in code.before[index])
-    seen = set(queue)
-    while queue and len(seen) < STEPS:
-        at, searched = queue.popleft()
-        left = visit(at, searched)
-        if left is None or left == frozenset():
+def _visit_backwards(code: _Code, index: int, state: State, visit: Callable[[int, State], State | None]) -> None:
+    """Visit the instructions before one on all paths, the nearest first.
+
+    `visit` returns the state for the instructions before; a path ends where it returns None or an empty set.
+    """
+    queue = deque((position, state) for position in code.before[index])
+    visited = set(queue)
+    while queue and len(visited) < MAX_VISITED:
+        position, current = queue.popleft()
+        remaining = visit(position, current)
+        if remaining is None or remaining == frozenset():
             continue
-        for earlier in code.before[at]:
-            if (earlier, left) not in seen:
-                seen.add((earlier, left))
-                queue.append((earlier, left))
+        for earlier in code.before[position]:
+            if (earlier, remaining) not in visited:
+                visited.add((earlier, remaining))
+                queue.append((earlier, remaining))

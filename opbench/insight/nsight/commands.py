@@ -1,7 +1,7 @@
-"""The exact command lines of Nsight Compute and Nsight Systems for one case.
+"""Build the command lines of Nsight Compute and Nsight Systems for one case.
 
-Their filters name one range in opposite orders: Nsight Compute takes `domain@range/` (the slash says push/pop),
-Nsight Systems `range@domain`. Both are built here and nowhere else.
+Their filters name one range in opposite orders: Nsight Compute takes `domain@range/` (the slash says push/pop), Nsight
+Systems `range@domain`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = "profile"
 
 @dataclass(frozen=True)
 class Target:
-    """One case to profile and the program that runs it once inside its range."""
+    """One case to profile, and the program that runs it once inside its NVTX range."""
 
     case: str
     argv: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Hardware counters by question, their names on each chip, and the numbers derived from them.
+"""Name the hardware counters that answer each question on each chip, and derive numbers from them.
 
 Names were checked against the metric catalogues of CUPTI 13 for TU102 … GB202. A name that a chip lacks is not
 requested there: for one unknown metric, some releases of Nsight Compute reject the whole command, others skip it.
@@ -89,8 +89,8 @@ def tensor_metrics(chip: str, precision: str) -> tuple[str, ...]:
     """
     if chip not in CHIPS.values():
         return ()
-    wanted = "tf32" if precision == "f32" else precision
-    sources = _TENSOR_SOURCES.get(chip, _TENSOR_USUAL).get(wanted, ())
+    counted_precision = "tf32" if precision == "f32" else precision
+    sources = _TENSOR_SOURCES.get(chip, _TENSOR_USUAL).get(counted_precision, ())
     return tuple(_TENSOR.format(source) for source in sources)
 
 
@@ -180,6 +180,7 @@ def _flops_by_unit(kernels: Sequence[KernelCounters], chip: str, precision: str)
 
 
 def _weighted_sum(kernels: Sequence[KernelCounters], weights: Mapping[str, int]) -> float | None:
+    """Return the sum of metrics over all kernels, each with its weight; None if one is missing."""
     counts = {name: total(kernels, name) for name in weights}
     return _sum_known([None if count is None else weights[name] * count for name, count in counts.items()])
 
@@ -199,7 +200,10 @@ def total(kernels: Sequence[KernelCounters], metric: str) -> float | None:
 
 
 def weighted_mean(kernels: Sequence[KernelCounters], metric: str, weight: str) -> float | None:
-    """Return the mean weighted by another metric; kernels of weight zero are ignored, as their ratio is 0/0."""
+    """Return the mean of a metric weighted by another metric; None if one is missing.
+
+    Kernels of weight zero are ignored, as their ratio is 0/0.
+    """
     pairs = [(kernel.get(metric), kernel.get(weight)) for kernel in kernels]
     if any(mass is None or (value is None and mass > 0) for value, mass in pairs):
         return None
@@ -207,11 +211,12 @@ def weighted_mean(kernels: Sequence[KernelCounters], metric: str, weight: str) -
     return sum(v * m for v, m in pairs if v is not None and m) / mass if mass else None
 
 
-def _sum_known(parts: Sequence[float | None]) -> float | None:
-    present = [part for part in parts if part is not None]
-    return float(sum(present)) if len(present) == len(parts) else None
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None if a value is missing."""
+    known = [value for value in values if value is not None]
+    return float(sum(known)) if len(known) == len(values) else None
 
 
-def _ratio_known(over: float | None, under: float | None) -> float | None:
+def _ratio_known(numerator: float | None, denominator: float | None) -> float | None:
     """Return a ratio; None for a zero or missing denominator."""
-    return over / under if over is not None and under else None
+    return numerator / denominator if numerator is not None and denominator else None

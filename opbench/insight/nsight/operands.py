@@ -1,4 +1,4 @@
-"""Registers that a SASS instruction reads and writes, from its text as Nsight Compute or nvdisasm prints it."""
+"""Read the registers of a SASS instruction from its text, as Nsight Compute or nvdisasm prints it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TWO_FLAGS = opcodes("ISETP FSETP DSETP HSETP2 PSETP PLOP3 UISETP UPLOP3 UPSETP I
 CARRY = opcodes("IADD3 UIADD3 IADD LEA ULEA IMAD UIMAD VOTE VOTEU USETMAXREG")
 """Instructions that may write predicates after the register, such as the carry of an addition."""
 PAIRS = opcodes("DADD DMUL DFMA DMNMX CS2R IADD64 UIADD64")
-"""Instructions with results of 64 bits that do not say so."""
+"""Instructions with results of 64 bits whose opcode does not show the width."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class Operands:
     """The opcode of one instruction and the registers that it uses, such as "R4", "UR6" and "P0"."""
 
     predicate: str
+    """The predicate that guards the instruction, such as "!P0"; "" without one."""
     opcode: str
-    """With its modifiers."""
+    """The opcode with its modifiers."""
     text: str
     reads: frozenset[str]
     writes: frozenset[str]
@@ -54,12 +55,12 @@ class Operands:
 @functools.lru_cache(maxsize=1 << 16)
 def read_operands(text: str) -> Operands:
     """Return the operands of an instruction; RZ, PT and other constants are no registers."""
-    hit = _TEXT.match(text)
-    if hit is None:
+    match = _TEXT.match(text)
+    if match is None:
         return Operands("", text.strip(), "", frozenset(), frozenset())
-    predicate, opcode, rest = hit[1] or "", hit[2], hit[3]
+    predicate, opcode, operand_text = match[1] or "", match[2], match[3]
     base = opcode.partition(".")[0]
-    operands = _split(rest)
+    operands = _split(operand_text)
     results = _result_count(base, opcode, operands)
     writes: set[str] = set()
     reads: set[str] = set()
@@ -68,27 +69,27 @@ def read_operands(text: str) -> Operands:
     for position, operand in enumerate(operands[results:], start=results):
         reads |= _registers(operand, _source_width(base, opcode, position))
     if base in ("R2P", "P2R", "UP2UR", "UR2UP"):
-        every = {f"{'U' if base.startswith('U') else ''}P{number}" for number in range(7)}
-        (writes if base in ("R2P", "UR2UP") else reads).update(every)
-    name = predicate.lstrip("!")
-    if name and name not in ("PT", "UPT"):
-        reads.add(name)
-    return Operands(predicate, opcode, rest, frozenset(reads), frozenset(writes))
+        predicates = {f"{'U' if base.startswith('U') else ''}P{number}" for number in range(7)}
+        (writes if base in ("R2P", "UR2UP") else reads).update(predicates)
+    guard = predicate.lstrip("!")
+    if guard and guard not in ("PT", "UPT"):
+        reads.add(guard)
+    return Operands(predicate, opcode, operand_text, frozenset(reads), frozenset(writes))
 
 
 def _split(text: str) -> list[str]:
     """Split operands at the commas outside of brackets."""
-    parts, depth, start = [], 0, 0
+    operands, depth, start = [], 0, 0
     for index, character in enumerate(text):
         if character in "[(":
             depth += 1
         elif character in "])":
             depth -= 1
         elif character == "," and not depth:
-            parts.append(text[start:index].strip())
+            operands.append(text[start:index].strip())
             start = index + 1
-    parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    operands.append(text[start:].strip())
+    return [operand for operand in operands if operand]
 
 
 def _result_count(base: str, opcode: str, operands: list[str]) -> int:
@@ -118,7 +119,7 @@ def _result_count(base: str, opcode: str, operands: list[str]) -> int:
 
 
 def _result_width(base: str, opcode: str) -> int:
-    """Return the registers of a result."""
+    """Return how many registers a result has."""
     if base in ("HGMMA", "IGMMA", "QGMMA", "BGMMA"):
         shape = re.search(r"\.64x(\d+)x", opcode)
         columns = int(shape[1]) if shape else 8
@@ -131,6 +132,7 @@ def _result_width(base: str, opcode: str) -> int:
 
 
 def _memory_width(base: str, opcode: str) -> int:
+    """Return how many registers a result has, by the width in the opcode."""
     if base == "CS2R":
         return 1 if ".32" in opcode else 2
     if base in ("SHF", "USHF"):
@@ -142,7 +144,7 @@ def _memory_width(base: str, opcode: str) -> int:
 
 
 def _source_width(base: str, opcode: str, position: int) -> int:
-    """Return the registers of a source operand; addresses say themselves whether they have 64 bits."""
+    """Return how many registers a source operand has; addresses show themselves whether they have 64 bits."""
     if base in ("ST", "STG", "STS", "STL", "ATOM", "ATOMG", "ATOMS", "RED", "REDG"):
         return _memory_width(base, opcode)
     if base == "STSM":
@@ -160,11 +162,11 @@ def _registers(operand: str, width: int) -> set[str]:
     """Return the registers of an operand; those of an address have 64 bits only with the suffix .64."""
     result = set()
     address = "[" in operand
-    for kind, number, suffix in _REGISTER.findall(operand):
-        if kind == "B":
+    for register_class, number, suffix in _REGISTER.findall(operand):
+        if register_class == "B":
             continue
-        count = 1 if kind in ("P", "UP") else 2 if ".64" in suffix else width
+        count = 1 if register_class in ("P", "UP") else 2 if ".64" in suffix else width
         if address and ".64" not in suffix:
-            count = 2 if "desc[" in operand and kind == "UR" else 1  # a descriptor has 64 bits
-        result |= {f"{kind}{int(number) + step}" for step in range(count)}
+            count = 2 if "desc[" in operand and register_class == "UR" else 1  # a descriptor has 64 bits
+        result |= {f"{register_class}{int(number) + offset}" for offset in range(count)}
     return result

@@ -1,4 +1,4 @@
-"""Reads the profilers' CSV output, with all units and missing values."""
+"""Read the CSV output of the profilers, with its units and missing values."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def unit_factor(unit: str) -> float:
     unit = unit.strip()
     if unit == "%":
         return 0.01
-    top, slash, bottom = unit.partition("/")
-    if slash and _seconds(bottom):
-        return unit_factor(top) / _seconds(bottom)
+    numerator, slash, denominator = unit.partition("/")
+    if slash and _seconds(denominator):
+        return unit_factor(numerator) / _seconds(denominator)
     if seconds := _seconds(unit):
         return seconds
-    for base in ("byte", "bytes", "B", "hz", "Hz"):
-        if unit.endswith(base) and unit.removesuffix(base).lower() in ("", "k", "m", "g", "t"):
-            prefix = unit.removesuffix(base).lower()
+    for suffix in ("byte", "bytes", "B", "hz", "Hz"):
+        if unit.endswith(suffix) and unit.removesuffix(suffix).lower() in ("", "k", "m", "g", "t"):
+            prefix = unit.removesuffix(suffix).lower()
             return 1e6 if prefix == "m" else _PREFIXES[prefix]
     return 1.0
 
@@ -44,10 +44,10 @@ def _seconds(unit: str) -> float:
     return 0.0
 
 
-def number(text: str) -> float | None:
-    """Return a cell's number without thousands separators; None for n/a, nan, inf and empty cells."""
+def cell_number(cell: str) -> float | None:
+    """Return the number in a cell, without thousands separators; None for n/a, nan, inf and empty cells."""
     try:
-        value = float(text.strip().replace(",", ""))
+        value = float(cell.strip().replace(",", ""))
     except ValueError:
         return None
     return value if math.isfinite(value) else None
@@ -60,14 +60,14 @@ def read_ncu(text: str) -> list[KernelCounters]:
     if there is no table.
     """
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("==")]
-    start = next((i for i, line in enumerate(lines) if line.lstrip().startswith('"ID"')), None)
-    if start is None:
+    header_index = next((index for index, line in enumerate(lines) if line.lstrip().startswith('"ID"')), None)
+    if header_index is None:
         raise EnvironmentFault(
             "ncu printed no table of metrics; see the report with: ncu --import FILE --page raw",
             kind="no-table",
             subject="ncu",
         )
-    rows = list(csv.reader(io.StringIO("".join(lines[start:]))))
+    rows = list(csv.reader(io.StringIO("".join(lines[header_index:]))))
     header, units = rows[0], [""] * len(rows[0])
     if len(rows) > 1 and len(rows[1]) == len(header) and not rows[1][0].strip():
         units = rows[1]
@@ -82,11 +82,12 @@ def read_ncu(text: str) -> list[KernelCounters]:
 
 
 def _kernel(header: Sequence[str], units: Sequence[str], row: Sequence[str]) -> KernelCounters:
+    """Return the counters of one launch in base units."""
     cells = dict(zip(header, row, strict=True))
     values: dict[str, float | None] = {}
     for name, unit, cell in zip(header, units, row, strict=True):
         if "__" in name:
-            value = number(cell)
+            value = cell_number(cell)
             values[name] = None if value is None else value * unit_factor(unit)
     return KernelCounters(cells.get("Kernel Name", ""), cells.get("Grid Size", ""), cells.get("Block Size", ""),
                           cells.get("CC", ""), values, cells.get("device__attribute_display_name", ""))  # fmt: skip
@@ -150,8 +151,9 @@ def _table_rows(text: str) -> Iterable[dict[str, str | float | None]]:
 
 
 def _convert_cell(column: str, cell: str) -> tuple[str, str | float | None]:
-    name, _, rest = column.partition(" (")
+    """Return a column's name without its unit, and the cell's value in base units; names stay text."""
+    name, _, unit_text = column.partition(" (")
     if column in ("Name", "Range", "Style"):
         return column, cell
-    value = number(cell)
-    return name, None if value is None else value * (unit_factor(rest.rstrip(")")) if rest else 1.0)
+    value = cell_number(cell)
+    return name, None if value is None else value * (unit_factor(unit_text.rstrip(")")) if unit_text else 1.0)

@@ -1,4 +1,4 @@
-"""Reads Nsight Compute's source page as CSV: the samples of each instruction, and the source line of each.
+"""Read Nsight Compute's source page as CSV: the samples of each instruction, and the source line of each.
 
 `ncu --page source --csv --print-source sass` prints each instruction once, with the samples. `--print-source cuda,sass`
 prints source lines with the instructions of each, so it only gives the lines.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opbench.errors import EnvironmentFault
-from opbench.insight.nsight.parse import number
+from opbench.insight.nsight.parse import cell_number
 from opbench.insight.stalls import find_stall
 
 UNLISTED = "unlisted"
@@ -34,7 +34,7 @@ class SampledInstruction:
     executed: int = 0
     """How often warps executed it."""
     threads: int = 0
-    """The same for threads."""
+    """How often threads executed it: the sum of active threads over all executions by warps."""
     file: str = ""
     line: int = 0
     """0 if no source line is known."""
@@ -68,17 +68,19 @@ def read_sampled(text: str) -> list[SampledKernel]:
     """
     kernels: dict[tuple[str, tuple[str, ...]], SampledKernel] = {}
     for table in _tables(text):
-        read = [_instruction(table, row) for row in table.rows if _address(row[table.address]) is not None]
-        if not read:
+        instructions = [_instruction(table, row) for row in table.rows if _address(row[table.address]) is not None]
+        if not instructions:
             continue
         name = table.titles.get("Kernel Name") or table.titles.get("Function Name", "")
-        key = name, tuple(kernel.text for kernel in read)
-        known = kernels.get(key)
-        if known is None:
-            kernels[key] = SampledKernel(name, tuple(read))
+        key = name, tuple(kernel.text for kernel in instructions)
+        previous_kernel = kernels.get(key)
+        if previous_kernel is None:
+            kernels[key] = SampledKernel(name, tuple(instructions))
         else:
-            added = tuple(a + b for a, b in zip(known.instructions, read, strict=True))
-            kernels[key] = replace(known, instructions=added, launches=known.launches + 1)
+            summed = tuple(
+                first + second for first, second in zip(previous_kernel.instructions, instructions, strict=True)
+            )
+            kernels[key] = replace(previous_kernel, instructions=summed, launches=previous_kernel.launches + 1)
     if not kernels:
         raise EnvironmentFault(
             "ncu printed no samples of warps; see the report with: ncu --import FILE --page source --print-source sass",
@@ -94,7 +96,7 @@ def with_lines(kernels: Sequence[SampledKernel], text: str) -> list[SampledKerne
     An instruction that the page shows under several lines keeps the first. Without a table nothing changes: the program
     was compiled without line information.
     """
-    places: dict[tuple[str, int], tuple[str, int]] = {}
+    line_by_instruction: dict[tuple[str, int], tuple[str, int]] = {}
     sources: dict[str, dict[int, str]] = {}
     for table in _tables(text):
         if table.line is None:
@@ -108,32 +110,39 @@ def with_lines(kernels: Sequence[SampledKernel], text: str) -> list[SampledKerne
                 sources.setdefault(file, {})[line] = row[table.line + 1].rstrip()
             address = _address(row[table.address])
             if address is not None and line:
-                places.setdefault((function, address), (file, line))
-                places.setdefault(("", address), (file, line))
-    return [_locate(kernel, places, sources) for kernel in kernels]
+                line_by_instruction.setdefault((function, address), (file, line))
+                line_by_instruction.setdefault(("", address), (file, line))
+    return [_locate(kernel, line_by_instruction, sources) for kernel in kernels]
 
 
-def with_texts(kernel: SampledKernel, read: Callable[[str], str | None]) -> SampledKernel:
+def with_texts(kernel: SampledKernel, read_text: Callable[[str], str | None]) -> SampledKernel:
     """Return the kernel with the whole text of each source file, because the page lists only lines with instructions.
 
-    `read` returns the text of a file, or None. A text that lacks the listed lines is another version: it is not used.
+    `read_text` returns the text of a file, or None. A text without the listed lines is another version and is not used.
     """
     sources = {}
-    for file, listed in kernel.sources.items():
-        lines = dict(enumerate((read(file) or "").splitlines(), start=1))
-        same = all(lines.get(number, "").strip() == text.strip() for number, text in listed.items())
-        sources[file] = lines if lines and same else listed
+    for file, listed_lines in kernel.sources.items():
+        lines = dict(enumerate((read_text(file) or "").splitlines(), start=1))
+        matches = all(lines.get(number, "").strip() == text.strip() for number, text in listed_lines.items())
+        sources[file] = lines if lines and matches else listed_lines
     return replace(kernel, sources=sources)
 
 
 def _locate(
-    kernel: SampledKernel, places: Mapping[tuple[str, int], tuple[str, int]], sources: Mapping[str, Mapping[int, str]]
+    kernel: SampledKernel,
+    line_by_instruction: Mapping[tuple[str, int], tuple[str, int]],
+    sources: Mapping[str, Mapping[int, str]],
 ) -> SampledKernel:
+    """Return the kernel whose instructions have their source lines, with the sources of these lines only."""
     located = []
     for instruction in kernel.instructions:
-        file, line = places.get((kernel.name, instruction.address)) or places.get(("", instruction.address)) or ("", 0)
+        file, line = (
+            line_by_instruction.get((kernel.name, instruction.address))
+            or line_by_instruction.get(("", instruction.address))
+            or ("", 0)
+        )
         located.append(replace(instruction, file=file, line=line))
-    files = {kernel.file for kernel in located}
+    files = {instruction.file for instruction in located}
     return replace(
         kernel,
         instructions=tuple(located),
@@ -143,6 +152,8 @@ def _locate(
 
 @dataclass(frozen=True)
 class _Table:
+    """One table of the page with the titles above it."""
+
     titles: Mapping[str, str]
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -155,7 +166,7 @@ class _Table:
 
 
 def _tables(text: str) -> Iterator[_Table]:
-    """Yield every table with the titles above it. A table without a title of the kernel is of the previous one's."""
+    """Yield every table with the titles above it; a table without titles has those of the previous table."""
     titles: dict[str, str] = {}
     header: list[str] = []
     rows: list[list[str]] = []
@@ -187,14 +198,15 @@ def _cells(line: str) -> list[str]:
 
 
 def _instruction(table: _Table, row: Sequence[str]) -> SampledInstruction:
+    """Return the instruction in a row of a table."""
     samples: dict[str, int] = {}
     for name, cell in zip(table.header, row, strict=True):
         if name.startswith("stall_") and not name.endswith(NOT_ISSUED) and (value := _count(cell)):
             stall = find_stall(name)
             samples[stall.name if stall else name.removeprefix("stall_")] = value
     count = _cell(table, row, "# Samples", "Warp Stall Sampling (All Samples)", "Warp Stall Sampling (All Cycles)")
-    if (rest := count - sum(samples.values())) > 0:
-        samples[UNLISTED] = rest
+    if (unlisted_samples := count - sum(samples.values())) > 0:
+        samples[UNLISTED] = unlisted_samples
     return SampledInstruction(
         address=_address(row[table.address]) or 0,
         text=row[table.address + 1].strip(),
@@ -206,18 +218,26 @@ def _instruction(table: _Table, row: Sequence[str]) -> SampledInstruction:
 
 
 def _cell(table: _Table, row: Sequence[str], *names: str) -> int:
+    """Return the number in the first column with one of the names; 0 without such a column."""
     column = table.column(*names)
     return _count(row[column]) if column is not None else 0
 
 
 def _count(cell: str) -> int:
-    return int(number(cell) or 0)
+    """Return the whole number in a cell; 0 if there is none."""
+    return int(cell_number(cell) or 0)
 
 
 def _address(cell: str) -> int | None:
     """Return an address, which ncu prints as 0x7f…; None for another cell."""
-    text = cell.strip()
+    stripped_cell = cell.strip()
     try:
-        return int(text, 16) if text.lower().startswith("0x") else int(text) if text.isdigit() else None
+        return (
+            int(stripped_cell, 16)
+            if stripped_cell.lower().startswith("0x")
+            else int(stripped_cell)
+            if stripped_cell.isdigit()
+            else None
+        )
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Finds Nsight's tools, checks the permission to read hardware counters, and explains the tools' failures."""
+"""Find Nsight's tools, check the permission to read hardware counters, and explain the tools' failures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from opbench.insight.nsight.metrics import chip_of
 from opbench.nvtx import tool_attached
 
 FULL_NAMES = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}
-PLACES: dict[Tool, tuple[str, ...]] = {
+TOOL_PATTERNS: dict[Tool, tuple[str, ...]] = {
     "ncu": ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda-*/bin/ncu"),
     "nsys": ("/usr/local/cuda/bin/nsys", "/opt/nvidia/nsight-systems/*/bin/nsys",
              "/opt/nvidia/nsight-systems/*/target-linux-*/nsys", "/usr/local/cuda-*/bin/nsys"),
 }  # fmt: skip
-WITHOUT = (
+WITHOUT_COUNTERS = (
     "opbench run needs no counters: it times with events and places each case on the roofline by its computed "
     "FLOPs and bytes"
 )
@@ -37,10 +37,10 @@ def locate(tool: Tool, root: Path = Path("/")) -> str | None:
     """Return the tool on PATH, else the newest one in the installers' folders, else None."""
     if path := shutil.which(tool):
         return path
-    for pattern in PLACES[tool]:
-        hits = sorted(root.glob(pattern.lstrip("/")), key=_version_key)
-        if hits:
-            return str(hits[-1])
+    for pattern in TOOL_PATTERNS[tool]:
+        matches = sorted(root.glob(pattern.lstrip("/")), key=_version_key)
+        if matches:
+            return str(matches[-1])
     return None
 
 
@@ -54,8 +54,9 @@ def find_tool(tool: Tool) -> str:
     if path := locate(tool):
         return path
     raise EnvironmentFault(
-        f"{tool} ({FULL_NAMES[tool]}) is neither on PATH nor in {', '.join(PLACES[tool])}; {where_to_get(tool)}; "
-        f"{WITHOUT}",
+        f"{tool} ({FULL_NAMES[tool]}) is neither on PATH nor in {', '.join(TOOL_PATTERNS[tool])}; "
+        f"{where_to_get(tool)}; "
+        f"{WITHOUT_COUNTERS}",
         kind="tool-missing",
         subject=tool,
     )
@@ -108,6 +109,7 @@ def counter_permission(root: Path = Path("/")) -> Permission:
 
 
 def _read_text(path: Path) -> str:
+    """Return a file's text; "" if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -118,14 +120,14 @@ def current_chip(ordinal: int = 0) -> str:
     """Return this machine's chip, such as "GH100"; "" without a known GPU. It creates no CUDA context."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-        numbers = [ctypes.c_int(), ctypes.c_int()]
+        capability = [ctypes.c_int(), ctypes.c_int()]
         failed = driver.cuInit(0) or any(
-            driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, ordinal)
-            for number, attribute in zip(numbers, CAPABILITY_ATTRIBUTES, strict=True)
+            driver.cuDeviceGetAttribute(ctypes.byref(component), attribute, ordinal)
+            for component, attribute in zip(capability, CAPABILITY_ATTRIBUTES, strict=True)
         )
     except (OSError, AttributeError):
         return ""
-    return "" if failed else chip_of("{}.{}".format(*(number.value for number in numbers)))
+    return "" if failed else chip_of("{}.{}".format(*(component.value for component in capability)))
 
 
 PERMISSION_LADDER = (
@@ -138,27 +140,27 @@ PERMISSION_LADDER = (
 """Ways to get the permission, the quickest first."""
 
 
-def permission_fault(tool: Tool, experiment: str = "") -> EnvironmentFault:
+def permission_fault(tool: Tool, experiment_command: str = "") -> EnvironmentFault:
     """Return an error that lists every way to get the permission to read counters, and what works without it.
 
-    `experiment` is the command that finds the limit of the case without counters.
+    `experiment_command` finds the limit of the case without counters.
     """
-    steps = "".join(f"\n  {step}" for step in PERMISSION_LADDER)
-    after = f"\nwhat limits the kernel, without counters: {experiment}" if experiment else ""
+    remedies = "".join(f"\n  {remedy}" for remedy in PERMISSION_LADDER)
+    experiment_text = f"\nwhat limits the kernel, without counters: {experiment_command}" if experiment_command else ""
     return EnvironmentFault(
-        f"{tool} may not read this GPU's hardware counters (ERR_NVGPUCTRPERM); any one of these helps:{steps}\n"
-        f"without counters: {WITHOUT}{after}",
+        f"{tool} may not read this GPU's hardware counters (ERR_NVGPUCTRPERM); any one of these helps:{remedies}\n"
+        f"without counters: {WITHOUT_COUNTERS}{experiment_text}",
         kind="no-permission",
         subject=tool,
     )
 
 
-_KNOWN: tuple[tuple[str, str], ...] = (
+_KNOWN_FAULTS: tuple[tuple[str, str], ...] = (
     (
         r"LibraryNotLoaded",
         "{tool} could not load the driver's profiling library (LibraryNotLoaded): it does not fit the driver, or this "
         "is a sandbox that hides the library (gVisor does); compare `{tool} --version` with nvidia-smi and install the "
-        "{name} of that CUDA release; " + WITHOUT,
+        "{name} of that CUDA release; " + WITHOUT_COUNTERS,
     ),
     (
         r"stub libcuda|failed to connect to the CUDA driver",
@@ -173,7 +175,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     (
         r"Failed to find metric",
         "{tool} does not know a metric that was asked for: {line}; this {name} does not fit the GPU, see `{tool} "
-        "--version`; " + WITHOUT,
+        "--version`; " + WITHOUT_COUNTERS,
     ),
     (
         r"[Nn]ot compatible with|[Uu]nsupported GPU|not supported on (?:this )?device",
@@ -187,25 +189,30 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 
 
 def fault_of(
-    tool: Tool, case: str, returncode: int, output: Sequence[str], without: str = "", experiment: str = ""
+    tool: Tool, case: str, returncode: int, output: Sequence[str], check_command: str = "", experiment_command: str = ""
 ) -> OpbenchError | None:
     """Return the error that the tool's messages describe; None if there is none.
 
-    `without` is the command that checks the case without the tool, `experiment` the one that finds its limit without
-    counters. A failure of the profiled program has its own kind of error, because the tool only passes it on.
+    `check_command` checks the case without the tool, `experiment_command` finds its limit without counters. A failure
+    of the profiled program becomes the error of its exit code.
     """
     text = "\n".join(output)
     if re.search(r"ERR_NVGPUCTRPERM|InsufficientPrivileges|INSUFFICIENT_PRIVILEGES", text):
-        return permission_fault(tool, experiment)
-    for pattern, remedy in _KNOWN:
+        return permission_fault(tool, experiment_command)
+    for pattern, remedy in _KNOWN_FAULTS:
         if match := re.search(pattern, text):
-            line = text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()
-            return EnvironmentFault(
-                remedy.format(tool=tool, name=FULL_NAMES[tool], line=line), kind="tool-fault", subject=tool, value=line
+            message_line = (
+                text[text.rfind("\n", 0, match.start()) + 1 :].splitlines()[0].removeprefix("==ERROR== ").strip()
             )
-    code = re.search(r"application returned an error code \((\d+)\)", text)
-    if code or returncode:
-        return _target_fault(tool, case, int(code[1]) if code else returncode, output, without)
+            return EnvironmentFault(
+                remedy.format(tool=tool, name=FULL_NAMES[tool], line=message_line),
+                kind="tool-fault",
+                subject=tool,
+                value=message_line,
+            )
+    exit_code = re.search(r"application returned an error code \((\d+)\)", text)
+    if exit_code or returncode:
+        return _target_fault(tool, case, int(exit_code[1]) if exit_code else returncode, output, check_command)
     if "No kernels were profiled" in text:
         return EnvironmentFault(
             f"{case}: {tool} saw no kernel within the case's range; is nvtx installed for this Python? (pip install "
@@ -216,14 +223,17 @@ def fault_of(
     return None
 
 
-def _target_fault(tool: Tool, case: str, code: int, output: Sequence[str], without: str) -> OpbenchError:
-    own = [line for line in output if line.strip() and not line.startswith("==")]
-    message = "; ".join(line.strip() for line in own[-3:]) or (output[-1].strip() if output else "it printed nothing")
-    kind = {2: UsageError, 3: EnvironmentFault}.get(code, LaunchError)
-    check = f"; without it: {without}" if without else ""
-    return kind(
-        f"{case}: under {tool} it ended with code {code}: {message}{check}",
+def _target_fault(tool: Tool, case: str, exit_code: int, output: Sequence[str], check_command: str) -> OpbenchError:
+    """Return the error of a profiled program that failed, by its exit code and last messages."""
+    program_output = [line for line in output if line.strip() and not line.startswith("==")]
+    message = "; ".join(line.strip() for line in program_output[-3:]) or (
+        output[-1].strip() if output else "it printed nothing"
+    )
+    error_class = {2: UsageError, 3: EnvironmentFault}.get(exit_code, LaunchError)
+    check_text = f"; without it: {check_command}" if check_command else ""
+    return error_class(
+        f"{case}: under {tool} it ended with code {exit_code}: {message}{check_text}",
         kind="program-failed",
         subject=case,
-        value=code,
+        value=exit_code,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opbench import units
-from opbench.insight.diagnosis import CONFLICTS, UNCOALESCED
+from opbench.insight.diagnosis import CONFLICT_SHARE, UNCOALESCED
 from opbench.insight.levels import LIMIT_NAMES
 from opbench.report.run.sections import best_configs
 from opbench.results.rows import CompiledResources, PredictedTraffic, Row
@@ -65,7 +65,7 @@ def has_excess_sectors(row: Row, kind: str) -> bool:
 
 def has_bank_conflicts(row: Row) -> bool:
     """Return whether bank conflicts are frequent enough to report."""
-    return (conflict_share(row) or 0.0) >= CONFLICTS
+    return (conflict_share(row) or 0.0) >= CONFLICT_SHARE
 
 
 def has_atomic_collisions(row: Row) -> bool:
