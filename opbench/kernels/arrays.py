@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 CHUNK_ELEMENTS = 1 << 22
-"""Elements of a piece with its own random generator; a smaller array is one piece."""
+"""Elements of a chunk that has its own random generator; a smaller array is one chunk."""
 CACHED_ELEMENTS = 1 << 18
-"""Elements of a piece to convert, so that intermediate results stay in a core's cache."""
+"""Elements of a chunk to convert, so that intermediate results stay in a core's cache."""
 THREADS = min(16, os.cpu_count() or 1)
 
 Draw = Callable[["np.random.Generator", int], np.ndarray]
@@ -24,15 +24,15 @@ Draw = Callable[["np.random.Generator", int], np.ndarray]
 
 
 def draw_random(seeds: list[int], shape: tuple[int, ...], draw: Draw, dtype: DTypeLike = np.float32) -> np.ndarray:
-    """Return random numbers as `dtype`; each piece has its own generator, so the number of threads does not matter."""
+    """Return random numbers as `dtype`; each chunk has its own generator, so the number of threads does not matter."""
     values = np.empty(shape, dtype)
-    flat = values.reshape(-1)
+    flat_values = values.reshape(-1)
 
-    def fill(piece: int) -> None:
-        part = flat[piece * CHUNK_ELEMENTS : (piece + 1) * CHUNK_ELEMENTS]
-        part[...] = draw(np.random.default_rng([*seeds, piece] if piece else seeds), part.size)
+    def fill(index: int) -> None:
+        chunk = flat_values[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS]
+        chunk[...] = draw(np.random.default_rng([*seeds, index] if index else seeds), chunk.size)
 
-    _run_parallel(fill, -(-flat.size // CHUNK_ELEMENTS))
+    _run_parallel(fill, -(-flat_values.size // CHUNK_ELEMENTS))
     return values
 
 
@@ -41,13 +41,13 @@ def by_pieces(array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray], dt
     if not isinstance(array, np.ndarray):
         return convert(array).astype(dtype, copy=False)
     values = np.empty(array.shape, dtype)
-    before, flat = np.ascontiguousarray(array).reshape(-1), values.reshape(-1)
+    source, flat_values = np.ascontiguousarray(array).reshape(-1), values.reshape(-1)
 
-    def fill(piece: int) -> None:
-        part = slice(piece * CACHED_ELEMENTS, (piece + 1) * CACHED_ELEMENTS)
-        flat[part] = convert(before[part])
+    def fill(index: int) -> None:
+        chunk = slice(index * CACHED_ELEMENTS, (index + 1) * CACHED_ELEMENTS)
+        flat_values[chunk] = convert(source[chunk])
 
-    _run_parallel(fill, -(-flat.size // CACHED_ELEMENTS))
+    _run_parallel(fill, -(-flat_values.size // CACHED_ELEMENTS))
     return values
 
 
@@ -69,28 +69,33 @@ e4m3 has no infinity, and NaN as 0x7f and 0xff; e5m2 has both, as IEEE 754 numbe
 """
 
 
-def to_float8(values: np.ndarray, kind: str) -> np.ndarray:
+def to_float8(values: np.ndarray, dtype: str) -> np.ndarray:
     """Round numbers to e4m3 or e5m2 (nearest, ties to even, at most the largest number) and return their 8 bits."""
-    digits, bias, most = FLOAT8[kind]
-    wide = values.astype(np.float64)
-    largest = np.ldexp(2.0**digits + most % 2**digits, (most >> digits) - bias - digits)
-    size = np.where(np.isnan(wide), 0.0, np.minimum(abs(wide), largest))
-    exponent = np.frexp(np.maximum(size, 2.0 ** (1 - bias)))[1] - 1
+    fraction_bits, bias, largest_bits = FLOAT8[dtype]
+    exact = values.astype(np.float64)
+    largest = np.ldexp(
+        2.0**fraction_bits + largest_bits % 2**fraction_bits, (largest_bits >> fraction_bits) - bias - fraction_bits
+    )
+    magnitude = np.where(np.isnan(exact), 0.0, np.minimum(abs(exact), largest))
+    exponent = np.frexp(np.maximum(magnitude, 2.0 ** (1 - bias)))[1] - 1
     # A fraction that is rounded up to the next power of two adds 1 to the exponent, which lies before it.
-    bits = np.rint(np.ldexp(size, digits - exponent)).astype(np.int32) + (exponent + bias - 1) * 2**digits
-    bits = np.where(np.isnan(wide), 0x7F, bits) + np.where(np.signbit(wide), 0x80, 0)
+    bits = (
+        np.rint(np.ldexp(magnitude, fraction_bits - exponent)).astype(np.int32)
+        + (exponent + bias - 1) * 2**fraction_bits
+    )
+    bits = np.where(np.isnan(exact), 0x7F, bits) + np.where(np.signbit(exact), 0x80, 0)
     return bits.astype(np.uint8)
 
 
-def from_float8(bits: np.ndarray, kind: str) -> np.ndarray:
+def from_float8(bits: np.ndarray, dtype: str) -> np.ndarray:
     """Convert 8-bit patterns of e4m3 or e5m2 to float32 numbers."""
-    digits, bias, most = FLOAT8[kind]
-    size = bits.astype(np.uint32) & 0x7F
+    fraction_bits, bias, largest_bits = FLOAT8[dtype]
+    magnitude = bits.astype(np.uint32) & 0x7F
     # In the place of a float32's exponent and fraction they are a number that a power of two makes the right one.
-    numbers = (size << (23 - digits)).view(np.float32) * np.float32(2.0 ** (127 - bias))
-    numbers = np.where(size > most, np.float32(np.nan), numbers)
-    if kind == "e5m2":
-        numbers = np.where(size == most + 1, np.float32(np.inf), numbers)
+    numbers = (magnitude << (23 - fraction_bits)).view(np.float32) * np.float32(2.0 ** (127 - bias))
+    numbers = np.where(magnitude > largest_bits, np.float32(np.nan), numbers)
+    if dtype == "e5m2":
+        numbers = np.where(magnitude == largest_bits + 1, np.float32(np.inf), numbers)
     return np.where(bits >= 0x80, -numbers, numbers)
 
 
@@ -111,24 +116,24 @@ def matrix_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return product
     bits = (53 - math.ceil(math.log2(max(2, a.shape[-1])))) // 2
     count = min(MOST_SLICES, -(-WIDE_BITS // bits))
-    rows, columns = _digit_slices(a, -1, bits, count), _digit_slices(b, -2, bits, count)
+    row_slices, column_slices = _digit_slices(a, -1, bits, count), _digit_slices(b, -2, bits, count)
     total = np.zeros((a.shape[0], b.shape[1]), np.longdouble)
     for depth in reversed(range(count)):  # the smallest terms are added first, so that no digits of them are lost
-        for i in range(max(0, depth - len(columns) + 1), min(depth + 1, len(rows))):
-            total += rows[i] @ columns[depth - i]
+        for i in range(max(0, depth - len(column_slices) + 1), min(depth + 1, len(row_slices))):
+            total += row_slices[i] @ column_slices[depth - i]
     return total
 
 
 def _digit_slices(array: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
     """Split float64 numbers into slices of `bits` bits below the largest number along an axis."""
-    rest, slices = array.astype(np.float64), []
-    _, exponent = np.frexp(np.abs(rest).max(axis=axis, keepdims=True))
-    for number in range(1, count + 1):
-        last = np.ldexp(1.0, np.maximum(exponent - number * bits, -1074))  # the value of the slice's last bit
-        part = np.rint(rest / last) * last
-        slices.append(part)
-        rest = rest - part
-        if not rest.any():
+    remainder, slices = array.astype(np.float64), []
+    _, exponent = np.frexp(np.abs(remainder).max(axis=axis, keepdims=True))
+    for slice_number in range(1, count + 1):
+        spacing = np.ldexp(1.0, np.maximum(exponent - slice_number * bits, -1074))  # the value of the slice's last bit
+        digits = np.rint(remainder / spacing) * spacing
+        slices.append(digits)
+        remainder = remainder - digits
+        if not remainder.any():
             break
     return slices
 
@@ -170,11 +175,11 @@ def cupy_module() -> ModuleType | None:
         return None
 
 
-def _run_parallel(work: Callable[[int], None], pieces: int) -> None:
-    if pieces < 2:
-        for piece in range(pieces):
-            work(piece)
+def _run_parallel(function: Callable[[int], None], count: int) -> None:
+    if count < 2:
+        for index in range(count):
+            function(index)
         return
     with ThreadPoolExecutor(THREADS) as pool:
-        for _ in pool.map(work, range(pieces)):
+        for _ in pool.map(function, range(count)):
             pass

@@ -76,54 +76,54 @@ class AttentionGeometry(Operator):
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key that it sees, of one head."""
+        """Return the number of pairs of a query and a key that the mask lets it see, of one head."""
         if self.mask == "none":
             return self.queries * self.keys
         return self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
 
     @property
     def part_stride(self) -> int:
-        """Elements from a token's queries to its keys, and from its keys to its values, in one packed array."""
+        """Return the elements from a token's queries to its keys, and from there to its values, in the packed array."""
         return self.heads * self.depth if self.layout == "qkv" else 0
 
     @property
     def query_stride(self) -> int:
-        """Elements from a head's query to its next."""
+        """Return the stride, in elements, from one query of a head to the next."""
         return self._strides(self.queries, self.heads)[0]
 
     @property
     def query_head_stride(self) -> int:
-        """Elements from the first query of a head to that of the next head."""
+        """Return the stride, in elements, from the first query of a head to that of the next head."""
         return self._strides(self.queries, self.heads)[1]
 
     @property
     def query_batch_stride(self) -> int:
-        """Elements from the queries of one sequence to those of the next."""
+        """Return the stride, in elements, from the queries of one sequence to those of the next."""
         return self._strides(self.queries, self.heads)[2]
 
     @property
     def key_stride(self) -> int:
-        """Elements from a head's key to its next; the same for values, here and below."""
+        """Return the stride, in elements, from one key (or value) of a head to the next."""
         return self._strides(self.keys, self.kv_heads)[0]
 
     @property
     def key_head_stride(self) -> int:
-        """Elements from the first key of a head to that of the next head."""
+        """Return the stride, in elements, from the first key (or value) of a head to that of the next head."""
         return self._strides(self.keys, self.kv_heads)[1]
 
     @property
     def key_batch_stride(self) -> int:
-        """Elements from the keys of one sequence to those of the next."""
+        """Return the stride, in elements, from the keys (or values) of one sequence to those of the next."""
         return self._strides(self.keys, self.kv_heads)[2]
 
     @property
     def out_stride(self) -> int:
-        """Elements from a head's output to its next; between heads the outputs lie as queries do."""
+        """Return the stride, in elements, from one output of a head to the next."""
         return self.depth if self.layout == "heads" else self.heads * self.depth
 
     @property
     def out_batch_stride(self) -> int:
-        """Elements from the outputs of one sequence to those of the next."""
+        """Return the stride, in elements, from the outputs of one sequence to those of the next."""
         return self.heads * self.queries * self.depth
 
     def _strides(self, tokens: int, heads: int) -> tuple[int, int, int]:
@@ -135,7 +135,7 @@ class AttentionGeometry(Operator):
     def by_heads(self, operands: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Return q, k and v with axes batch, head, token, depth, as views of the operands."""
         if self.layout == "qkv":
-            return [operands["qkv"][:, :, part].swapaxes(1, 2) for part in range(3)]
+            return [operands["qkv"][:, :, index].swapaxes(1, 2) for index in range(3)]
         return [operands[name] if self.layout == "heads" else operands[name].swapaxes(1, 2) for name in ("q", "k", "v")]
 
     def output_by_heads(self, output: np.ndarray) -> np.ndarray:
@@ -144,8 +144,8 @@ class AttentionGeometry(Operator):
 
     def heads_and_keys(self) -> list[tuple[int, int, int]]:
         """Return the sequence, the query head and the key head that it shares, for each query head."""
-        share = self.heads // self.kv_heads
-        return [(b, h, h // share) for b in range(self.batch) for h in range(self.heads)]
+        queries_per_key = self.heads // self.kv_heads
+        return [(b, h, h // queries_per_key) for b in range(self.batch) for h in range(self.heads)]
 
     def scores(self, q: np.ndarray, k: np.ndarray) -> np.ndarray:
         """Return the scores of one head's queries [queries, depth] with its keys; -infinity where masked."""
@@ -201,10 +201,10 @@ class PagedDecodeGeometry(Operator):
         """Return int32 for the page table and the lengths."""
         return "i32" if name in ("page_table", "lengths") else self.storage
 
-    def bytes_of_tokens(self, token: int) -> int:
-        """Return the bytes of all cached tokens of `token` bytes each, and of their pages' entries in the table."""
+    def bytes_of_tokens(self, token_bytes: int) -> int:
+        """Return the bytes of all cached tokens, `token_bytes` each, and of their pages' entries in the page table."""
         lengths = self.sorted_lengths()
-        return token * sum(lengths) + 4 * sum(-(-length // self.page_size) for length in lengths)
+        return token_bytes * sum(lengths) + 4 * sum(-(-length // self.page_size) for length in lengths)
 
     def make_inputs(self, seed: int, integers: bool = False) -> Arrays:
         """Return seeded queries and caches, every page once in random order, and the lengths in random order."""
@@ -215,10 +215,10 @@ class PagedDecodeGeometry(Operator):
         arrays["lengths"] = rng.permutation(np.array(self.sorted_lengths(), np.int32))
         return arrays
 
-    def tokens_of(self, cache: np.ndarray, page_table: np.ndarray, lengths: np.ndarray, s: int) -> np.ndarray:
+    def tokens_of(self, cache: np.ndarray, page_table: np.ndarray, lengths: np.ndarray, sequence: int) -> np.ndarray:
         """Return the cached tokens of one sequence: the axes of a cache with the token instead of page and row."""
-        length = int(lengths[s])
-        pages = page_table[s, : -(-length // self.page_size)].astype(np.int64)
+        length = int(lengths[sequence])
+        pages = page_table[sequence, : -(-length // self.page_size)].astype(np.int64)
         return cache[pages].reshape(-1, *cache.shape[2:])[:length]
 
     @staticmethod
@@ -229,12 +229,15 @@ class PagedDecodeGeometry(Operator):
 
     @staticmethod
     def size_of_average(q: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
-        """Return the average of the absolute values, each with the error that its exponent's terms allow."""
+        """Return the magnitude that scales the tolerance of `average`: the averages of the absolute values,
+        plus the change that rounding the terms of each softmax exponent may cause."""
         weights = _weights(q, keys, scale)
         exponent = np.abs(q) @ np.abs(keys).T * scale
         exponent += exponent.max(axis=1, keepdims=True)  # the maximum is subtracted
-        size, moved = np.abs(values), weights * exponent
-        bound: np.ndarray = (weights + moved) @ size + moved.sum(axis=1, keepdims=True) * (weights @ size)
+        value_magnitudes, weight_errors = np.abs(values), weights * exponent
+        bound: np.ndarray = (weights + weight_errors) @ value_magnitudes + weight_errors.sum(axis=1, keepdims=True) * (
+            weights @ value_magnitudes
+        )
         return bound
 
 

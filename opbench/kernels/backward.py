@@ -15,29 +15,29 @@ from opbench.kernels.tensors import Arrays, Tensor
 def forward_tensor_of(problem: Operator, name: str) -> Tensor:
     """Return the forward tensor whose shape a name in a rule has: "image" for "d.image", "out" for "out.masked"."""
     tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
-    plain = name.removeprefix(GRADIENT_PREFIX).partition(".")[0]
-    if plain not in tensors:
+    forward_name = name.removeprefix(GRADIENT_PREFIX).partition(".")[0]
+    if forward_name not in tensors:
         raise UsageError(f"{problem.name}: its gradients name '{name}'; its tensors are {', '.join(tensors)}")
-    return tensors[plain]
+    return tensors[forward_name]
 
 
-def problem_of_entry(entry: Gradient, operator: Callable[[str], type[Operator]], where: str) -> Operator:
+def problem_of_entry(entry: Gradient, operator_class: Callable[[str], type[Operator]], message_prefix: str) -> Operator:
     """Return the problem of one entry of a gradient rule.
 
-    Raises UsageError, which starts with `where`, for axes or tensors that do not exist.
+    Raises UsageError, which starts with `message_prefix`, for axes or tensors that do not exist.
     """
     try:
-        problem = operator(entry.operator).from_axes(entry.axes)
+        problem = operator_class(entry.operator).from_axes(entry.axes)
     except UsageError as error:
-        raise UsageError(f"{where}: its gradient: {error}", cause=error) from None
-    for role, tied, tensors in (
+        raise UsageError(f"{message_prefix}: its gradient: {error}", cause=error) from None
+    for role, mapping, tensors in (
         ("inputs", entry.inputs, problem.input_tensors()),
         ("outputs", entry.outputs, problem.output_tensors()),
     ):
         names = {t.name for t in tensors}
-        if tied.keys() - names or (role == "inputs" and names - tied.keys()):
+        if mapping.keys() - names or (role == "inputs" and names - mapping.keys()):
             raise UsageError(
-                f"{where}: its gradient names the {role} {', '.join(tied)} of {entry.operator}, "
+                f"{message_prefix}: its gradient names the {role} {', '.join(mapping)} of {entry.operator}, "
                 f"which has {', '.join(names)}"
             )
     return problem
@@ -45,36 +45,38 @@ def problem_of_entry(entry: Gradient, operator: Callable[[str], type[Operator]],
 
 def compute_gradients(
     problem: Operator,
-    operator: Callable[[str], type[Operator]],
+    operator_class: Callable[[str], type[Operator]],
     tensors: Arrays,
     cotangents: Arrays,
-    wanted: Sequence[str],
+    input_names: Sequence[str],
 ) -> Arrays:
     """Compute the gradients of inputs in float64, by name, from the forward tensors and the gradients of the outputs.
 
     The reference of its own operator computes each entry of the problem's rule.
     """
-    known = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
-    for entry in gradient_entries(problem, wanted, problem.name):
+    arrays = dict(tensors) | {GRADIENT_PREFIX + name: array for name, array in cotangents.items()}
+    for entry in gradient_entries(problem, input_names, problem.name):
         if not entry.operator:
             (source,), (target,) = entry.inputs.values(), entry.outputs.values()
-            known[target] = known[source].reshape(forward_tensor_of(problem, target).shape)
+            arrays[target] = arrays[source].reshape(forward_tensor_of(problem, target).shape)
             continue
-        step = problem_of_entry(entry, operator, problem.name)
-        shapes = {t.name: t.shape for t in step.input_tensors()}
-        outputs = step.computed(**{name: known[tied].reshape(shapes[name]) for name, tied in entry.inputs.items()})
-        for name, tied in entry.outputs.items():
-            known[tied] = np.asarray(outputs[name]).reshape(forward_tensor_of(problem, tied).shape)
-    return {name: known[GRADIENT_PREFIX + name] for name in wanted}
+        entry_problem = problem_of_entry(entry, operator_class, problem.name)
+        shapes = {t.name: t.shape for t in entry_problem.input_tensors()}
+        outputs = entry_problem.computed(
+            **{name: arrays[mapped_name].reshape(shapes[name]) for name, mapped_name in entry.inputs.items()}
+        )
+        for name, mapped_name in entry.outputs.items():
+            arrays[mapped_name] = np.asarray(outputs[name]).reshape(forward_tensor_of(problem, mapped_name).shape)
+    return {name: arrays[GRADIENT_PREFIX + name] for name in input_names}
 
 
-def gradient_entries(problem: Operator, wanted: Sequence[str], where: str) -> Sequence[Gradient]:
+def gradient_entries(problem: Operator, input_names: Sequence[str], message_prefix: str) -> Sequence[Gradient]:
     """Return the entries of the gradient rule that the wanted inputs need; raise UsageError without a rule."""
-    entries = problem.gradients(frozenset(wanted))
-    tied_outputs = {tied for entry in entries or () for tied in entry.outputs.values()}
-    if missing := [name for name in wanted if GRADIENT_PREFIX + name not in tied_outputs]:
+    entries = problem.gradients(frozenset(input_names))
+    mapped_outputs = {mapped_name for entry in entries or () for mapped_name in entry.outputs.values()}
+    if missing := [name for name in input_names if GRADIENT_PREFIX + name not in mapped_outputs]:
         raise UsageError(
-            f"{where}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
+            f"{message_prefix}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
             "(gradients), or exclude the layers before it from training",
             kind="no-gradient",
             subject=problem.name,

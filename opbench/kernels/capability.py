@@ -11,17 +11,17 @@ def parse_capability(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def missing_capability(have: tuple[int, int], wanted: str) -> str | None:
-    """Return why a GPU cannot run code for compute capability `wanted` ("" for any); None if it can.
+def missing_capability(available: tuple[int, int], required: str) -> str | None:
+    """Return why a GPU cannot run code for compute capability `required` ("" for any); None if it can.
 
     A trailing "a" requires exactly that capability (CUDA C++ Programming Guide, architecture-specific
     features).
     """
-    needed = parse_capability(wanted)
-    if needed is None:
+    minimum = parse_capability(required)
+    if minimum is None:
         return None
-    if wanted.endswith("a") and have != needed:
-        return f"needs compute capability {wanted}, whose features only {needed[0]}.{needed[1]} has"
-    if have < needed:
-        return f"needs compute capability {wanted}"
+    if required.endswith("a") and available != minimum:
+        return f"needs compute capability {required}, whose features only {minimum[0]}.{minimum[1]} has"
+    if available < minimum:
+        return f"needs compute capability {required}"
     return None

@@ -75,13 +75,13 @@ class Case:
             variant.path, variant.kernels, macros, variant.compute_capability, variant.include, constants
         )
 
-    def _located(self, *key: str | int) -> AbstractContextManager[None]:
+    def _with_key_location(self, *key: str | int) -> AbstractContextManager[None]:
         """Add the location of a header key to errors raised inside the `with` block."""
         return with_location(functools.partial(self.variant.location, *key))
 
     def _value(self, text: str, scope: Mapping[str, expression.ExpressionValue], *key: str | int) -> Any:
         """Evaluate the header's expression under a key."""
-        with self._located(*key):
+        with self._with_key_location(*key):
             return expression.evaluate(text, scope)
 
     def _scope(self, sm_count: int) -> dict[str, expression.ExpressionValue]:
@@ -117,8 +117,11 @@ class Case:
     def _evaluated_launches(self, sm_count: int) -> list[KernelLaunch]:
         scope = self._scope(sm_count)
         try:
-            written = [self._constant(constant, scope) for constant in self.variant.constants]
-            launches = [*written, *(self._launch(index, step, scope) for index, step in enumerate(self.variant.launch))]
+            constant_launches = [self._constant(constant, scope) for constant in self.variant.constants]
+            launches = [
+                *constant_launches,
+                *(self._launch(index, template, scope) for index, template in enumerate(self.variant.launch)),
+            ]
             setup_of(launches, self.problem.inputs, self.problem.outputs)  # raises for an invalid setup launch
             return launches
         except UsageError as error:
@@ -132,7 +135,7 @@ class Case:
     @property
     def setup(self) -> Setup:
         """Return the buffers that the setup launches read and write."""
-        if not any(step.setup for step in self.variant.launch):
+        if not any(template.setup for template in self.variant.launch):
             return Setup()
         return setup_of(self.launches(1), self.problem.inputs, self.problem.outputs)
 
@@ -143,7 +146,7 @@ class Case:
                     unknown("input", name, self.problem.inputs, where="early"),
                     self.variant.location("launch", index, "early", position),
                 )
-        return tuple(plain for name in names if (plain := name.removesuffix("?")) in self.problem.inputs)
+        return tuple(input_name for name in names if (input_name := name.removesuffix("?")) in self.problem.inputs)
 
     @property
     def updates(self) -> Mapping[str, str]:
@@ -152,18 +155,18 @@ class Case:
         if isinstance(in_place, Mapping):
             inputs = {tensor.name: tensor for tensor in self.problem.input_tensors()}
             outputs = {tensor.name: tensor for tensor in self.problem.output_tensors()}
-            for new, old in in_place.items():
-                for name, known in ((new, outputs), (old, inputs)):
-                    if name not in known:
-                        location = self.variant.location("in_place", new)
-                        raise UsageError(unknown("tensor", name, known, where="in_place"), location)
-                output, source = outputs[new], inputs[old]
-                if (output.shape, output.dtype) != (source.shape, source.dtype):
+            for output_name, input_name in in_place.items():
+                for name, allowed in ((output_name, outputs), (input_name, inputs)):
+                    if name not in allowed:
+                        location = self.variant.location("in_place", output_name)
+                        raise UsageError(unknown("tensor", name, allowed, where="in_place"), location)
+                output_tensor, input_tensor = outputs[output_name], inputs[input_name]
+                if (output_tensor.shape, output_tensor.dtype) != (input_tensor.shape, input_tensor.dtype):
                     raise UsageError(
-                        f"in_place: {new} is {output.dtype}{list(output.shape)}, "
-                        f"{old} {source.dtype}{list(source.shape)}; "
+                        f"in_place: {output_name} is {output_tensor.dtype}{list(output_tensor.shape)}, "
+                        f"{input_name} {input_tensor.dtype}{list(input_tensor.shape)}; "
                         "an in-place output needs the same dtype and shape",
-                        self.variant.location("in_place", new),
+                        self.variant.location("in_place", output_name),
                     )
             return in_place
         if not in_place:
@@ -179,7 +182,7 @@ class Case:
     def _constant(self, constant: ConstantTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
         tensors = [*self.problem.inputs, *self.variant.workspace]
         key = ("constants", constant.name)
-        with self._located(*key):
+        with self._with_key_location(*key):
             if constant.tensor and constant.tensor not in tensors:
                 raise UsageError(unknown("tensor", constant.tensor, tensors, where=f"constants.{constant.name}"))
             content = b"".join(value.bound(scope).packed() for value in constant.values)
@@ -188,34 +191,45 @@ class Case:
             origin=LaunchOrigin(self.variant, key),
         )  # fmt: skip
 
-    def _launch(self, index: int, step: LaunchTemplate, scope: dict[str, expression.ExpressionValue]) -> KernelLaunch:
+    def _launch(
+        self, index: int, template: LaunchTemplate, scope: dict[str, expression.ExpressionValue]
+    ) -> KernelLaunch:
         key = ("launch", index)
         tensors = {*self.problem.inputs, *self.problem.outputs, *self.variant.workspace}
-        maps = {template.name: template for template in self.variant.tensor_maps}
+        map_templates = {template.name: template for template in self.variant.tensor_maps}
         textures = {template.name: template for template in self.variant.textures}
-        if step.zero:
-            with self._located(*key):
-                if step.zero not in tensors:
-                    raise UsageError(unknown("buffer", step.zero, tensors, where="zero"))
-                value = float(Scalar("f64", step.value).bound(scope).value)
+        if template.zero:
+            with self._with_key_location(*key):
+                if template.zero not in tensors:
+                    raise UsageError(unknown("buffer", template.zero, tensors, where="zero"))
+                value = float(Scalar("f64", template.value).bound(scope).value)
             return KernelLaunch(
-                "", (1, 1, 1), (1, 1, 1), 0, (), zero=step.zero, value=value, origin=LaunchOrigin(self.variant, key)
+                "",
+                (1, 1, 1),
+                (1, 1, 1),
+                0,
+                (),
+                zero=template.zero,
+                value=value,
+                origin=LaunchOrigin(self.variant, key),
             )
         updated = self.updates.values()
-        default = (
+        default_args = (
             *(name for name in self.problem.inputs if name not in updated),
             *self.problem.outputs,
             *self.variant.workspace,
             *(a for a in self.problem.arguments() if a not in tensors),
         )
-        args = list(enumerate(default if step.args is None else step.args))
+        args = list(enumerate(default_args if template.args is None else template.args))
         # "bias?" is the bias if the problem has one, else no argument; so is a tensor map of the bias.
-        present_names = tensors | {name for name, template in maps.items() if template.tensor in tensors}
-        present = ((n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, present_names)) for n, a in args)
-        names = tensors | maps.keys() | textures.keys()
+        present_names = tensors | {name for name, template in map_templates.items() if template.tensor in tensors}
+        present_args = (
+            (n, a if isinstance(a, (Scalar, Struct)) else _optional_argument(a, present_names)) for n, a in args
+        )
+        names = tensors | map_templates.keys() | textures.keys()
         values: list[Argument] = []
-        for number, argument in present:
-            with self._located(*key, "args", number):
+        for arg_index, argument in present_args:
+            with self._with_key_location(*key, "args", arg_index):
                 if isinstance(argument, BufferAddress):
                     raise UsageError(
                         f"a part of '{argument.fields[0]}' is for headers without an operator alone",
@@ -228,38 +242,44 @@ class Case:
                     values.append(_bind_argument(argument, names, scope))
         grid, block, cluster = (
             _dim3([int(self._value(text, scope, *key, side, axis)) for axis, text in enumerate(texts)])
-            for side, texts in (("grid", step.grid), ("block", step.block), ("cluster", step.cluster))
+            for side, texts in (
+                ("grid", template.grid),
+                ("block", template.block),
+                ("cluster", template.cluster),
+            )
         )
-        named = [maps[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in maps]
-        seen = [textures[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in textures]
-        shapes = self._tensors(scope) if named or seen else []
+        used_maps = [
+            map_templates[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in map_templates
+        ]
+        used_textures = [textures[a] for a in dict.fromkeys(v for v in values if isinstance(v, str)) if a in textures]
+        shapes = self._tensors(scope) if used_maps or used_textures else []
         return KernelLaunch(
-            kernel=step.kernel,
+            kernel=template.kernel,
             grid=grid,
             block=block,
-            shared_bytes=int(self._value(step.shared, scope, *key, "shared")),
+            shared_bytes=int(self._value(template.shared, scope, *key, "shared")),
             args=tuple(values),
             cluster=cluster,
-            programmatic=bool(self._value(step.programmatic, scope, *key, "programmatic")),
-            cooperative=step.cooperative,
-            early=self._early_inputs(index, step.early),
-            setup=step.setup,
+            programmatic=bool(self._value(template.programmatic, scope, *key, "programmatic")),
+            cooperative=template.cooperative,
+            early=self._early_inputs(index, template.early),
+            setup=template.setup,
             tensor_maps=tuple(
                 self._describe_at(("tensor_maps", template.name), functools.partial(template.evaluated, scope, shapes))
-                for template in named
+                for template in used_maps
             ),
             textures=tuple(
                 self._describe_at(
                     ("surfaces" if template.is_surface else "textures", template.name),
                     functools.partial(template.evaluated, scope, shapes),
                 )
-                for template in seen
+                for template in used_textures
             ),
             origin=LaunchOrigin(self.variant, key),
         )
 
     def _describe_at(self, key: tuple[str, str], describe: Callable[[], T]) -> T:
-        with self._located(*key):
+        with self._with_key_location(*key):
             return describe()
 
 
@@ -315,17 +335,17 @@ def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opben
     cases, patterns = list(cases), list(patterns)
     if not patterns:
         return cases
-    chosen: dict[str, Case] = {}
+    selected: dict[str, Case] = {}
     for pattern in patterns:
-        hits = {c.name: c for c in cases if is_named(c.name, pattern)}
-        if not hits:
-            near = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
-            such = f"; the nearest is '{near[0]}'" if near else ""
+        matches = {c.name: c for c in cases if is_named(c.name, pattern)}
+        if not matches:
+            nearest = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
+            suggestion = f"; the nearest is '{nearest[0]}'" if nearest else ""
             raise UsageError(
-                f"no case matches --case '{pattern}' among {len(cases)}{such}; list them: {listing}",
+                f"no case matches --case '{pattern}' among {len(cases)}{suggestion}; list them: {listing}",
                 kind="no-match",
                 subject="--case",
                 value=pattern,
             )
-        chosen |= hits
-    return [c for c in cases if c.name in chosen]
+        selected |= matches
+    return [c for c in cases if c.name in selected]

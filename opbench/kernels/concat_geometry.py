@@ -23,7 +23,7 @@ class ConcatGeometry(Operator):
 
     @property
     def c(self) -> int:
-        """Channels of both."""
+        """Return the number of channels of both images together."""
         return self.c1 + self.c2
 
     @property
@@ -33,12 +33,12 @@ class ConcatGeometry(Operator):
 
     @property
     def run1(self) -> int:
-        """Elements of a run of the first image."""
+        """Return the elements of one run of the first image."""
         return self.c1 * self.h * self.w if self.layout == "nchw" else self.c1
 
     @property
     def run2(self) -> int:
-        """Elements of a run of the second image."""
+        """Return the elements of one run of the second image."""
         return self.c2 * self.h * self.w if self.layout == "nchw" else self.c2
 
     @property

@@ -91,8 +91,8 @@ def parse(text: str, real: bool = False) -> ast.expr:
 def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
     operators = (*_BINARY, *_COMPARE, *_UNARY, ast.And, ast.Or, ast.Load, *((ast.Div,) if real else ()))
     functions = REAL_FUNCTIONS if real else FUNCTIONS
-    shapes = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
-    if isinstance(node, (*operators, *shapes)):
+    node_types = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Name, ast.Tuple, ast.UnaryOp)
+    if isinstance(node, (*operators, *node_types)):
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, str, float) if real else (int, str)):
         return
@@ -103,14 +103,14 @@ def _require_allowed(node: ast.AST, text: str, real: bool) -> None:
         and not node.keywords
     ):
         return
-    piece = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+    node_text = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
     numbers, quotient = ("numbers", "/ //") if real else ("integers", "//")
     raise UsageError(
-        f"'{piece}' is not allowed in the expression '{text}'; use {numbers}, names, + - * {quotient} % ** << >>, "
+        f"'{node_text}' is not allowed in the expression '{text}'; use {numbers}, names, + - * {quotient} % ** << >>, "
         f"comparisons, and/or/not, if/else and {', '.join(sorted(functions))}",
         kind="not-allowed-in-expression",
         subject=text,
-        value=piece,
+        value=node_text,
     )
 
 
@@ -181,11 +181,11 @@ def _compile(node: ast.expr) -> Compiled:
     )
 
 
-def _compile_arithmetic(kind: type[ast.operator], first: Compiled, second: Compiled) -> Compiled:
+def _compile_arithmetic(operation: type[ast.operator], first: Compiled, second: Compiled) -> Compiled:
     """Return a function for one arithmetic operation, fast for small integers."""
-    if kind in (ast.Div, ast.Pow, ast.LShift):
-        return lambda scope: _arithmetic(kind, first(scope), second(scope))
-    compute = _BINARY[kind]
+    if operation in (ast.Div, ast.Pow, ast.LShift):
+        return lambda scope: _arithmetic(operation, first(scope), second(scope))
+    compute = _BINARY[operation]
 
     def evaluated(scope: Mapping[str, ExpressionValue]) -> Any:
         left, right = first(scope), second(scope)
@@ -195,40 +195,40 @@ def _compile_arithmetic(kind: type[ast.operator], first: Compiled, second: Compi
             and -INTEGER_LIMIT < (result := compute(left, right)) < INTEGER_LIMIT
         ):
             return result
-        return _arithmetic(kind, left, right)
+        return _arithmetic(operation, left, right)
 
     return evaluated
 
 
-def _arithmetic(kind: type[ast.operator], left: object, right: object) -> float:
+def _arithmetic(operation: type[ast.operator], left: object, right: object) -> float:
     """Compute an operation; raise OverflowError before computing an integer that would exceed 64 bits."""
-    if kind is ast.Div or isinstance(left, float) or isinstance(right, float):  # parse allows this only for floats
-        if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and kind in _REAL):
+    if operation is ast.Div or isinstance(left, float) or isinstance(right, float):  # parse allows this only for floats
+        if not (isinstance(left, (int, float)) and isinstance(right, (int, float)) and operation in _REAL):
             raise TypeError(f"{left!r} and {right!r}: no such arithmetic of floats")
-        real_result = _REAL[kind](left, right)
+        real_result = _REAL[operation](left, right)
         if isinstance(real_result, complex):
             raise ValueError(f"{left} ** {right} is not a real number")
         return real_result
     if not (isinstance(left, int) and isinstance(right, int)):
         raise TypeError(f"{left!r} and {right!r}: only integers are allowed")
-    if kind is ast.Pow and right < 0:
+    if operation is ast.Pow and right < 0:
         raise ValueError(f"{left} ** {right} is not an integer")
-    grown = 0
-    if kind is ast.Pow:
-        grown = max(0, left.bit_length() - 1) * right
-    elif kind is ast.LShift:
-        grown = left.bit_length() + right
-    if grown > INTEGER_BITS:
-        raise OverflowError(_overflow_message(f"{left} {'**' if kind is ast.Pow else '<<'} {right}"))
-    result: int = _BINARY[kind](left, right)
+    result_bits = 0
+    if operation is ast.Pow:
+        result_bits = max(0, left.bit_length() - 1) * right
+    elif operation is ast.LShift:
+        result_bits = left.bit_length() + right
+    if result_bits > INTEGER_BITS:
+        raise OverflowError(_overflow_message(f"{left} {'**' if operation is ast.Pow else '<<'} {right}"))
+    result: int = _BINARY[operation](left, right)
     if result.bit_length() > INTEGER_BITS:
         raise OverflowError(_overflow_message(f"{left} and {right} give {result}, which"))
     return result
 
 
-def _overflow_message(what: str) -> str:
+def _overflow_message(operation: str) -> str:
     return (
-        f"{what} does not fit into a signed 64-bit integer; "
+        f"{operation} does not fit into a signed 64-bit integer; "
         f"integers are allowed from -2**{INTEGER_BITS} to 2**{INTEGER_BITS}"
     )
 

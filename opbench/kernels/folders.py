@@ -39,22 +39,24 @@ class Catalog:
         self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped("variants"))}.values())
         self.include = tuple(folder for root in self.roots if (folder := root / INCLUDE_FOLDER).is_dir())
         """Folders in which kernels' headers are searched, the user's first."""
-        self._read: dict[str, tuple[Variant, ...]] = {}
-        self._files: dict[tuple[Path, str], tuple[Variant, ...]] = {}
-        self._headers: dict[Path, str] = {}
-        self._given: dict[Path, str] = {}
+        self._variants_by_operator: dict[str, tuple[Variant, ...]] = {}
+        self._variants_by_file: dict[tuple[Path, str], tuple[Variant, ...]] = {}
+        self._proposed_headers: dict[Path, str] = {}
+        self._operator_of_file: dict[Path, str] = {}
         self._tasks: dict[str, TorchTask] = {}
-        self._unpacked: dict[str, type[Operator]] = {}
+        self._received_operators: dict[str, type[Operator]] = {}
         for root, root_as_named in zip(self.extra_roots, extra_roots, strict=True):
             self._require_operators(root, root_as_named)
 
     def _require_operators(self, root: Path, root_as_named: str | Path) -> None:
         """Raise UsageError if a user's folder contains no variants or names no operator."""
-        own = [f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))]
-        if not own:
+        folders_with_variants = [
+            f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))
+        ]
+        if not folders_with_variants:
             raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT_HINT}")
         operator_names = self.operator_names()
-        for folder in own:
+        for folder in folders_with_variants:
             if folder.name not in operator_names:
                 error = unknown("operator", folder.name, operator_names, next_command("list operators"))
                 raise UsageError(f"{folder}: {error}; a new one has its mathematics in {folder.name}/operator.py")
@@ -74,24 +76,26 @@ class Catalog:
 
     def operator_names(self) -> list[str]:
         """Return the names of all operators with an operator.py."""
-        own = [name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)]
-        tasks = [name for name in self.folders if name not in own and self.task(name)]
-        return [*own, *tasks, *(name for name in self._tasks if name not in own)]
+        with_operator_file = [
+            name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)
+        ]
+        with_task = [name for name in self.folders if name not in with_operator_file and self.task(name)]
+        return [*with_operator_file, *with_task, *(name for name in self._tasks if name not in with_operator_file)]
 
     def add_task(self, task: TorchTask) -> str:
         """Add the operator of a PyTorch task and return its name; raise UsageError if the name is taken."""
-        known = self._tasks.setdefault(task.name, task)
-        if (known.path, known.model) != (task.path, task.model):
-            raise UsageError(f"{known} and {task} are both called {task.name}; rename one of the files")
+        existing = self._tasks.setdefault(task.name, task)
+        if (existing.path, existing.model) != (task.path, task.model):
+            raise UsageError(f"{existing} and {task} are both called {task.name}; rename one of the files")
         return task.name
 
     def set_operator(self, path: Path, operator: str) -> None:
         """Set the operator of a file whose header does not name one."""
-        self._given[path.resolve()] = operator
+        self._operator_of_file[path.resolve()] = operator
 
     def add_operator(self, name: str, operator: type[Operator]) -> None:
         """Add an operator that another process sent."""
-        self._unpacked[name] = operator
+        self._received_operators[name] = operator
 
     def task(self, name: str) -> TorchTask | None:
         """Return the PyTorch task that defines an operator; None for an operator.py."""
@@ -117,8 +121,8 @@ class Catalog:
 
     def operator(self, name: str) -> type[Operator]:
         """Return the operator's class."""
-        if name in self._unpacked:
-            return self._unpacked[name]
+        if name in self._received_operators:
+            return self._received_operators[name]
         file = self.operator_file(name)
         if (task := self.task(name)) and file == task.file:
             from opbench.kernels.torch_task import torch_operator
@@ -128,9 +132,9 @@ class Catalog:
 
     def variants(self, operator: str) -> list[Variant]:
         """Return all variants of an operator, each after the one it builds on."""
-        if operator not in self._read:
-            self._read[operator] = tuple(self._variants(operator))
-        return list(self._read[operator])
+        if operator not in self._variants_by_operator:
+            self._variants_by_operator[operator] = tuple(self._variants(operator))
+        return list(self._variants_by_operator[operator])
 
     def _variants(self, operator: str) -> list[Variant]:
         self.operator_file(operator)
@@ -165,50 +169,50 @@ class Catalog:
                 f"'{name}' is not a case name; an example is matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
                 f"({self.command('list cases')})"
             )
-        ours = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
-        variant = ours or self.variant(match["operator"], match["variant"])
+        own_variant = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
+        variant = own_variant or self.variant(match["operator"], match["variant"])
         problem = self.operator(match["operator"]).parse(match["problem"])
         for config in variant.configs:
             if not match["config"] or print_config(config) == f"[{match['config']}]":
                 return Case(variant, config, problem)
-        if variant.searched and (named := read_config(match["config"])) in variant.space:
-            return Case(variant, {key: named[key] for key in variant.tune}, problem)
-        known = " ".join(print_config(c) for c in variant.configs)
+        if variant.searched and (config_values := read_config(match["config"])) in variant.space:
+            return Case(variant, {key: config_values[key] for key in variant.tune}, problem)
+        configs_text = " ".join(print_config(c) for c in variant.configs)
         raise UsageError(
-            f"{variant.id} has no config [{match['config']}]; it has {known}",
+            f"{variant.id} has no config [{match['config']}]; it has {configs_text}",
             kind="no-such-config",
             subject=variant.id,
             value=match["config"],
-            allowed=known,
+            allowed=configs_text,
         )
 
     def set_proposed_header(self, path: Path, header: str) -> None:
         """Set the header to use for a file that has none."""
-        self._headers[path.resolve()] = header
+        self._proposed_headers[path.resolve()] = header
 
     def has_proposed_header(self, path: Path) -> bool:
         """Return whether `set_proposed_header` was called for a file."""
-        return path.resolve() in self._headers
+        return path.resolve() in self._proposed_headers
 
     def variants_in(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
         """Return the variants of one file, checked against its operator; cached until the file or a header changes."""
-        operator = operator or self._given.get(path.resolve(), "")
-        known = self._files.get((path, operator), ())
-        if not known or not all(source.unchanged for source in known[0].sources):
-            known = self._files[path, operator] = read_variants(
-                path, operator, self.include, self._headers.get(path.resolve(), "")
+        operator = operator or self._operator_of_file.get(path.resolve(), "")
+        cached = self._variants_by_file.get((path, operator), ())
+        if not cached or not all(source.unchanged for source in cached[0].sources):
+            cached = self._variants_by_file[path, operator] = read_variants(
+                path, operator, self.include, self._proposed_headers.get(path.resolve(), "")
             )
-            if known[0].torch_task:
-                self.add_task(known[0].torch_task)
-            self.operator_file(known[0].operator)
-        return known
+            if cached[0].torch_task:
+                self.add_task(cached[0].torch_task)
+            self.operator_file(cached[0].operator)
+        return cached
 
     def own_variants(self, path: Path, operator: str = "") -> tuple[Variant, ...]:
         """Return the variants of a user's file; raise UsageError if another file has a variant of the same name."""
         variants = self.variants_in(path, operator)
-        known = {variant.name: variant for variant in self.variants(variants[0].operator)}
+        existing = {variant.name: variant for variant in self.variants(variants[0].operator)}
         for variant in variants:
-            _require_other_name(variant, known.get(variant.name))
+            _require_other_name(variant, existing.get(variant.name))
         return variants
 
     def variant_file(self, path: Path, operator: str = "", name: str = "") -> Variant:
@@ -255,12 +259,12 @@ def ladder_order(variants: Sequence[Variant]) -> list[Variant]:
     by_name = {v.name: v for v in variants}
 
     def height(variant: Variant) -> int:
-        steps, seen = 0, {variant.name}
-        while variant.builds_on in by_name and variant.builds_on not in seen:
-            seen.add(variant.builds_on)
+        depth, visited = 0, {variant.name}
+        while variant.builds_on in by_name and variant.builds_on not in visited:
+            visited.add(variant.builds_on)
             variant = by_name[variant.builds_on]
-            steps += 1
-        return steps
+            depth += 1
+        return depth
 
     return sorted(variants, key=lambda v: (v.is_library, height(v), v.name))
 
@@ -309,15 +313,15 @@ def load_operator(path: Path, name: str) -> type[Operator]:
             value=len(classes),
             allowed=1,
         )
-    for needed in ("reference", "examples"):
-        if not hasattr(classes[0], needed):
+    for method in ("reference", "examples"):
+        if not hasattr(classes[0], method):
             raise UsageError(
-                f"{classes[0].__name__} defines no {needed}(); a short operator to copy from: "
+                f"{classes[0].__name__} defines no {method}(); a short operator to copy from: "
                 "variants/relu/operator.py",
                 Location(path, 1),
                 kind="missing-method",
                 subject=classes[0].__name__,
-                value=needed,
+                value=method,
             )
     classes[0].name = name
     return classes[0]

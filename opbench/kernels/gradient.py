@@ -24,6 +24,6 @@ class Gradient:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
-def passed_on(source: str, *to: str) -> list[Gradient]:
+def passed_on(source: str, *targets: str) -> list[Gradient]:
     """Return entries that copy one tensor's gradient to several tensors, such as both terms of a sum."""
-    return [Gradient("", inputs={"": source}, outputs={"": name}) for name in to]
+    return [Gradient("", inputs={"": source}, outputs={"": name}) for name in targets]

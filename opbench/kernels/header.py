@@ -14,7 +14,7 @@ from typing import Any
 from opbench.errors import Location, UnknownName, UsageError, unknown
 from opbench.kernels import expression
 from opbench.kernels.header_text import MERGED_LISTS, HeaderText, header_location, header_table, split_header
-from opbench.kernels.launch_header import constant, launch_step, tensor_map, texture
+from opbench.kernels.launch_header import constant, read_launch, tensor_map, texture
 from opbench.kernels.mechanism import MECHANISMS
 from opbench.kernels.memory_header import (
     BUFFER_TYPES,
@@ -34,10 +34,10 @@ from opbench.source.precision import PRODUCTS, UNIT_ROUNDOFF, product_contradict
 from opbench.source.project import project_folders
 from opbench.source.sources import Source, checksum, include_closure, tensor_core_operand_types, text_checksum
 
-KeyKinds = type | tuple[type, ...]
+KeyTypes = type | tuple[type, ...]
 """The type or types that the value of a key may have."""
 
-HEADER_KEYS: Mapping[str, KeyKinds] = {
+HEADER_KEYS: Mapping[str, KeyTypes] = {
     "title": str, "operator": str, "builds_on": str, "mechanism": list, "tile": dict, "precision": str,
     "product": str, "compute_capability": str,
     "tune": dict, "define": dict, "workspace": dict, "where": list, "supports": dict, "requires": list,
@@ -45,7 +45,7 @@ HEADER_KEYS: Mapping[str, KeyKinds] = {
     "reproducible": bool,
     "in_place": (bool, dict), "constants": dict, "variant": dict,
 }  # fmt: skip
-MEMORY_KEYS: Mapping[str, KeyKinds] = {
+MEMORY_KEYS: Mapping[str, KeyTypes] = {
     "title": str, "operator": str, "sizes": dict, "buffers": dict, "launch": list,
 }  # fmt: skip
 """The keys of a header without an operator."""
@@ -101,8 +101,10 @@ def torch_task_of(path: Path) -> TorchTask | None:
     if path.suffix != ".cu" or not path.is_file() or not has_header(path):
         return None
     try:
-        named = _read_toml(path, split_header(path, path.read_text(errors="replace"))).get("operator", "")
-        return read_reference(named, path.resolve().parent) if str(named).startswith(TASK_PREFIX) else None
+        operator_name = _read_toml(path, split_header(path, path.read_text(errors="replace"))).get("operator", "")
+        return (
+            read_reference(operator_name, path.resolve().parent) if str(operator_name).startswith(TASK_PREFIX) else None
+        )
     except (OSError, UsageError):  # reading the header reports the error
         return None
 
@@ -146,9 +148,9 @@ def _variants_of(
     text = proposed or sources[0].content.decode()
     header = split_header(path, text)
     table, why = _read_toml(path, header), header.why
-    whole = _HeaderReader(path, text, "", table, sources, folders)
+    common_reader = _HeaderReader(path, text, "", table, sources, folders)
     if table.get("operator") == NO_OPERATOR:
-        raise whole.refuse(
+        raise common_reader.refuse(
             ("operator",),
             f'operator = "{NO_OPERATOR}": without an operator there is no reference, so the file can only be checked '
             f"for memory errors and races: {next_command('check', path)}; to run and explain it, "
@@ -156,19 +158,19 @@ def _variants_of(
             kind="no-operator",
             value=NO_OPERATOR,
         )
-    whole.require_known(HEADER_KEYS)
+    common_reader.require_known(HEADER_KEYS)
     tables = table.pop("variant", {})
     if not tables:
-        return (replace(whole.variant(path.stem, operator, why), header=proposed),)
+        return (replace(common_reader.variant(path.stem, operator, why), header=proposed),)
     variants = []
-    for name, own in tables.items():
-        reader = _HeaderReader(path, text, name, own, sources, folders)
-        if not isinstance(own, dict) or not re.fullmatch(r"[\w-]+", name):
+    for name, own_table in tables.items():
+        reader = _HeaderReader(path, text, name, own_table, sources, folders)
+        if not isinstance(own_table, dict) or not re.fullmatch(r"[\w-]+", name):
             raise reader.refuse(
-                ("variant", name), f"variant.{name} = {own!r} is not allowed; write a table [variant.NAME]"
+                ("variant", name), f"variant.{name} = {own_table!r} is not allowed; write a table [variant.NAME]"
             )
         reader.require_known(VARIANT_KEYS)
-        variants.append(replace(reader, table=_merge_tables(table, own)).variant(name, operator, why))
+        variants.append(replace(reader, table=_merge_tables(table, own_table)).variant(name, operator, why))
     return tuple(variants)
 
 
@@ -216,23 +218,26 @@ class _HeaderReader:
         kind = kind or ("" if cause else "not-allowed")
         return UsageError(message, location, kind=kind, subject=subject, value=value, allowed=allowed, cause=cause)
 
-    def require_known(self, known: Mapping[str, KeyKinds]) -> None:
+    def require_known(self, allowed_keys: Mapping[str, KeyTypes]) -> None:
         """Raise UsageError for an unknown key or a value of the wrong type."""
         for key, value in self.table.items():
-            if key not in known:
-                raise self.refuse((key,), unknown("key", key, known))
-            if not isinstance(value, known[key]):
-                kind = known[key]
-                kinds = kind if isinstance(kind, tuple) else (kind,)
-                text = " or ".join(k.__name__ for k in kinds)
+            if key not in allowed_keys:
+                raise self.refuse((key,), unknown("key", key, allowed_keys))
+            if not isinstance(value, allowed_keys[key]):
+                expected = allowed_keys[key]
+                expected_types = expected if isinstance(expected, tuple) else (expected,)
+                expected_text = " or ".join(k.__name__ for k in expected_types)
                 raise self.refuse(
-                    (key,), f"{key} = {value!r} is not allowed; it must be a {text}", value=value, allowed=text
+                    (key,),
+                    f"{key} = {value!r} is not allowed; it must be a {expected_text}",
+                    value=value,
+                    allowed=expected_text,
                 )
 
     def variant(self, name: str, operator: str, why: str) -> Variant:
         table = self.table
-        named = table.get("operator", operator)
-        if not named:
+        operator_name = table.get("operator", operator)
+        if not operator_name:
             raise self.refuse(
                 ("title",),
                 'a file outside a variants folder names its operator: operator = "matmul" (opbench list operators)',
@@ -241,11 +246,11 @@ class _HeaderReader:
             raise self.refuse(
                 ("launch",), 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
             )
-        task = self._torch_task(named)
+        task = self._torch_task(operator_name)
         product = self._product()
         variant = Variant(
             path=self.path,
-            operator=task.name if task else named,
+            operator=task.name if task else operator_name,
             torch_task=task,
             name=name,
             title=table.get("title", name),
@@ -270,7 +275,7 @@ class _HeaderReader:
                 for name, entry in table.get(kind, {}).items()
             ),
             constants=tuple(constant(self, *item) for item in table.get("constants", {}).items()),
-            launch=tuple(launch_step(self, i, entry) for i, entry in enumerate(table.get("launch", []))),
+            launch=tuple(read_launch(self, i, entry) for i, entry in enumerate(table.get("launch", []))),
             modules=tuple(table.get("modules", ())),
             flops=self._flops(),
             reproducible=table.get("reproducible", True),
@@ -288,12 +293,12 @@ class _HeaderReader:
             raise self.refuse(("where",), f"no combination of tune passes where = {list(variant.where)}")
         return variant
 
-    def _torch_task(self, named: str) -> TorchTask | None:
+    def _torch_task(self, operator_name: str) -> TorchTask | None:
         """Return the PyTorch task that a header names as its operator, relative to the kernel's folder."""
-        if not named.startswith(TASK_PREFIX):
+        if not operator_name.startswith(TASK_PREFIX):
             return None
         try:
-            return read_reference(named, self.path.resolve().parent)
+            return read_reference(operator_name, self.path.resolve().parent)
         except UsageError as error:
             raise self.refuse(("operator",), error.message, cause=error) from None
 
@@ -327,14 +332,14 @@ class _HeaderReader:
         return tuple(dict.fromkeys(names))
 
     def _tile(self) -> dict[str, str]:
-        known = {*self.table.get("tune", {}), *self.table.get("define", {})}
+        allowed_names = {*self.table.get("tune", {}), *self.table.get("define", {})}
         for key in self.table.get("tile", {}):
             if key not in TILE_KEYS:
                 raise self.refuse(("tile", key), unknown("key", key, TILE_KEYS, where="tile"))
         tile = self._named_expressions("tile")
         for key, text in tile.items():
-            for name in expression.names(text) - known:
-                raise self.refuse(("tile", key), unknown("tunable or macro", name, known, where=f"tile.{key}"))
+            for name in expression.names(text) - allowed_names:
+                raise self.refuse(("tile", key), unknown("tunable or macro", name, allowed_names, where=f"tile.{key}"))
         return tile
 
     def _precision(self) -> str:
@@ -348,39 +353,39 @@ class _HeaderReader:
 
     def _product(self) -> str:
         """Return the format that tensor cores multiply; raise UsageError if the source has other instructions."""
-        named, precision = str(self.table.get("product", "")), self._precision()
-        if named and named not in PRODUCTS:
-            raise self.refuse(("product",), unknown("product", named, PRODUCTS))
+        product, precision = str(self.table.get("product", "")), self._precision()
+        if product and product not in PRODUCTS:
+            raise self.refuse(("product",), unknown("product", product, PRODUCTS))
         if self.path.suffix == ".cu" and (
-            fault := product_contradiction(named, precision, tensor_core_operand_types(self.sources))
+            fault := product_contradiction(product, precision, tensor_core_operand_types(self.sources))
         ):
-            raise self.refuse(("product" if named else "precision",), fault)
-        return named
+            raise self.refuse(("product" if product else "precision",), fault)
+        return product
 
     def _define(self, product: str) -> dict[str, str]:
         """Return the macros, each after the macros that its expression uses."""
-        waiting = self._named_expressions("define")
-        if product and waiting.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
+        pending = self._named_expressions("define")
+        if product and pending.setdefault("PRODUCT", f"'{product}'") != f"'{product}'":
             raise self.refuse(
                 ("define", "PRODUCT"),
                 f'define.PRODUCT is set by the key product; remove this line and keep product = "{product}"',
             )
-        for name in waiting:
+        for name in pending:
             if name in self.table.get("tune", {}):
                 raise self.refuse(
                     ("define", name),
                     f"define.{name} is not allowed: tune.{name} already defines this macro; remove one of the two",
                 )
         ordered: dict[str, str] = {}
-        while waiting:
-            ready = [n for n, text in waiting.items() if not (expression.names(text) - {n}) & waiting.keys()]
+        while pending:
+            ready = [n for n, text in pending.items() if not (expression.names(text) - {n}) & pending.keys()]
             if not ready:
                 raise self.refuse(
                     ("define",),
-                    f"define: {', '.join(waiting)} are defined in terms of each other; "
+                    f"define: {', '.join(pending)} are defined in terms of each other; "
                     "give one of them a value that names no other macro",
                 )
-            ordered |= {name: waiting.pop(name) for name in ready}
+            ordered |= {name: pending.pop(name) for name in ready}
         return ordered
 
     def _tune(self) -> dict[str, tuple[int, ...]]:
@@ -420,19 +425,19 @@ class _HeaderReader:
     def _named_expressions(self, key: str) -> dict[str, str]:
         return {name: self.expression(key, text, (key, name)) for name, text in self.table.get(key, {}).items()}
 
-    def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """Check an expression and return its text; errors start with `what`.
+    def expression(self, label: str, text: object, key: KeyPath, real: bool = False) -> str:
+        """Check an expression and return its text; errors start with `label`.
 
         With `real`, the expression computes floats.
         """
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
-            raise self.refuse(key, f"{what}: {text!r} is not a valid expression")
+            raise self.refuse(key, f"{label}: {text!r} is not a valid expression")
         try:
             expression.parse(text, real)
         except UsageError as error:
-            raise self.refuse(key, f"{what}: {error.message}", cause=error) from None
+            raise self.refuse(key, f"{label}: {error.message}", cause=error) from None
         return text
 
 
@@ -455,7 +460,7 @@ class _MemoryReader(_HeaderReader):
             self.path,
             self.table.get("sizes", {}),
             tuple(self._buffer(name, entry) for name, entry in self.table.get("buffers", {}).items()),
-            tuple(launch_step(self, index, entry) for index, entry in enumerate(self.table["launch"])),
+            tuple(read_launch(self, index, entry) for index, entry in enumerate(self.table["launch"])),
             self.include,
             self.sources,
         )
@@ -479,8 +484,8 @@ class _MemoryReader(_HeaderReader):
             elements = self.expression("buffers", entry["elements"], ("buffers", name, "elements"))
         return BufferTemplate(name, entry.get("type", "f32"), elements, entry.get("content", CONTENTS[0]))
 
-    def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
+    def expression(self, label: str, text: object, key: KeyPath, real: bool = False) -> str:
         """Check an expression over the sizes and return its text; return an argument that names a buffer unchanged."""
-        if what == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
+        if label == "args" and isinstance(text, str) and text in self.table.get("buffers", {}):
             return text
-        return super().expression(what, text, key, real)
+        return super().expression(label, text, key, real)

@@ -16,7 +16,7 @@ from opbench.paths import from_here
 OPENING_LINE = "/// opbench"
 MERGED_LISTS = ("mechanism", "where", "requires")
 """Lists to which a `[variant.NAME]` table adds items; tables are merged by key, and other keys replace common ones."""
-EARLIER_WORD = "rung"
+FORMER_VARIANT_KEY = "rung"
 """The name of `variant` in headers of earlier versions."""
 CACHED_FILES = 256
 """Number of headers whose key lines are cached."""
@@ -60,11 +60,11 @@ def split_header(path: Path, text: str) -> HeaderText:
 def header_table(toml: str) -> dict[str, Any]:
     """Parse a header's TOML; raise TOMLDecodeError if it is invalid."""
     table = tomllib.loads(toml)
-    if EARLIER_WORD in table:
-        earlier, current = table.pop(EARLIER_WORD), table.get("variant", {})
-        both = isinstance(earlier, dict) and isinstance(current, dict)
+    if FORMER_VARIANT_KEY in table:
+        former, current = table.pop(FORMER_VARIANT_KEY), table.get("variant", {})
+        both_are_tables = isinstance(former, dict) and isinstance(current, dict)
         table["variant"] = (
-            {**earlier, **current} if both else earlier
+            {**former, **current} if both_are_tables else former
         )  # what is not a table is refused when the header is read
     return table
 
@@ -82,29 +82,32 @@ def header_location(path: Path, text: str, key: KeyPath, variant: str = "") -> L
     own: KeyPath = ("variant", variant)
     bases: tuple[KeyPath, ...] = (own, ()) if own in lines else ((),)
     if own in lines and key[0] in MERGED_LISTS and len(key) > 1 and isinstance(key[1], int):
-        common = sum(len(known) == 2 and known[0] == key[0] for known in lines)
-        bases = (own,) if key[1] >= common else ((),)
-        key = (key[0], key[1] - common if key[1] >= common else key[1])
+        common_count = sum(len(key_path) == 2 and key_path[0] == key[0] for key_path in lines)
+        bases = (own,) if key[1] >= common_count else ((),)
+        key = (key[0], key[1] - common_count if key[1] >= common_count else key[1])
     elif (*own, key[0], 0) in lines:  # its list replaces the common one
         bases = (own,)
-    known = ((*base, *key[:length]) for length in range(len(key), -1, -1) for base in bases)
-    return Location(path, next(lines[path] for path in known if path in lines))
+    key_path = ((*base, *key[:length]) for length in range(len(key), -1, -1) for base in bases)
+    return Location(path, next(lines[path] for path in key_path if path in lines))
 
 
 def root_location(path: Path, text: str, root: str) -> Location:
     """Return the line on which a file's header names a kernel or a `__constant__` variable, in any of its variants."""
-    shown = Path(from_here(str(path)))
+    shown_path = Path(from_here(str(path)))
     try:
         lines, table = _header_lines(path, text), header_table(split_header(path, text).toml)
     except UsageError:
-        return Location(shown, 1)
-    for base, own in (((), table), *((("variant", name), own) for name, own in table.get("variant", {}).items())):
-        for index, step in enumerate(own.get("launch", [])):
-            if step.get("kernel") == root:
-                return Location(shown, lines[*base, "launch", index, "kernel"])
-        if root in own.get("constants", {}):
-            return Location(shown, lines[*base, "constants", root])
-    return Location(shown, lines[()])
+        return Location(shown_path, 1)
+    for base, variant_table in (
+        ((), table),
+        *((("variant", name), variant_table) for name, variant_table in table.get("variant", {}).items()),
+    ):
+        for index, launch_table in enumerate(variant_table.get("launch", [])):
+            if launch_table.get("kernel") == root:
+                return Location(shown_path, lines[*base, "launch", index, "kernel"])
+        if root in variant_table.get("constants", {}):
+            return Location(shown_path, lines[*base, "constants", root])
+    return Location(shown_path, lines[()])
 
 
 @functools.lru_cache(CACHED_FILES)
@@ -117,4 +120,4 @@ def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
 
 
 def _current_key(key: KeyPath) -> KeyPath:
-    return ("variant", *key[1:]) if key[0] == EARLIER_WORD else key
+    return ("variant", *key[1:]) if key[0] == FORMER_VARIANT_KEY else key

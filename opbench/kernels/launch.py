@@ -78,7 +78,7 @@ class KernelLaunch:
 
     def buffers(self) -> set[str]:
         """Return every buffer that the launch can access."""
-        maps = {described.name: described.tensor for described in self.tensor_maps}
+        maps = {tensor_map.name: tensor_map.tensor for tensor_map in self.tensor_maps}
         named = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
         named |= {name for argument in self.args if isinstance(argument, Struct) for name in argument.names()}
         return named | {name for name in (self.zero, self.tensor) if name}

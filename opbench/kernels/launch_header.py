@@ -13,11 +13,11 @@ from opbench.kernels.toml_lines import KeyPath
 from opbench.kernels.variant import ConstantTemplate, LaunchTemplate
 from opbench.source.sources import Source, without_comments
 
-EARLIER_SETUP = "once"
+FORMER_SETUP_KEY = "once"
 """The name of `setup` in headers of earlier versions."""
 LAUNCH_KEYS = {
     "kernel", "grid", "block", "shared", "args", "zero", "fill", "value", "cluster", "programmatic", "cooperative",
-    "early", "setup", EARLIER_SETUP,
+    "early", "setup", FORMER_SETUP_KEY,
 }  # fmt: skip
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
@@ -38,68 +38,70 @@ class HeaderReader(Protocol):
     ) -> UsageError:
         """Return an error at the line of a header's key or list item."""
 
-    def expression(self, what: str, text: object, key: KeyPath, real: bool = False) -> str:
-        """Check an expression and return its text; errors start with `what`.
+    def expression(self, label: str, text: object, key: KeyPath, real: bool = False) -> str:
+        """Check an expression and return its text; errors start with `label`.
 
         With `real`, the expression computes floats.
         """
 
 
-def _expressions(reader: HeaderReader, what: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
-    return tuple(reader.expression(what, text, (*key, index)) for index, text in enumerate(texts))
+def _expressions(reader: HeaderReader, label: str, texts: Sequence[object], key: KeyPath) -> tuple[str, ...]:
+    return tuple(reader.expression(label, text, (*key, index)) for index, text in enumerate(texts))
 
 
-def launch_step(reader: HeaderReader, index: int, entry: object) -> LaunchTemplate:
-    here: KeyPath = ("launch", index)
+def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTemplate:
+    key_path: KeyPath = ("launch", index)
     if not isinstance(entry, dict):
-        raise reader.refuse(here, f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block")
+        raise reader.refuse(
+            key_path, f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
+        )
     for key in entry:
         if key not in LAUNCH_KEYS:
-            raise reader.refuse((*here, key), unknown("key", key, LAUNCH_KEYS, where=f"launch[{index}]"))
-    if filled := {"zero", "fill"} & entry.keys():
-        return _zero_launch(reader, index, entry, filled.pop())
+            raise reader.refuse((*key_path, key), unknown("key", key, LAUNCH_KEYS, where=f"launch[{index}]"))
+    if fill_keys := {"zero", "fill"} & entry.keys():
+        return _fill_launch(reader, index, entry, fill_keys.pop())
     for key in ("kernel", "grid", "block"):
         if key not in entry:
-            raise reader.refuse(here, f"launch[{index}]: {key} is missing")
+            raise reader.refuse(key_path, f"launch[{index}]: {key} is missing")
     for key in {"grid", "block", "cluster"} & entry.keys():
         if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
             raise reader.refuse(
-                (*here, key), f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
+                (*key_path, key), f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
             )
     if not isinstance(entry.get("args", []), list):
         raise reader.refuse(
-            (*here, "args"), f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments"
+            (*key_path, "args"), f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments"
         )
     programmatic = entry.get("programmatic", False)
     if not isinstance(programmatic, bool | str):
         raise reader.refuse(
-            (*here, "programmatic"),
+            (*key_path, "programmatic"),
             f"launch[{index}].programmatic = {programmatic!r}; true, false or an expression is allowed",
         )
     if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
         raise reader.refuse(
-            (*here, "programmatic"),
+            (*key_path, "programmatic"),
             f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
             "kernel reads what the launch ahead of it has not written",
         )
     early = entry.get("early", [])
     if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
         raise reader.refuse(
-            (*here, "early"),
+            (*key_path, "early"),
             f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed",
         )
     return LaunchTemplate(
         kernel=entry["kernel"],
-        grid=_expressions(reader, "grid", entry["grid"], (*here, "grid")),
-        block=_expressions(reader, "block", entry["block"], (*here, "block")),
-        shared=reader.expression("shared", entry.get("shared", "0"), (*here, "shared")),
+        grid=_expressions(reader, "grid", entry["grid"], (*key_path, "grid")),
+        block=_expressions(reader, "block", entry["block"], (*key_path, "block")),
+        shared=reader.expression("shared", entry.get("shared", "0"), (*key_path, "shared")),
         args=(
-            tuple(_argument(reader, e, (*here, "args", n)) for n, e in enumerate(entry["args"]))
+            tuple(_argument(reader, e, (*key_path, "args", n)) for n, e in enumerate(entry["args"]))
             if "args" in entry
             else None
         ),
-        cluster=_expressions(reader, "cluster", entry.get("cluster", ()), (*here, "cluster")),
-        programmatic=reader.expression("programmatic", programmatic, (*here, "programmatic")),
+        cluster=_expressions(reader, "cluster", entry.get("cluster", ()), (*key_path, "cluster")),
+        programmatic=reader.expression("programmatic", programmatic, (*key_path, "programmatic")),
         cooperative=_cooperative(reader, index, entry),
         early=tuple(early),
         setup=_setup(reader, index, entry),
@@ -107,7 +109,7 @@ def launch_step(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
 
 
 def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> bool:
-    key = EARLIER_SETUP if EARLIER_SETUP in entry else "setup"
+    key = FORMER_SETUP_KEY if FORMER_SETUP_KEY in entry else "setup"
     is_setup = entry.get(key, False)
     if not isinstance(is_setup, bool) or (is_setup and not entry.get("args")):
         raise reader.refuse(
@@ -129,34 +131,36 @@ def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) 
 
 
 def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTemplate:
-    where, here = f"tensor_maps.{name}", ("tensor_maps", name)
+    where, key_path = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
         raise reader.refuse(
-            here, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
+            key_path, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
         )
-    walk = entry.get("im2col", {})
-    within = {key: (*here, *(("im2col",) if key in walk else ()), key) for key in (*entry, *walk)}
-    for key, value, known in (
+    im2col = entry.get("im2col", {})
+    key_paths = {key: (*key_path, *(("im2col",) if key in im2col else ()), key) for key in (*entry, *im2col)}
+    for key, value, allowed_keys in (
         *((k, v, MAP_KEYS) for k, v in entry.items()),
-        *((k, v, IM2COL_KEYS) for k, v in walk.items()),
+        *((k, v, IM2COL_KEYS) for k, v in im2col.items()),
     ):
-        if key not in known:
-            raise reader.refuse(within[key], unknown("key", key, known, where=where))
+        if key not in allowed_keys:
+            raise reader.refuse(key_paths[key], unknown("key", key, allowed_keys, where=where))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
-            raise reader.refuse(within[key], f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions")
+            raise reader.refuse(
+                key_paths[key], f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions"
+            )
     for key, allowed in (("swizzle", tuple(SWIZZLE_BYTES)), ("l2", L2_PROMOTION_BYTES)):
-        word = entry.get(key, allowed[-1])
-        if word not in allowed and not (key == "swizzle" and " if " in str(word)):
-            listed = ", ".join(map(str, allowed))
-            raise reader.refuse(within[key], f"{where}.{key} = {entry[key]!r} is not allowed; one of {listed}")
-    if bool(walk) == ("box" in entry) or (walk and walk.keys() != set(IM2COL_KEYS)):
+        setting = entry.get(key, allowed[-1])
+        if setting not in allowed and not (key == "swizzle" and " if " in str(setting)):
+            allowed_text = ", ".join(map(str, allowed))
+            raise reader.refuse(key_paths[key], f"{where}.{key} = {entry[key]!r} is not allowed; one of {allowed_text}")
+    if bool(im2col) == ("box" in entry) or (im2col and im2col.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
-        raise reader.refuse(here, f"{where}: has {', '.join((*entry, *walk))}; it needs {needed}")
-    keys = {**entry, **walk}
-    lists = {key: _expressions(reader, key, keys.get(key, ()), within.get(key, here)) for key in MAP_LISTS}
+        raise reader.refuse(key_path, f"{where}: has {', '.join((*entry, *im2col))}; it needs {needed}")
+    merged = {**entry, **im2col}
+    lists = {key: _expressions(reader, key, merged.get(key, ()), key_paths.get(key, key_path)) for key in MAP_LISTS}
 
     def read(key: str, text: object) -> str:
-        return reader.expression(key, text, within.get(key, here))
+        return reader.expression(key, text, key_paths.get(key, key_path))
 
     return TensorMapTemplate(
         name=name,
@@ -170,42 +174,48 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
         if entry.get("swizzle") in SWIZZLE_BYTES
         else read("swizzle", entry.get("swizzle", "'128B'")),
         l2=entry.get("l2", L2_PROMOTION_BYTES[-1]),
-        offset=read("offset", keys.get("offset", "0")),
+        offset=read("offset", merged.get("offset", "0")),
         lower=lists["lower"],
         upper=lists["upper"],
-        channels=read("channels", keys.get("channels", "0")),
-        pixels=read("pixels", keys.get("pixels", "0")),
+        channels=read("channels", merged.get("channels", "0")),
+        pixels=read("pixels", merged.get("pixels", "0")),
     )
 
 
-def texture(reader: HeaderReader, kind: str, name: str, entry: object) -> TextureTemplate:
+def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> TextureTemplate:
     """Read one entry of the header's `textures` or `surfaces`."""
-    where, here, known = f"{kind}.{name}", (kind, name), TEXTURE_KEYS if kind == "textures" else SURFACE_KEYS
+    where, key_path, allowed_keys = (
+        f"{table_name}.{name}",
+        (table_name, name),
+        TEXTURE_KEYS if table_name == "textures" else SURFACE_KEYS,
+    )
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
         example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(here, f"{where} = {entry!r} is not allowed; a table such as {example}")
+        raise reader.refuse(key_path, f"{where} = {entry!r} is not allowed; a table such as {example}")
     for key, value in entry.items():
-        if key not in known:
-            raise reader.refuse((*here, key), unknown("key", key, known, where=where))
+        if key not in allowed_keys:
+            raise reader.refuse((*key_path, key), unknown("key", key, allowed_keys, where=where))
         allowed = {"channels": CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
-            listed = ", ".join(str(name).lower() for name in allowed)
-            raise reader.refuse((*here, key), f"{where}.{key} = {value!r} is not allowed; one of {listed}")
+            allowed_text = ", ".join(str(name).lower() for name in allowed)
+            raise reader.refuse((*key_path, key), f"{where}.{key} = {value!r} is not allowed; one of {allowed_text}")
     if not 1 <= len(shape) <= 2:
-        raise reader.refuse((*here, "size"), f"{where}.size = {shape!r} is not allowed; the width, or width and height")
+        raise reader.refuse(
+            (*key_path, "size"), f"{where}.size = {shape!r} is not allowed; the width, or width and height"
+        )
     return TextureTemplate(
         name,
         entry["tensor"],
-        _expressions(reader, "size", shape, (*here, "size")),
+        _expressions(reader, "size", shape, (*key_path, "size")),
         entry.get("channels", 1),
-        kind == "surfaces",
+        table_name == "surfaces",
         entry.get("normalized", False),
         tuple((key, entry[key]) for key in ALLOWED_MODES if key in entry),
     )
 
 
-def _zero_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
+def _fill_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], key: str) -> LaunchTemplate:
     value, name = entry.get("value", 0), entry[key]
     if (
         not isinstance(name, str)
@@ -225,10 +235,10 @@ def _zero_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], 
 def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar | Struct:
     """Read one kernel argument: an expression, an optional buffer "x?", a buffer with an offset, or a struct."""
     if isinstance(entry, dict) and "struct" in entry:
-        listed = entry["struct"]
-        if len(entry) != 1 or not isinstance(listed, list) or not listed:
+        struct_entries = entry["struct"]
+        if len(entry) != 1 or not isinstance(struct_entries, list) or not struct_entries:
             raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
-        fields = [_argument(reader, entry, (*key, "struct", n)) for n, entry in enumerate(listed)]
+        fields = [_argument(reader, entry, (*key, "struct", n)) for n, entry in enumerate(struct_entries)]
         if any(isinstance(field, Struct) for field in fields):
             raise reader.refuse(key, f"args: {entry!r}: a struct in a struct is not allowed; list its fields")
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
@@ -241,13 +251,13 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
     if isinstance(entry, float):
         return Scalar("f32", entry)
     if isinstance(entry, dict):
-        kind, value = next(iter(entry.items()), ("", None))
-        if len(entry) != 1 or kind not in FORMATS or not isinstance(value, (str, int, float)):
-            known = ", ".join(FORMATS)
-            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ i64 = "n" }}, of {known}, struct')
+        type_name, value = next(iter(entry.items()), ("", None))
+        if len(entry) != 1 or type_name not in FORMATS or not isinstance(value, (str, int, float)):
+            type_names = ", ".join(FORMATS)
+            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ i64 = "n" }}, of {type_names}, struct')
         if isinstance(value, str) and value not in SPECIAL_VALUES:
-            reader.expression("args", value, key, kind in FLOATS)
-        return Scalar(kind, value)
+            reader.expression("args", value, key, type_name in FLOATS)
+        return Scalar(type_name, value)
     if isinstance(entry, str) and entry.endswith("?") and entry[:-1].isidentifier():
         return entry
     return reader.expression("args", entry, key)
@@ -257,17 +267,17 @@ def constant(reader: HeaderReader, name: str, entry: object) -> ConstantTemplate
     """Read the value of a `__constant__` variable: the name of a tensor, or numbers."""
     if isinstance(entry, str):
         return ConstantTemplate(name, tensor=entry)
-    kind, values = next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else ("", entry)
-    listed = [v for v in (values if isinstance(values, list) else [values]) if isinstance(v, (str, int, float))]
-    if not kind:
-        kind = "i32" if all(isinstance(v, int) for v in listed) else "f32"
-    if kind not in FORMATS or len(listed) != (len(values) if isinstance(values, list) else 1):
+    type_name, values = next(iter(entry.items()), ("", None)) if isinstance(entry, dict) else ("", entry)
+    numbers = [v for v in (values if isinstance(values, list) else [values]) if isinstance(v, (str, int, float))]
+    if not type_name:
+        type_name = "i32" if all(isinstance(v, int) for v in numbers) else "f32"
+    if type_name not in FORMATS or len(numbers) != (len(values) if isinstance(values, list) else 1):
         raise reader.refuse(
             ("constants", name),
             f"constants.{name} = {entry!r} is not allowed; a tensor's name, numbers, or {{ f64 = [0.5, 1] }} "
             f"({', '.join(FORMATS)})",
         )
-    for value in listed:
+    for value in numbers:
         if isinstance(value, str) and value not in SPECIAL_VALUES:
-            reader.expression("constants", value, ("constants", name), kind in FLOATS)
-    return ConstantTemplate(name, values=tuple(Scalar(kind, value) for value in listed))
+            reader.expression("constants", value, ("constants", name), type_name in FLOATS)
+    return ConstantTemplate(name, values=tuple(Scalar(type_name, value) for value in numbers))

@@ -21,7 +21,7 @@ SIGNS = 4
 PROBED_ELEMENTS = 2
 MAX_FACTORS = 16
 """The response of a product to a relative perturbation is at most its number of factors; above this, terms cancel."""
-SMALL, ASKED = 1e6, 6
+SMALL_WORK, MAX_EXAMPLES = 1e6, 6
 """FLOPs and bytes up to which examples test whether the reference subtracts, and the number of these examples."""
 
 
@@ -70,22 +70,22 @@ def magnitudes(problem: Problem, wide: Arrays) -> Arrays:
     with np.errstate(all="ignore"):
         reference = problem.evaluated(wide)
         trials = TRIALS if _work_of(problem) < LARGE_WORK else FEW_TRIALS
-        for answer in (_perturbed_change(problem, wide, reference, number) for number in range(trials)):
-            largest = _elementwise_maximum(largest, answer)
+        for response in (_perturbed_change(problem, wide, reference, trial) for trial in range(trials)):
+            largest = _elementwise_maximum(largest, response)
     return _elementwise_maximum(largest, reference)
 
 
 def reference_subtracts(problem: Problem) -> bool:
     """Return whether an operator's reference subtracts, by evaluating small examples.
 
-    It does if a result is larger than the reference of absolute values, or responds to perturbations as if it
-    were. The operator's small examples in the problem's modes run with random signs of inputs, and with
+    The answer is True if a result is larger than the reference of absolute values, or responds to perturbations as
+    if it were. The operator's small examples in the problem's modes run with random signs of inputs, and with
     perturbed inputs.
     """
     examples = type(problem).all_examples([problem.storage])
-    alike = [p for p in examples if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
-    small = sorted((p for p in alike if _work_of(p) <= SMALL), key=_work_of)[-ASKED:]
-    return _any_subtracts(tuple(small or sorted(alike, key=_work_of)[:1] or [problem]))
+    same_modes = [p for p in examples if all(p.axes[mode] == problem.axes[mode] for mode in problem.modes())]
+    small_examples = sorted((p for p in same_modes if _work_of(p) <= SMALL_WORK), key=_work_of)[-MAX_EXAMPLES:]
+    return _any_subtracts(tuple(small_examples or sorted(same_modes, key=_work_of)[:1] or [problem]))
 
 
 @functools.cache
@@ -95,14 +95,14 @@ def _any_subtracts(examples: tuple[Problem, ...]) -> bool:
         absolute = _absolute_inputs(problem, wide)
         with np.errstate(all="ignore"):
             reference = problem.evaluated(wide)
-            for number in range(SIGNS):
-                flipped = problem.evaluated(_perturbed_inputs(problem, wide, number, 0.0, 1.0))
-                answer = _perturbed_change(problem, wide, reference, number)
+            for trial in range(SIGNS):
+                flipped = problem.evaluated(_perturbed_inputs(problem, wide, trial, 0.0, 1.0))
+                response = _perturbed_change(problem, wide, reference, trial)
                 for name, limit in absolute.items():
-                    beyond = (
+                    exceeds = (
                         np.maximum(_absolute_values(reference[name]), _absolute_values(flipped[name])) > 1.001 * limit
                     )
-                    if np.any(beyond) or np.any(answer[name] > MAX_FACTORS * limit):
+                    if np.any(exceeds) or np.any(response[name] > MAX_FACTORS * limit):
                         return True
     return False
 
@@ -120,12 +120,12 @@ def estimated_terms(problem: Problem) -> int:
         reference = problem.evaluated(wide)
         for name in _real_inputs(problem):
             array = wide[name]
-            places = np.random.default_rng([*name.encode()]).integers(0, array.size, PROBED_ELEMENTS)
-            for place in places:
-                other = array.copy()
-                other.reshape(-1)[place] += 0.5
-                moved = problem.evaluated({**wide, name: other})
-                changed = sum(int(np.count_nonzero(moved[key] != reference[key])) for key in reference)
+            indices = np.random.default_rng([*name.encode()]).integers(0, array.size, PROBED_ELEMENTS)
+            for index in indices:
+                perturbed = array.copy()
+                perturbed.reshape(-1)[index] += 0.5
+                perturbed_outputs = problem.evaluated({**wide, name: perturbed})
+                changed = sum(int(np.count_nonzero(perturbed_outputs[key] != reference[key])) for key in reference)
                 count += array.size * changed / outputs / PROBED_ELEMENTS
     return max(1, round(count))
 
@@ -140,18 +140,19 @@ def _absolute_inputs(problem: Problem, wide: Arrays) -> Arrays:
     return {name: _absolute_values(array) for name, array in outputs.items()}
 
 
-def _perturbed_change(problem: Problem, wide: Arrays, reference: Arrays, number: int) -> Arrays:
+def _perturbed_change(problem: Problem, wide: Arrays, reference: Arrays, trial: int) -> Arrays:
     """Perturb every input with random signs, and return the change of the outputs per relative perturbation."""
-    moved = problem.evaluated(_perturbed_inputs(problem, wide, number, 1.0, PERTURBATION))
-    return {name: _absolute_values(moved[name] - reference[name]) / PERTURBATION for name in reference}
+    perturbed = problem.evaluated(_perturbed_inputs(problem, wide, trial, 1.0, PERTURBATION))
+    return {name: _absolute_values(perturbed[name] - reference[name]) / PERTURBATION for name in reference}
 
 
-def _perturbed_inputs(problem: Problem, wide: Arrays, number: int, kept: float, step: float) -> Arrays:
-    """Return each input times `kept` plus or minus `step`, with random signs; keep labels and indices."""
+def _perturbed_inputs(problem: Problem, wide: Arrays, trial: int, base: float, amplitude: float) -> Arrays:
+    """Return each input times `base` plus or minus `amplitude`, with random signs; keep labels and indices."""
     return {
         **wide,
         **{
-            name: wide[name] * (kept + step * _random_signs(name, wide[name], number)) for name in _real_inputs(problem)
+            name: wide[name] * (base + amplitude * _random_signs(name, wide[name], trial))
+            for name in _real_inputs(problem)
         },
     }
 
@@ -161,17 +162,17 @@ def _real_inputs(problem: Problem) -> list[str]:
     return [t.name for t in problem.input_tensors() if not t.is_integer]
 
 
-def _random_signs(name: str, array: np.ndarray, number: int) -> np.ndarray:
+def _random_signs(name: str, array: np.ndarray, seed: int) -> np.ndarray:
     """Return random +1 and -1; equal tensor names and numbers give equal signs."""
-    rng = np.random.default_rng([number, *name.encode()])
+    rng = np.random.default_rng([seed, *name.encode()])
     signs: np.ndarray = np.asarray(rng.integers(0, 1, array.shape, np.int8, endpoint=True), like=array) * 2.0 - 1.0
     return signs
 
 
 def _absolute_values(array: np.ndarray) -> np.ndarray:
     """Return absolute values; 0 for values that became undefined because an input was perturbed."""
-    sizes: np.ndarray = np.nan_to_num(np.abs(array), nan=0.0, posinf=0.0)
-    return sizes
+    absolute: np.ndarray = np.nan_to_num(np.abs(array), nan=0.0, posinf=0.0)
+    return absolute
 
 
 def _elementwise_maximum(arrays: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> Arrays:

@@ -154,8 +154,10 @@ class Operator:
         """
         if self.storage in INTEGERS:
             return self.stored_as(self.modes()["dtype"]).reduction()
-        unsaid = all(getattr(type(self), own) is getattr(Operator, own) for own in ("tolerance", "magnitude_outputs"))
-        return estimated_terms(self) if unsaid and reference_subtracts(self) else 1
+        uses_defaults = all(
+            getattr(type(self), method) is getattr(Operator, method) for method in ("tolerance", "magnitude_outputs")
+        )
+        return estimated_terms(self) if uses_defaults and reference_subtracts(self) else 1
 
     def tolerance(self, precision: str) -> Tolerance:
         """Return the tolerance of a precision class, which grows with the square root of the reduction length.
@@ -198,20 +200,20 @@ class Operator:
         A dtype of `dtypes` without an example gets the default dtype's examples.
         """
         own = list(cls.examples())
-        known = cls.choices.get("dtype", ())
-        missing = [dtype for dtype in dtypes if dtype in known and all(p.storage != dtype for p in own)]
-        plain = [p for p in own if p.storage == cls.modes().get("dtype", p.storage)]
-        return [*own, *(p.stored_as(dtype) for dtype in missing for p in plain)]
+        allowed = cls.choices.get("dtype", ())
+        missing = [dtype for dtype in dtypes if dtype in allowed and all(p.storage != dtype for p in own)]
+        default_dtype_examples = [p for p in own if p.storage == cls.modes().get("dtype", p.storage)]
+        return [*own, *(p.stored_as(dtype) for dtype in missing for p in default_dtype_examples)]
 
     @classmethod
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
         """Return more small problems that combine axes of the examples at random; omit inconsistent ones."""
         rng = np.random.default_rng([seed, zlib.crc32(cls.name.encode())])
-        pools = [example.axes for example in cls.examples()]
+        example_axes = [example.axes for example in cls.examples()]
         largest = max((e.flops() or e.bytes()) for e in cls.examples())
         problems: list[Operator] = []
         for _ in range(50 * count):
-            axes = {key: pools[int(rng.integers(len(pools)))][key] for key in pools[0]}
+            axes = {key: example_axes[int(rng.integers(len(example_axes)))][key] for key in example_axes[0]}
             sizes = {k: v for k, v in axes.items() if isinstance(v, int) and v > 3}
             axes |= {k: int(rng.integers(1, 2 * v)) for k, v in sizes.items() if rng.random() < 0.5}
             try:
@@ -269,9 +271,11 @@ class Operator:
         for name, axes in declared.items():
             for axis in axes.split():
                 if not axis.isdigit() and not isinstance(scope.get(axis), int):
-                    known = [key for key, value in scope.items() if isinstance(value, int)]
+                    axis_names = [key for key, value in scope.items() if isinstance(value, int)]
                     file = sys.modules[type(self).__module__].__file__
-                    raise UsageError(unknown("axis", axis, known, where=f"{file}: {self.name}: '{name}' = '{axes}'"))
+                    raise UsageError(
+                        unknown("axis", axis, axis_names, where=f"{file}: {self.name}: '{name}' = '{axes}'")
+                    )
             shape = tuple(int(axis) if axis.isdigit() else int(scope[axis]) for axis in axes.split())
             if (dtype := self.tensor_dtype(name)) not in DTYPES:
                 raise UsageError(unknown("dtype", dtype, DTYPES, where=f"{self.name}: '{name}'"))
@@ -303,8 +307,8 @@ class Operator:
         if self.memory_level != "dram":
             return self.memory_level
         read, written = (sum(t.nbytes for t in tensors) for tensors in (self.input_tensors(), self.output_tensors()))
-        few = ONE_WAY_SHARE * (read + written)
-        return "dram_read" if written <= few else "dram_write" if read <= few else "dram"
+        one_way_bytes = ONE_WAY_SHARE * (read + written)
+        return "dram_read" if written <= one_way_bytes else "dram_write" if read <= one_way_bytes else "dram"
 
     def arguments(self) -> list[str]:
         """Return the kernel's default argument order: inputs, outputs, integer axes as declared."""
@@ -319,19 +323,19 @@ class Operator:
         `largest_whole_number`.
         """
         limit = max(1, min(8, int((2.0**22 / max(1, self.reduction())) ** 0.5))) if integers else 0
-        kind = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)
-        largest = limit or (self.largest_whole_number() if kind is np.int32 else 0)
+        number_type = {"f64": np.float64, "i32": np.int32}.get(self.storage, np.float32)
+        largest = limit or (self.largest_whole_number() if number_type is np.int32 else 0)
 
         def draw(rng: np.random.Generator, count: int) -> np.ndarray:
             if integers:
-                return rng.integers(-limit, limit, count, np.int8, endpoint=True).astype(kind)
-            if kind is np.int32:
+                return rng.integers(-limit, limit, count, np.int8, endpoint=True).astype(number_type)
+            if number_type is np.int32:
                 return rng.integers(-largest, largest, count, np.int32, endpoint=True)
-            return rng.standard_normal(count, np.float64 if kind is np.float64 else np.float32)
+            return rng.standard_normal(count, np.float64 if number_type is np.float64 else np.float32)
 
         return {
             t.name: to_storage(
-                draw_random([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw, kind), t.dtype
+                draw_random([seed, zlib.crc32(f"{self}/{t.name}".encode())], t.shape, draw, number_type), t.dtype
             )
             for t in self.input_tensors()
         }
@@ -369,13 +373,15 @@ class Operator:
         of 32 bits, and sums that fit in 32 bits, are exact in float64.
         """
         dtypes = {t.name: t.dtype for t in self.input_tensors()}
-        kind = LONG_DOUBLE if self.storage == "f64" else "f8"
-        return {n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), kind) for n, a in inputs.items()}
+        number_type = LONG_DOUBLE if self.storage == "f64" else "f8"
+        return {
+            n: by_pieces(a, functools.partial(from_storage, dtype=dtypes[n]), number_type) for n, a in inputs.items()
+        }
 
     def evaluated(self, wide: Arrays) -> Arrays:
         """Compute the reference on float64 inputs; on the GPU if it takes long or the inputs are there."""
-        here = all(isinstance(array, np.ndarray) for array in wide.values())
-        result = compute_on_gpu(self.computed, wide) if here and self.flops() >= LONG_FLOPS else None
+        on_host = all(isinstance(array, np.ndarray) for array in wide.values())
+        result = compute_on_gpu(self.computed, wide) if on_host and self.flops() >= LONG_FLOPS else None
         return self.computed(**wide) if result is None else result
 
     def computed(self, **wide: np.ndarray) -> Arrays:
@@ -393,9 +399,9 @@ class Operator:
         for tensor in self.output_tensors():
             shape = getattr(result.get(tensor.name), "shape", None)
             if shape != tensor.shape:
-                seen = f"shape {shape}" if shape is not None else "no array"
+                actual = f"shape {shape}" if shape is not None else "no array"
                 raise UsageError(
-                    f"{self.name}{self}: reference() gives {seen} for '{tensor.name}', "
+                    f"{self.name}{self}: reference() gives {actual} for '{tensor.name}', "
                     f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'",
                     self._reference_at(),
                 )

@@ -116,29 +116,29 @@ def pointer_mismatches(
     has_branches = re.search(r"^\s*#", source.text[kernel.start : kernel.tokens[kernel.body].start], re.MULTILINE)
     if len(parameters) != len(launch.args) or has_branches:
         return []
-    names = _names(sources, kernel, launch.kernel, macros)
+    aliases = _type_aliases(sources, kernel, launch.kernel, macros)
     reinterprets = _has_reinterpretation(sources)
-    listed = []
+    mismatches = []
     for argument, parameter in zip(launch.args, parameters, strict=True):
-        if isinstance(argument, str) and argument in tensors and (pointer := pointer_type(parameter, names)):
+        if isinstance(argument, str) and argument in tensors and (pointer := pointer_type(parameter, aliases)):
             dtype = tensors[argument].dtype
             if not pointer_accepts(pointer, dtype, reinterprets):
                 line = source.text.count("\n", 0, parameter[0].start) + 1
-                name = _name(parameter)
-                place = (str(source.path), line)
-                listed.append(PointerMismatch(launch.kernel, name, pointer.written, argument, dtype, *place))
-    return listed
+                name = _parameter_name(parameter)
+                location = (str(source.path), line)
+                mismatches.append(PointerMismatch(launch.kernel, name, pointer.written, argument, dtype, *location))
+    return mismatches
 
 
-def pointer_type(parameter: Sequence[Token], names: Mapping[str, Sequence[str]]) -> PointerType | None:
+def pointer_type(parameter: Sequence[Token], aliases: Mapping[str, Sequence[str]]) -> PointerType | None:
     """Return the type that a parameter points to; None if it is no plain pointer. `names` are type aliases."""
     token_texts = [token.text for token in parameter]
     token_texts = token_texts[: token_texts.index("=")] if "=" in token_texts else token_texts
-    ends = next((i for i, word in enumerate(token_texts) if word in ("*", "[")), -1)
-    if ends < 0 or token_texts.count("*") > 1 or "(" in token_texts or "&" in token_texts:
+    end = next((i for i, word in enumerate(token_texts) if word in ("*", "[")), -1)
+    if end < 0 or token_texts.count("*") > 1 or "(" in token_texts or "&" in token_texts:
         return None
-    base = token_texts[:ends] if token_texts[ends] == "*" else token_texts[: ends - 1]
-    return _resolve_aliases([word for word in base if word not in _QUALIFIERS], names)
+    base = token_texts[:end] if token_texts[end] == "*" else token_texts[: end - 1]
+    return _resolve_aliases([word for word in base if word not in _QUALIFIERS], aliases)
 
 
 def dtype_of(written: str) -> str:
@@ -151,7 +151,7 @@ def dtype_of(written: str) -> str:
     return C_TYPES[f"unsigned {scalar[1:]}" if scalar[0] == "u" else scalar]
 
 
-def _resolve_aliases(type_words: Sequence[str], names: Mapping[str, Sequence[str]]) -> PointerType | None:
+def _resolve_aliases(type_words: Sequence[str], aliases: Mapping[str, Sequence[str]]) -> PointerType | None:
     """Return a type with its aliases replaced; None if an alias is a pointer."""
     for _ in range(MAX_ALIAS_DEPTH):
         text = " ".join(type_words).replace(" :: ", "::")
@@ -161,23 +161,25 @@ def _resolve_aliases(type_words: Sequence[str], names: Mapping[str, Sequence[str
             vector = _VECTOR.fullmatch(text)
             element = "u8" if element == "bool" else RAW_BITS if element in ("i8", "u8") else element
             return PointerType(text, element, vector is not None and vector[2] != "1")
-        if not any(word in names for word in type_words):
+        if not any(word in aliases for word in type_words):
             return PointerType(text, "")
-        type_words = [part for word in type_words for part in names.get(word, (word,)) if part not in _QUALIFIERS]
+        type_words = [
+            type_word for word in type_words for type_word in aliases.get(word, (word,)) if type_word not in _QUALIFIERS
+        ]
         if "*" in type_words:
             return None
     return PointerType(" ".join(type_words), "")
 
 
-def _name(parameter: Sequence[Token]) -> str:
+def _parameter_name(parameter: Sequence[Token]) -> str:
     token_texts = [token.text for token in parameter]
     token_texts = token_texts[: token_texts.index("=")] if "=" in token_texts else token_texts
     token_texts = token_texts[: token_texts.index("[")] if "[" in token_texts else token_texts
     return next((word for word in reversed(token_texts) if re.fullmatch(r"[A-Za-z_]\w*", word)), "")
 
 
-def _names(
-    sources: Sequence[Source], kernel: Declaration, called: str, macros: Mapping[str, str]
+def _type_aliases(
+    sources: Sequence[Source], kernel: Declaration, name_expression: str, macros: Mapping[str, str]
 ) -> dict[str, Sequence[str]]:
     """Return the words that each type alias stands for: typedefs, `using`, macros and template parameters.
 
@@ -188,9 +190,9 @@ def _names(
         for declaration in declarations(source.text):
             if alias := _alias_definition(declaration):
                 meanings.setdefault(alias[0], set()).add(alias[1])
-    names: dict[str, Sequence[str]] = {name: texts.pop() for name, texts in meanings.items() if len(texts) == 1}
-    names |= {name: tuple(_token_texts(value)) for name, value in macros.items()}
-    return names | _template_arguments(kernel, called)
+    aliases: dict[str, Sequence[str]] = {name: texts.pop() for name, texts in meanings.items() if len(texts) == 1}
+    aliases |= {name: tuple(_token_texts(value)) for name, value in macros.items()}
+    return aliases | _template_arguments(kernel, name_expression)
 
 
 def _alias_definition(declaration: Declaration) -> tuple[str, tuple[str, ...]] | None:
@@ -210,30 +212,34 @@ def _token_texts(text: str) -> list[str]:
     return [token.text for token in tokens(text)]
 
 
-def _template_arguments(kernel: Declaration, called: str) -> dict[str, Sequence[str]]:
+def _template_arguments(kernel: Declaration, name_expression: str) -> dict[str, Sequence[str]]:
     """Return the types of a kernel's template parameters, from a name such as `scale<float, 4>` or the defaults."""
     if not kernel.is_template:
         return {}
-    head = list(kernel.tokens)
-    ends = next((i for i, t in enumerate(head) if t.text == ">" and _bracket_depth(head[1 : i + 1]) == 0), 0)
-    arguments = [[token.text for token in part] for part in _template_argument_tokens(called)]
-    names: dict[str, Sequence[str]] = {}
-    for number, part in enumerate(split(tuple(head[2:ends]), ",")):
-        texts = [token.text for token in part]
+    head_tokens = list(kernel.tokens)
+    end = next(
+        (i for i, t in enumerate(head_tokens) if t.text == ">" and _bracket_depth(head_tokens[1 : i + 1]) == 0), 0
+    )
+    arguments = [[token.text for token in parameter] for parameter in _template_argument_tokens(name_expression)]
+    types_by_parameter: dict[str, Sequence[str]] = {}
+    for index, parameter in enumerate(split(tuple(head_tokens[2:end]), ",")):
+        texts = [token.text for token in parameter]
         if texts[:1] not in (["typename"], ["class"]) or len(texts) < 2:
             continue
         default = texts[texts.index("=") + 1 :] if "=" in texts else []
-        if argument_words := arguments[number] if number < len(arguments) else default:
-            names[texts[1]] = argument_words
+        if argument_words := arguments[index] if index < len(arguments) else default:
+            types_by_parameter[texts[1]] = argument_words
         else:
-            names[texts[1]] = (f"template parameter {texts[1]}",)  # so that a type with the same name is not used
-    return names
+            types_by_parameter[texts[1]] = (
+                f"template parameter {texts[1]}",
+            )  # so that a type with the same name is not used
+    return types_by_parameter
 
 
-def _template_argument_tokens(called: str) -> list[tuple[Token, ...]]:
+def _template_argument_tokens(name_expression: str) -> list[tuple[Token, ...]]:
     """Return the template arguments of a name expression."""
-    opened = called.find("<")
-    return split(tuple(tokens(called[opened + 1 : called.rfind(">")])), ",") if opened >= 0 else []
+    opened = name_expression.find("<")
+    return split(tuple(tokens(name_expression[opened + 1 : name_expression.rfind(">")])), ",") if opened >= 0 else []
 
 
 def _bracket_depth(code: Sequence[Token]) -> int:

@@ -65,13 +65,13 @@ class Scalar:
     def packed(self) -> bytes:
         """Return the scalar's bytes in memory; raise UsageError if its type cannot represent the number."""
         assert not isinstance(self.value, str)
-        kind = FORMATS[self.type]
+        format_code = FORMATS[self.type]
         try:
             if self.type == "bf16":
                 (bits,) = struct.unpack("<I", struct.pack("<f", self.value))
                 return struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF)
-            number = float(self.value) if kind in "efd" else self.value
-            return struct.pack(f"<{kind}", bool(number) if kind == "?" else number)
+            number = float(self.value) if format_code in "efd" else self.value
+            return struct.pack(f"<{format_code}", bool(number) if format_code == "?" else number)
         except (struct.error, OverflowError):
             raise UsageError(f"{{ {self.type} = {self.value} }}: a {self.type} cannot hold it") from None
 
@@ -96,15 +96,15 @@ class Struct:
         Raises UsageError if a type cannot represent its number.
         """
         content, widest = b"", 1
-        for listed in self.fields:
-            field = listed
+        for entry in self.fields:
+            field = entry
             if isinstance(field, str):
                 field = Scalar("u64", address_of(field))
             elif not isinstance(field, Scalar):
                 field = Scalar("f32" if isinstance(field, float) else "i32", field)
-            part = field.packed()
-            content += bytes(-len(content) % len(part)) + part
-            widest = max(widest, len(part))
+            field_bytes = field.packed()
+            content += bytes(-len(content) % len(field_bytes)) + field_bytes
+            widest = max(widest, len(field_bytes))
         return content + bytes(-len(content) % widest)
 
     def __str__(self) -> str:
@@ -133,5 +133,7 @@ Argument = str | int | float | Scalar | Struct
 
 def element_bytes(dtype: np.dtype, value: float) -> bytes:
     """Return a number as the bytes of a buffer's element; raise UsageError if its type cannot represent the number."""
-    kind = DTYPE_OF_NUMPY[dtype.name]
-    return Scalar(kind, int(value) if kind in ("i32", "i8", "u8") and math.isfinite(value) else value).packed()
+    type_name = DTYPE_OF_NUMPY[dtype.name]
+    return Scalar(
+        type_name, int(value) if type_name in ("i32", "i8", "u8") and math.isfinite(value) else value
+    ).packed()

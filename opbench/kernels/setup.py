@@ -28,12 +28,12 @@ class Setup:
 
 def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs: Collection[str]) -> Setup:
     """Return the buffers that a case's setup launches read and write; raise UsageError for an invalid setup launch."""
-    read: dict[str, None] = {}
-    filled: dict[str, None] = {}
-    others: set[str] = set()
+    read_inputs: dict[str, None] = {}
+    filled_workspaces: dict[str, None] = {}
+    other_buffers: set[str] = set()
     for launch in launches:
         if not launch.setup:
-            others |= launch.buffers()
+            other_buffers |= launch.buffers()
             continue
         key = f"setup = true of {launch.kernel}"
         if constants := [step.constant for step in launches if step.constant]:
@@ -53,7 +53,7 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
                     subject=launch.kernel,
                     value=name,
                 )
-            if name not in inputs and name in others:
+            if name not in inputs and name in other_buffers:
                 raise UsageError(
                     f"{key}: an earlier launch that is not a setup launch also names {name}; move the setup launch "
                     "before that launch",
@@ -61,7 +61,7 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
                     subject=launch.kernel,
                     value=name,
                 )
-            (read if name in inputs else filled)[name] = None
+            (read_inputs if name in inputs else filled_workspaces)[name] = None
         if not launch.buffers() - set(inputs):
             raise UsageError(
                 f"{key}: it names {', '.join(sorted(launch.buffers())) or 'no buffer'}, and no workspace that it "
@@ -70,5 +70,5 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
                 subject=launch.kernel,
                 value=sorted(launch.buffers()),
             )
-    persistent = tuple(name for name in filled if name in others)
-    return Setup(tuple(read), tuple(filled), persistent, sum(launch.setup for launch in launches))
+    persistent = tuple(name for name in filled_workspaces if name in other_buffers)
+    return Setup(tuple(read_inputs), tuple(filled_workspaces), persistent, sum(launch.setup for launch in launches))

@@ -20,11 +20,11 @@ Fits = Callable[[Operator], bool]
 
 MAX_STARTS = 24
 """Most problems from which the search starts."""
-ENOUGH = 10
-"""Factor by which more problems are made than wanted; the most different ones are chosen."""
-STEPS = 16
+OVERSAMPLING = 10
+"""Factor by which more problems are generated than requested; the most different ones are chosen."""
+MAX_CHANGES = 16
 """Most changes of axes that the search makes from one start."""
-EFFORT = 60_000
+MAX_EVALUATIONS = 60_000
 """Most expressions that one search evaluates: about one or two seconds."""
 MAX_JOINT_RULES = 48
 """Rules times configs up to which the search looks for problems that all configs accept."""
@@ -83,20 +83,22 @@ def make_shapes(
     """
     search = _Search(variant, starts, random.Random(seed))
     problems_made: dict[Operator, None] = {}
-    for number, start in enumerate(itertools.islice(itertools.cycle(starts), max(MAX_STARTS, len(starts)))):
-        solved = search.solve({**start.axes, **search.modes()}, number)
+    for start_number, start in enumerate(itertools.islice(itertools.cycle(starts), max(MAX_STARTS, len(starts)))):
+        solved = search.solve({**start.axes, **search.modes()}, start_number)
         if solved is not None:
             fits = is_small if is_small(solved) else is_affordable
             problems_made |= dict.fromkeys(search.varied(solved, fits, is_small))
-        if sum(map(is_small, problems_made.keys() - set(operators))) >= ENOUGH * count:
+        if sum(map(is_small, problems_made.keys() - set(operators))) >= OVERSAMPLING * count:
             break
-    fresh = [problem for problem in problems_made if problem not in operators]
-    within = [p for p in fresh if is_small(p)] or sorted(filter(is_affordable, fresh), key=emulated_work)
-    if within:
+    new_problems = [problem for problem in problems_made if problem not in operators]
+    candidates = [p for p in new_problems if is_small(p)] or sorted(
+        filter(is_affordable, new_problems), key=emulated_work
+    )
+    if candidates:
         return GeneratedShapes(
             tuple(
                 _choose_diverse(
-                    within, count, {p: search.accepted_configs(p) for p in {*within, *operators}}, operators
+                    candidates, count, {p: search.accepted_configs(p) for p in {*candidates, *operators}}, operators
                 )
             )
         )
@@ -111,11 +113,11 @@ class _Search:
 
     variant: Variant
     starts: Sequence[Operator]
-    chance: random.Random
+    rng: random.Random
     nearest: NearestProblem | None = None
     _fewest: float = float("inf")
-    _effort: int = 0
-    _known: dict[tuple[tuple[str, int | str], ...], tuple[Operator | None, float]] = field(default_factory=dict)
+    _evaluations: int = 0
+    _cache: dict[tuple[tuple[str, int | str], ...], tuple[Operator | None, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.operator = type(self.starts[0])
@@ -129,7 +131,7 @@ class _Search:
 
     def modes(self) -> Axes:
         """Return one supported value, chosen at random, for each mode."""
-        return {mode: self.chance.choice(values) for mode, values in self.allowed.items()}
+        return {mode: self.rng.choice(values) for mode, values in self.allowed.items()}
 
     def _sizes(self) -> dict[str, tuple[int, ...]]:
         """Return the sizes to try for each axis that a rule depends on.
@@ -153,34 +155,39 @@ class _Search:
         names_property = bool(named - set(axes) - not_axes)
         sizes: dict[str, tuple[int, ...]] = {}
         for axis in axes:
-            seen = {size for start in self.starts if isinstance(size := start.axes[axis], int)}
+            start_sizes = {size for start in self.starts if isinstance(size := start.axes[axis], int)}
             if axis in named:
-                few = max(seen) <= MAX_SMALL_SIZE  # such as a stride, of which large values make no sense
-                sizes[axis] = tuple(sorted(seen | numbers if few else multiples))
+                is_small_axis = (
+                    max(start_sizes) <= MAX_SMALL_SIZE
+                )  # such as a stride, of which large values make no sense
+                sizes[axis] = tuple(sorted(start_sizes | numbers if is_small_axis else multiples))
             elif names_property:
                 sizes[axis] = tuple(
-                    sorted(seen | {size + more for size in seen if size > MAX_SMALL_SIZE for more in (1, 2)})
+                    sorted(
+                        start_sizes
+                        | {size + increment for size in start_sizes if size > MAX_SMALL_SIZE for increment in (1, 2)}
+                    )
                 )
         return sizes
 
-    def look(self, axes: Axes) -> tuple[Operator | None, float]:
+    def evaluate(self, axes: Axes) -> tuple[Operator | None, float]:
         """Return the problem with these axes and the number of violated rules;
 
         None for axes that the operator rejects.
         """
         key = tuple(axes.items())
-        if key not in self._known:
-            if self._effort > EFFORT:
+        if key not in self._cache:
+            if self._evaluations > MAX_EVALUATIONS:
                 return None, float("inf")
             try:
                 problem = self.operator.from_axes(axes)
-                self._known[key] = problem, float(sum(self._violated_rules(problem, config) for config in self.wanted))
+                self._cache[key] = problem, float(sum(self._violated_rules(problem, config) for config in self.wanted))
             except UsageError:
-                self._known[key] = None, float("inf")
-        return self._known[key]
+                self._cache[key] = None, float("inf")
+        return self._cache[key]
 
     def _violated_rules(self, problem: Operator, config: Config) -> int:
-        self._effort += 1 + len(self.rules) + len(self.variant.define)
+        self._evaluations += 1 + len(self.rules) + len(self.variant.define)
         scope = self.variant.rule_scope(problem, config)
         modes = sum(problem.scope[mode] not in allowed for mode, allowed in self.allowed.items())
         return modes + sum(not expression.evaluate(rule, scope) for rule in self.rules)
@@ -189,42 +196,44 @@ class _Search:
         """Return the numbers of the configs that accept a problem."""
         return frozenset(n for n, c in enumerate(self.configs) if self.variant.unmet_requirement(problem, c) is None)
 
-    def solve(self, axes: Axes, number: int) -> Operator | None:
+    def solve(self, axes: Axes, config_number: int) -> Operator | None:
         """Search for a problem that satisfies every rule in all configs, or else in one config; None without one.
 
-        `number` determines which config is tried alone.
+        `config_number` determines which config is tried alone.
         """
-        one_config = [self.configs[number % len(self.configs)]]
-        together = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= MAX_JOINT_RULES
-        for wanted in (self.configs, one_config) if together else (one_config,):
-            if wanted != self.wanted:
-                self.wanted = wanted
-                self._known.clear()
+        one_config = [self.configs[config_number % len(self.configs)]]
+        try_all_configs = len(self.configs) > 1 and len(self.configs) * len(self.rules) <= MAX_JOINT_RULES
+        for configs in (self.configs, one_config) if try_all_configs else (one_config,):
+            if configs != self.wanted:
+                self.wanted = configs
+                self._cache.clear()
             if (solved := self._hill_climb(dict(axes))) is not None:
                 return solved
         return None
 
     def _hill_climb(self, axes: Axes) -> Operator | None:
         """Change one axis at a time, each time with the fewest violated rules; return a solution or None."""
-        seen = [axes]
-        for _ in range(STEPS):
-            problem, unmet_requirement = self.look(axes)
+        visited = [axes]
+        for _ in range(MAX_CHANGES):
+            problem, unmet_requirement = self.evaluate(axes)
             if problem is not None and unmet_requirement == 0:
                 return problem
             self._remember_nearest(problem, unmet_requirement)
-            options = [changed for changed in self._candidate_changes(axes, problem) if changed not in seen]
-            scored = [(self.look(changed)[1], self.chance.random(), changed) for changed in options]
+            options = [changed for changed in self._candidate_changes(axes, problem) if changed not in visited]
+            scored = [(self.evaluate(changed)[1], self.rng.random(), changed) for changed in options]
             fewest, _, axes = min(scored, key=lambda entry: entry[:2], default=(float("inf"), 0.0, axes))
             if fewest > unmet_requirement or fewest == float("inf"):
                 return None
-            seen.append(axes)
+            visited.append(axes)
         return None
 
-    def _remember_nearest(self, problem: Operator | None, unmet_requirement: float) -> None:
+    def _remember_nearest(self, problem: Operator | None, violations: float) -> None:
         """Remember the problem with the fewest violated rules for a message."""
-        if problem is not None and unmet_requirement < self._fewest:
-            reason = next((why for c in self.wanted if (why := self.variant.unmet_requirement(problem, c))), "")
-            self.nearest, self._fewest = NearestProblem(problem, reason), unmet_requirement
+        if problem is not None and violations < self._fewest:
+            reason = next(
+                (requirement for c in self.wanted if (requirement := self.variant.unmet_requirement(problem, c))), ""
+            )
+            self.nearest, self._fewest = NearestProblem(problem, reason), violations
 
     def _candidate_changes(self, axes: Axes, problem: Operator | None) -> Iterator[Axes]:
         """Yield changed axes that may satisfy one of the violated rules."""
@@ -247,25 +256,25 @@ class _Search:
 
     def _any_size(self, axes: Axes) -> Iterator[Axes]:
         for name, sizes in self.sizes.items():
-            yield from ({**axes, name: size} for size in self.chance.sample(sizes, min(SIZES_TRIED, len(sizes))))
+            yield from ({**axes, name: size} for size in self.rng.sample(sizes, min(SIZES_TRIED, len(sizes))))
 
     def varied(self, solved: Operator, fits: Fits, is_small: Fits) -> Iterator[Operator]:
         """Yield the problem and variations of its sizes that are accepted and, if possible, small."""
         groups = self._axis_groups()
         for _ in range(VARIATIONS):
             problem = solved
-            self.chance.shuffle(groups)
+            self.rng.shuffle(groups)
             for group in groups:
                 sizes = self.sizes[group[0]]
-                tried = self.chance.sample(sizes, min(SIZES_TRIED, len(sizes)))
+                sampled_sizes = self.rng.sample(sizes, min(SIZES_TRIED, len(sizes)))
                 options = [
                     p
-                    for p in (self._with_equal_sizes(dict(problem.axes), group, size) for size in tried)
+                    for p in (self._with_equal_sizes(dict(problem.axes), group, size) for size in sampled_sizes)
                     if p is not None
                 ]
                 allowed = [option for option in options if fits(option)]
                 if is_small(problem) and allowed:
-                    problem = self.chance.choice(allowed)
+                    problem = self.rng.choice(allowed)
                 else:
                     problem = min((*options, problem), key=emulated_work)
             yield problem
@@ -273,8 +282,8 @@ class _Search:
 
     def _with_equal_sizes(self, axes: Axes, group: Sequence[str], size: int) -> Operator | None:
         """Return the problem with the same size for a group of axes; None if it violates a rule."""
-        problem, unmet_requirement = self.look({**axes, **dict.fromkeys(group, size)})
-        return problem if unmet_requirement == 0 else None
+        problem, violations = self.evaluate({**axes, **dict.fromkeys(group, size)})
+        return problem if violations == 0 else None
 
     def _axis_groups(self) -> list[list[str]]:
         """Return the axes that rules depend on in groups: axes that a rule requires to be equal are in one group."""
@@ -335,8 +344,8 @@ def _solutions(node: ast.expr, scope: Mapping[str, Any]) -> Iterator[tuple[str, 
             for unknown, other, sign in ((left, right, type(op)), (right, left, _MIRRORED.get(type(op)))):
                 limit = _value(other, scope)
                 if sign is not None and limit is not None:
-                    for wanted in _satisfying_values(sign, limit):
-                        yield from _solve_expression(unknown, wanted, scope)
+                    for target in _satisfying_values(sign, limit):
+                        yield from _solve_expression(unknown, target, scope)
         case ast.Name() | ast.BinOp():  # a number that must not be 0
             yield from _solve_expression(node, 1, scope)
 
@@ -370,7 +379,7 @@ def _satisfying_values(sign: type[ast.cmpop], limit: Any) -> Sequence[int | str]
 
 
 def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any]) -> Iterator[tuple[str, int | str]]:
-    """Yield a variable and a value that gives an expression a wanted value while the others keep their values."""
+    """Yield a variable and a value that gives an expression the value `wanted` while the others keep their values."""
     match node:
         case ast.Name(id=name):
             if isinstance(wanted, str) or wanted >= 0:
@@ -378,8 +387,8 @@ def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any
         case ast.BinOp(left=left, op=op, right=right) if isinstance(wanted, int):
             a, b = _value(left, scope), _value(right, scope)
             if isinstance(a, int) and isinstance(b, int):
-                for side, target in _solve_operand(type(op), a, b, wanted):
-                    yield from _solve_expression((left, right)[side], target, scope)
+                for side, operand_target in _solve_operand(type(op), a, b, wanted):
+                    yield from _solve_expression((left, right)[side], operand_target, scope)
         case ast.Call(func=ast.Name(id=called), args=args) if isinstance(wanted, int):
             divisor = _value(args[-1], scope)
             if called == "cdiv" and isinstance(divisor, int):
@@ -391,20 +400,20 @@ def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any
             yield from _solve_expression(body if _value(test, scope) else other, wanted, scope)
 
 
-def _solve_operand(op: type[ast.operator], a: int, b: int, wanted: int) -> Iterator[tuple[int, int]]:
-    """Yield an operand of `a op b` and a new value for it with which the result is, or is close to, the wanted one."""
+def _solve_operand(op: type[ast.operator], a: int, b: int, target: int) -> Iterator[tuple[int, int]]:
+    """Yield an operand of `a op b` and a new value for it with which the result is, or is close to, `target`."""
     if op is ast.Mod and b > 0:
-        below = a - (a - wanted) % b
+        below = a - (a - target) % b
         yield from ((0, multiple) for multiple in (below, below + b, below + 2 * b) if multiple > 0)
     elif op is ast.Mult:
-        yield from ((0, quotient) for quotient in {wanted // b, -(-wanted // b)} if b)
-        yield from ((1, quotient) for quotient in {wanted // a, -(-wanted // a)} if a)
+        yield from ((0, quotient) for quotient in {target // b, -(-target // b)} if b)
+        yield from ((1, quotient) for quotient in {target // a, -(-target // a)} if a)
     elif op is ast.Add:
-        yield from ((0, wanted - b), (1, wanted - a))
+        yield from ((0, target - b), (1, target - a))
     elif op is ast.Sub:
-        yield from ((0, wanted + b), (1, a - wanted))
+        yield from ((0, target + b), (1, a - target))
     elif op is ast.FloorDiv:
-        yield 0, wanted * b
+        yield 0, target * b
 
 
 def _choose_diverse(
@@ -418,25 +427,29 @@ def _choose_diverse(
     More than `count` are chosen only while a config accepts none of the chosen and `operators` problems.
     """
     sizes = [{k: v for k, v in p.axes.items() if isinstance(v, int)} for p in problems]
-    least = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
-    shown = {problem: _tested_properties(problem, size, least) for problem, size in zip(problems, sizes, strict=True)}
-    left, seen, chosen = list(problems), set[object](), list[Operator]()
-    missing = (
+    smallest = {axis: max(1, min(size[axis] for size in sizes)) for axis in sizes[0]}
+    properties = {
+        problem: _tested_properties(problem, size, smallest) for problem, size in zip(problems, sizes, strict=True)
+    }
+    remaining, covered, chosen = list(problems), set[object](), list[Operator]()
+    unaccepted = (
         frozenset[int]()
         .union(*(accepted_configs[p] for p in problems))
         .difference(*(accepted_configs[p] for p in operators))
     )
-    while left and (len(chosen) < count or missing):
-        best = max(left, key=lambda p: (len(accepted_configs[p] & missing), len(shown[p] - seen)))
+    while remaining and (len(chosen) < count or unaccepted):
+        best = max(remaining, key=lambda p: (len(accepted_configs[p] & unaccepted), len(properties[p] - covered)))
         chosen.append(best)
-        left.remove(best)
-        seen |= shown[best]
-        missing -= accepted_configs[best]
+        remaining.remove(best)
+        covered |= properties[best]
+        unaccepted -= accepted_configs[best]
     return chosen
 
 
-def _tested_properties(problem: Operator, size: Mapping[str, int], least: Mapping[str, int]) -> set[object]:
+def _tested_properties(problem: Operator, size: Mapping[str, int], smallest: Mapping[str, int]) -> set[object]:
     """Return the properties of a kernel that a problem tests: loops of several passes, unequal sizes, modes."""
-    result: set[object] = {(axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * least[axis]}
+    result: set[object] = {
+        (axis, factor) for axis in size for factor in GROWTH if size[axis] >= factor * smallest[axis]
+    }
     result |= {(a, b, size[a] > size[b]) for a, b in itertools.combinations(size, 2) if size[a] != size[b]}
     return result | {(axis, value) for axis, value in problem.axes.items() if isinstance(value, str)}

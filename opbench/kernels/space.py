@@ -29,16 +29,16 @@ def tunable_values(value: object) -> tuple[int, ...]:
 
 def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     numbers = {key: number for key, number in table.items() if type(number) is int}
-    odd = table.keys() - {"from", "to", "step", "times", "first"} or table.keys() - numbers.keys()
-    ways = numbers.keys() & {"step", "times"}
-    if odd or len(ways) != 1 or not {"from", "to"} <= numbers.keys():
+    unknown_keys = table.keys() - {"from", "to", "step", "times", "first"} or table.keys() - numbers.keys()
+    step_keys = numbers.keys() & {"step", "times"}
+    if unknown_keys or len(step_keys) != 1 or not {"from", "to"} <= numbers.keys():
         raise UsageError(
             f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE}",
             kind="not-a-range",
             value=table,
         )
-    at, last, step, times = numbers["from"], numbers["to"], numbers.get("step", 0), numbers.get("times", 1)
-    if at > last or (step < 1 and times < 2) or (times > 1 and at < 1):
+    value, end, step, times = numbers["from"], numbers["to"], numbers.get("step", 0), numbers.get("times", 1)
+    if value > end or (step < 1 and times < 2) or (times > 1 and value < 1):
         raise UsageError(
             f"= {dict(table)!r} is an empty or endless range; "
             "allowed are from <= to with step >= 1, or from >= 1 with times >= 2",
@@ -46,9 +46,9 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
             value=table,
         )
     values: list[int] = []
-    while at <= last:
-        values.append(at)
-        at = at * times + step
+    while value <= end:
+        values.append(value)
+        value = value * times + step
         if len(values) > MAX_RANGE_LENGTH:
             raise UsageError(
                 f"= {dict(table)!r} has more than {MAX_RANGE_LENGTH} values; take a larger step",
@@ -93,8 +93,8 @@ class Space:
         """
         configs = list(itertools.islice(self, 1))
         for seed in range(4 * count if configs else 0):
-            chance = random.Random(seed)
-            shuffled = {key: tuple(chance.sample(values, len(values))) for key, values in self.tune.items()}
+            rng = random.Random(seed)
+            shuffled = {key: tuple(rng.sample(values, len(values))) for key, values in self.tune.items()}
             config = next(self._enumerate_configs(shuffled))
             if config not in configs:
                 configs.append(config)
@@ -127,32 +127,34 @@ class Space:
 
         Rules without tunables first.
         """
-        place = {name: number for number, name in enumerate(self.tune)}
-        rules_by_place: list[list[str]] = [[] for _ in place]
-        for rule in self.where if place else ():
-            known = self._needs(rule) & place.keys()
-            missing = self._needs(rule) - place.keys()  # evaluated last: raises for an unknown name
-            rules_by_place[len(place) - 1 if missing else max((place[n] for n in known), default=0)].append(rule)
-        return rules_by_place
+        index_of = {name: number for number, name in enumerate(self.tune)}
+        rules_by_index: list[list[str]] = [[] for _ in index_of]
+        for rule in self.where if index_of else ():
+            needed_tunables = self._dependencies(rule) & index_of.keys()
+            missing = self._dependencies(rule) - index_of.keys()  # evaluated last: raises for an unknown name
+            rules_by_index[
+                len(index_of) - 1 if missing else max((index_of[n] for n in needed_tunables), default=0)
+            ].append(rule)
+        return rules_by_index
 
-    def _needs(self, text: str) -> frozenset[str]:
+    def _dependencies(self, text: str) -> frozenset[str]:
         """Return the tunables and axes that an expression depends on, directly or through macros."""
         define = self.define or {}
-        own = expression.names(text)
-        behind = (self._needs(define[name]) for name in own & define.keys() if name not in self.tune)
-        return frozenset(own - (define.keys() - self.tune.keys())).union(*behind)
+        direct = expression.names(text)
+        indirect = (self._dependencies(define[name]) for name in direct & define.keys() if name not in self.tune)
+        return frozenset(direct - (define.keys() - self.tune.keys())).union(*indirect)
 
     def _satisfies(self, rule: str, config: Mapping[str, int]) -> bool:
         named = expression.names(rule) - config.keys()
         macros = self._macros(named, config) if named and self.define else {}
         return bool(expression.evaluate(rule, {**macros, **config}))
 
-    def _macros(self, wanted: frozenset[str], config: Mapping[str, int]) -> dict[str, expression.ExpressionValue]:
+    def _macros(self, macro_names: frozenset[str], config: Mapping[str, int]) -> dict[str, expression.ExpressionValue]:
         """Return the values of the macros that a rule uses; omit macros that depend on axes."""
         define, macros = self.define or {}, dict[str, expression.ExpressionValue]()
-        for name in wanted & define.keys():
-            behind = self._macros(expression.names(define[name]) - config.keys(), config)
-            scope = {**behind, **config}
+        for name in macro_names & define.keys():
+            inner_macros = self._macros(expression.names(define[name]) - config.keys(), config)
+            scope = {**inner_macros, **config}
             if expression.names(define[name]) <= scope.keys():
                 macros[name] = expression.evaluate(define[name], scope)
         return macros

@@ -20,8 +20,8 @@ def with_space(variant: Variant, path: Path) -> Variant:
     """
     table = read_toml(path)
     tune, where = table.get("tune", {}), table.get("where", [])
-    if odd := table.keys() - {"tune", "where"}:
-        raise UsageError(unknown("key", min(odd), ("tune", "where"), where=str(path)))
+    if unknown_keys := table.keys() - {"tune", "where"}:
+        raise UsageError(unknown("key", min(unknown_keys), ("tune", "where"), where=str(path)))
     if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
         raise UsageError(
             f"{path}: the file needs a table tune, a list where, or both, as in a variant's header; for example: "
@@ -35,18 +35,18 @@ def with_space(variant: Variant, path: Path) -> Variant:
             raise UsageError(unknown("tunable", name, new_tune, f"of {variant.id}", where=str(path)))
         new_tune[name] = _values(path, name, value)
     _require_rules(path, where)
-    searched = replace(variant, tune=new_tune, where=(*variant.where, *where), searched=True)
+    result = replace(variant, tune=new_tune, where=(*variant.where, *where), searched=True)
     try:
-        if not searched.configs:
+        if not result.configs:
             raise UsageError(
-                f"no combination of tune passes where = {list(searched.where)}",
+                f"no combination of tune passes where = {list(result.where)}",
                 kind="no-config",
                 subject="where",
-                value=tuple(searched.where),
+                value=tuple(result.where),
             )
     except UsageError as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
-    return searched
+    return result
 
 
 def _values(path: Path, name: str, value: object) -> tuple[int, ...]:

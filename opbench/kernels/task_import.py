@@ -40,7 +40,7 @@ class ImportedTask:
 Done = Callable[[ImportedTask], None]
 
 
-def import_kernelbench(source: Path, out: Path, done: Done) -> list[ImportedTask]:
+def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedTask]:
     """Write a folder for each KernelBench task: a Python file with a class Model and a function get_inputs().
 
     A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
@@ -50,10 +50,10 @@ def import_kernelbench(source: Path, out: Path, done: Done) -> list[ImportedTask
     if not files:
         raise UsageError(f"{source}: has no KernelBench task; it is a Python file with a class Model and get_inputs()")
     tasks = [(TorchTask(str(path)).name, path, path.read_text(encoding="utf-8"), "Model") for path in files]
-    return _import(tasks, out, done)
+    return _import(tasks, out, on_task)
 
 
-def import_flashinfer(source: Path, out: Path, done: Done) -> list[ImportedTask]:
+def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTask]:
     """Write a folder for each FlashInfer-Bench definition: a JSON file with axes, inputs, outputs and a reference.
 
     A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
@@ -72,8 +72,8 @@ def import_flashinfer(source: Path, out: Path, done: Done) -> list[ImportedTask]
     if not tasks and not refused:
         raise UsageError(f"{source}: has no FlashInfer-Bench definition; it is a JSON file with axes and a reference")
     for refusal in refused:
-        done(refusal)
-    return [*refused, *_import(tasks, out, done)]
+        on_task(refusal)
+    return [*refused, *_import(tasks, out, on_task)]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _is_kernelbench(path: Path) -> bool:
     return {"Model", "get_inputs"} <= names
 
 
-def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, done: Done) -> list[ImportedTask]:
+def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, on_task: Done) -> list[ImportedTask]:
     for name, path, _, _ in tasks:
         if (out / name).exists():
             raise UsageError(
@@ -163,16 +163,16 @@ def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, done: Done) 
             (folder / TASK_FILE).write_text(f'torch = "{SOURCE_SUFFIX}:{model}"\n', encoding="utf-8")
             task = TorchTask(str(folder / SOURCE_SUFFIX), model, name)
             try:
-                one = ImportedTask(str(path), name, str(_tried(task)))
+                task_result = ImportedTask(str(path), name, str(_first_example(task)))
                 shutil.move(folder, out / name)
             except UsageError as error:
-                one = ImportedTask(str(path), name, reason=error.message)
-        imported.append(one)
-        done(one)
+                task_result = ImportedTask(str(path), name, reason=error.message)
+        imported.append(task_result)
+        on_task(task_result)
     return imported
 
 
-def _tried(task: TorchTask) -> Operator:
+def _first_example(task: TorchTask) -> Operator:
     """Run the reference of a task and return its first example; raise UsageError if that fails."""
     operator = torch_operator(task)
     try:

@@ -86,9 +86,9 @@ class TensorMap:
 
         `address` and `nbytes` describe the buffer.
         """
-        for faults in (self._possible_faults, self._faults_of_copies, lambda: self._faults_of_place(address, nbytes)):
-            for wrong, message in faults():
-                if wrong:
+        for faults in (self._possible_faults, self._faults_of_copies, lambda: self._memory_faults(address, nbytes)):
+            for is_violated, message in faults():
+                if is_violated:
                     raise LaunchError(
                         f"tensor map '{self.name}' of '{self.tensor}': {message}",
                         kind="tensor-map",
@@ -98,18 +98,18 @@ class TensorMap:
 
     def _possible_faults(self) -> list[tuple[object, str]]:
         """Return conditions on the tensor's description, each with the message if it is violated."""
-        rank, least = len(self.dims), 3 if self.is_im2col else 1
-        odd = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
+        rank, min_rank = len(self.dims), 3 if self.is_im2col else 1
+        bad_strides = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
         elements = ALIGNMENT // self.element_bytes
         return [
-            (not least <= rank <= 5, f"{rank} dimensions; {least} to 5 are allowed"),
+            (not min_rank <= rank <= 5, f"{rank} dimensions; {min_rank} to 5 are allowed"),
             (len(self.strides) != rank - 1, f"{len(self.strides)} strides of {rank} dimensions; {rank - 1} are needed"),
             (len(self.element_strides) != rank, f"{len(self.element_strides)} element strides of {rank} dimensions"),
             (not all(1 <= n <= 1 << 32 for n in self.dims), f"dims = {_list_numbers(self.dims)}; each is 1 to 2^32"),
             (
-                odd,
-                f"strides of {_list_numbers(odd)} bytes; each must be a multiple of {ALIGNMENT} below 2^40: rows of a "
-                f"multiple of {elements} elements, or a variant without tensor maps",
+                bad_strides,
+                f"strides of {_list_numbers(bad_strides)} bytes; each must be a multiple of {ALIGNMENT} below 2^40: "
+                f"rows of a multiple of {elements} elements, or a variant without tensor maps",
             ),
             (
                 not all(1 <= n <= 8 for n in self.element_strides),
@@ -120,11 +120,11 @@ class TensorMap:
     def _faults_of_copies(self) -> list[tuple[object, str]]:
         """Return conditions on the box or on the im2col parameters, each with the message if it is violated."""
         row, span = self.row_bytes if self.box or self.is_im2col else 0, SWIZZLE_BYTES[self.swizzle]
-        wide = self.swizzle != "none" and row > span
+        row_exceeds_span = self.swizzle != "none" and row > span
         rows = [
             (row % ALIGNMENT, f"rows of {row} bytes in a copy; they must be a multiple of {ALIGNMENT}"),
             (
-                wide,
+                row_exceeds_span,
                 f"rows of {row} bytes in a copy; swizzle {self.swizzle} allows {span}: a narrower box, several copies",
             ),
         ]
@@ -153,14 +153,14 @@ class TensorMap:
             *rows,
         ]
 
-    def _faults_of_place(self, address: int, nbytes: int) -> list[tuple[object, str]]:
+    def _memory_faults(self, address: int, nbytes: int) -> list[tuple[object, str]]:
         """Return conditions on the memory range, each with the message if it is violated."""
-        at, last = address + self.offset, self.offset + self.extent_bytes
+        start, end = address + self.offset, self.offset + self.extent_bytes
         return [
-            (at % ALIGNMENT, f"begins at {at:#x}; a tensor map must begin at a multiple of {ALIGNMENT} bytes"),
+            (start % ALIGNMENT, f"begins at {start:#x}; a tensor map must begin at a multiple of {ALIGNMENT} bytes"),
             (
-                not 0 <= self.offset <= last <= nbytes,
-                f"bytes {self.offset} to {last} of a buffer of {nbytes}: dims, strides or offset go beyond it",
+                not 0 <= self.offset <= end <= nbytes,
+                f"bytes {self.offset} to {end} of a buffer of {nbytes}: dims, strides or offset go beyond it",
             ),
         ]
 
@@ -192,33 +192,33 @@ class TensorMapTemplate:
         if self.tensor not in tensor_by_name:
             raise UsageError(unknown("tensor", self.tensor, tensor_by_name, where=f"tensor map '{self.name}'"))
         tensor = tensor_by_name[self.tensor]
-        named = self.type or tensor.dtype
-        kind = str(named if named in ELEMENT_BYTES else expression.evaluate(named, scope))
-        if kind not in ELEMENT_BYTES:
-            raise UsageError(unknown("type", kind, ELEMENT_BYTES, where=f"tensor map '{self.name}'"))
+        type_text = self.type or tensor.dtype
+        element_type = str(type_text if type_text in ELEMENT_BYTES else expression.evaluate(type_text, scope))
+        if element_type not in ELEMENT_BYTES:
+            raise UsageError(unknown("type", element_type, ELEMENT_BYTES, where=f"tensor map '{self.name}'"))
         swizzle = self.swizzle if self.swizzle in SWIZZLE_BYTES else str(expression.evaluate(self.swizzle, scope))
         if swizzle not in SWIZZLE_BYTES:
             raise UsageError(unknown("swizzle", swizzle, SWIZZLE_BYTES, where=f"tensor map '{self.name}'"))
-        size = ELEMENT_BYTES[kind]
-        if not self.dims and size * tensor.elements != tensor.nbytes:
-            raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {kind}")
+        element_bytes = ELEMENT_BYTES[element_type]
+        if not self.dims and element_bytes * tensor.elements != tensor.nbytes:
+            raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {element_type}")
 
         def numbers(texts: Sequence[str]) -> tuple[int, ...]:
             return tuple(int(expression.evaluate(text, scope)) for text in texts)
 
         dims = numbers(self.dims) or tuple(reversed(tensor.shape))
-        dense = tuple(size * prod(dims[: axis + 1]) for axis in range(len(dims) - 1))
+        dense = tuple(element_bytes * prod(dims[: axis + 1]) for axis in range(len(dims) - 1))
         return TensorMap(
             name=self.name,
             tensor=self.tensor,
-            type=kind,
+            type=element_type,
             dims=dims,
             strides=numbers(self.strides) or dense,
             box=numbers(self.box),
             element_strides=numbers(self.element_strides) or (1,) * len(dims),
             swizzle=swizzle,
             l2=self.l2,
-            offset=size * int(expression.evaluate(self.offset, scope)),
+            offset=element_bytes * int(expression.evaluate(self.offset, scope)),
             lower=numbers(self.lower),
             upper=numbers(self.upper),
             channels=int(expression.evaluate(self.channels, scope)),

@@ -93,14 +93,14 @@ def to_storage(values: np.ndarray, dtype: str) -> np.ndarray:
     Numbers beyond the largest of e4m3 (448) or e5m2 (57344) become the largest, as in CUDA's conversions.
     """
     if dtype in FLOAT8:
-        return by_pieces(values, functools.partial(to_float8, kind=dtype), "u1")
+        return by_pieces(values, functools.partial(to_float8, dtype=dtype), "u1")
     return by_pieces(values, to_bf16, "u2") if dtype == "bf16" else values.astype(DTYPES[dtype], copy=False)
 
 
 def from_storage(array: np.ndarray, dtype: str) -> np.ndarray:
     """Convert stored values to numbers: bf16 and 8-bit floats become float32, other dtypes are unchanged."""
     if dtype in FLOAT8:
-        return by_pieces(array, functools.partial(from_float8, kind=dtype), "f4")
+        return by_pieces(array, functools.partial(from_float8, dtype=dtype), "f4")
     return by_pieces(array, from_bf16, "f4") if dtype == "bf16" else array
 
 
@@ -115,7 +115,7 @@ def magnitude_of_rounded(exact: np.ndarray, magnitude: np.ndarray, elementwise: 
     The result itself may deviate by elementwise * magnitude. If that range contains a tie, the numbers on both
     sides are right; otherwise only the nearest is.
     """
-    middle, allowed = rounded(exact, dtype), elementwise * magnitude
-    off = (np.abs(rounded(exact + sign * allowed, dtype) - middle) for sign in (-1, 1))
-    result: np.ndarray = np.maximum(*off) / elementwise
+    nearest, deviation = rounded(exact, dtype), elementwise * magnitude
+    distances = (np.abs(rounded(exact + sign * deviation, dtype) - nearest) for sign in (-1, 1))
+    result: np.ndarray = np.maximum(*distances) / elementwise
     return result

@@ -58,10 +58,10 @@ class Texture:
 
     def check(self, nbytes: int) -> None:
         """Raise LaunchError, with a reason, for values that the hardware does not support."""
-        kind = "surface" if self.is_surface else "texture"
+        noun = "surface" if self.is_surface else "texture"
         integers, message = self.type in ("i32", "u8"), ""
         if self.memory == "array" and any(
-            n > most for n, most in zip(self.size, MAX_SIZES[len(self.size)], strict=False)
+            n > limit for n, limit in zip(self.size, MAX_SIZES[len(self.size)], strict=False)
         ):
             message = f"size = {list(self.size)}; at most {list(MAX_SIZES[len(self.size)])[: len(self.size)]} texels"
         elif min(self.size) < 1 or self.size[0] * self.rows * self.texel_bytes > nbytes:
@@ -77,7 +77,7 @@ class Texture:
         elif self.address in ("wrap", "mirror") and not self.normalized:
             message = f"address = '{self.address}' needs normalized = true"
         if message:
-            raise LaunchError(f"{kind} '{self.name}': {message}")
+            raise LaunchError(f"{noun} '{self.name}': {message}")
 
 
 @dataclass(frozen=True)

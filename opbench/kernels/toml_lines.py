@@ -31,7 +31,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 class _Scanner:
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._offset = text, 0
 
     def document(self) -> Iterator[tuple[KeyPath, int]]:
         """Yield the path and the offset of every value and of each table in the text."""
@@ -39,14 +39,14 @@ class _Scanner:
         tables: dict[KeyPath, int] = {}
         """The number of tables of each `[[list]]` so far."""
         while self._skip():
-            start = self._at
+            start = self._offset
             brackets = 2 if self._text.startswith("[[", start) else int(self._next() == "[")
             if not brackets:
                 yield from self._pair(table)
                 continue
-            self._at += brackets
+            self._offset += brackets
             *outer, last = self._keys()
-            self._at += brackets
+            self._offset += brackets
             table = ()
             for key in outer:
                 table = (*table, key)
@@ -58,32 +58,32 @@ class _Scanner:
             yield table, start
 
     def _next(self) -> str:
-        return self._text[self._at : self._at + 1]
+        return self._text[self._offset : self._offset + 1]
 
     def _skip(self) -> bool:
         """Skip blanks and comments; return whether more text follows."""
-        self._at = self._pass(_BLANK).end()
-        return self._at < len(self._text)
+        self._offset = self._match(_BLANK).end()
+        return self._offset < len(self._text)
 
-    def _pass(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        match = pattern.match(self._text, self._at)
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        match = pattern.match(self._text, self._offset)
         assert match is not None, "tomllib refuses such a text"
-        self._at = match.end()
+        self._offset = match.end()
         return match
 
     def _keys(self) -> list[str]:
         """Read a dotted key and return its parts."""
         keys: list[str] = []
         while not keys or self._next() == ".":
-            self._at += bool(keys)
-            key = self._pass(_KEY)[1]
+            self._offset += bool(keys)
+            key = self._match(_KEY)[1]
             keys.append(tomllib.loads(f"key = {key}")["key"] if key[0] in "\"'" else key)
         return keys
 
     def _pair(self, table: KeyPath) -> Iterator[tuple[KeyPath, int]]:
-        start = self._at
+        start = self._offset
         path = (*table, *self._keys())
-        self._at += 1  # the equals sign
+        self._offset += 1  # the equals sign
         yield path, start
         yield from self._value(path)
 
@@ -91,17 +91,17 @@ class _Scanner:
         self._skip()
         opening = self._next()
         if opening not in ("[", "{"):
-            self._pass(_SCALAR)
+            self._match(_SCALAR)
             return
-        self._at += 1
+        self._offset += 1
         index = 0
         while self._skip() and self._next() not in ("]", "}"):
             if opening == "{":
                 yield from self._pair(path)
             else:
-                yield (*path, index), self._at
+                yield (*path, index), self._offset
                 yield from self._value((*path, index))
                 index += 1
             self._skip()
-            self._at += self._next() == ","
-        self._at += 1
+            self._offset += self._next() == ","
+        self._offset += 1

@@ -53,7 +53,7 @@ def main() -> None:
     try:
         import torch
     except Exception as error:
-        _answer(pipe, {"error": str(error), "kind": "no-torch"}, [])
+        _send(pipe, {"error": str(error), "kind": "no-torch"}, [])
         return
     torch.set_num_threads(1)
     server: TaskServer | None = None
@@ -66,10 +66,10 @@ def main() -> None:
         try:
             server = server or TaskServer(path, model)
             header, outputs = server.serve(request, arrays)
-            _answer(pipe, header, outputs)
+            _send(pipe, header, outputs)
         except Exception as error:
             line = _line(error, path)
-            _answer(pipe, {"error": _message(error), "kind": "task", "line": line}, [])
+            _send(pipe, {"error": _message(error), "kind": "task", "line": line}, [])
 
 
 def _message(error: BaseException) -> str:
@@ -82,16 +82,16 @@ def _line(error: BaseException, path: Path) -> int:
     return frames[-1] or 1 if frames else getattr(error, "lineno", None) or 1
 
 
-def _receive(pipe: Connection, described: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def _receive(pipe: Connection, descriptions: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     return {
         description["name"]: np.frombuffer(pipe.recv_bytes(), description["dtype"]).reshape(description["shape"]).copy()
-        for description in described
+        for description in descriptions
     }
 
 
-def _answer(pipe: Connection, header: Mapping[str, Any], arrays: Sequence[tuple[str, np.ndarray]]) -> None:
-    described = [{"name": name, "shape": a.shape, "dtype": str(a.dtype)} for name, a in arrays]
-    pipe.send_bytes(json.dumps({**header, "arrays": described}).encode())
+def _send(pipe: Connection, header: Mapping[str, Any], arrays: Sequence[tuple[str, np.ndarray]]) -> None:
+    descriptions = [{"name": name, "shape": a.shape, "dtype": str(a.dtype)} for name, a in arrays]
+    pipe.send_bytes(json.dumps({**header, "arrays": descriptions}).encode())
     for _, array in arrays:
         pipe.send_bytes(np.ascontiguousarray(array).tobytes())
 
@@ -156,40 +156,40 @@ class BuiltTask:
             self.inputs[plain] = self.state[name]
 
     @staticmethod
-    def _model(wanted: Any, module: Mapping[str, Any], torch: Any) -> tuple[Any, dict[str, Any]]:
-        if not (isinstance(wanted, type) and issubclass(wanted, torch.nn.Module)):
-            return wanted, {}
+    def _model(model_or_function: Any, module: Mapping[str, Any], torch: Any) -> tuple[Any, dict[str, Any]]:
+        if not (isinstance(model_or_function, type) and issubclass(model_or_function, torch.nn.Module)):
+            return model_or_function, {}
         arguments = module["get_init_inputs"]() if "get_init_inputs" in module else []
-        model = wanted(*arguments)
+        model = model_or_function(*arguments)
         return model, {name: value.detach() for name, value in model.named_parameters()}
 
-    def run(self, kind: str, values: Mapping[str, np.ndarray] | None = None) -> list[Any]:
+    def run(self, precision: str, values: Mapping[str, np.ndarray] | None = None) -> list[Any]:
         """Run the model and return its outputs: computed in "f64" or "f32", or only their shapes ("meta")."""
         import torch
 
-        real = {"f64": torch.float64, "f32": torch.float32}.get(kind)
+        float_type = {"f64": torch.float64, "f32": torch.float32}.get(precision)
         arguments, state = list(self.arguments), {}
         for name, tensor in self.inputs.items():
             value = tensor if values is None else torch.from_numpy(values[name])
-            whole = not tensor.dtype.is_floating_point
-            value = value.to(tensor.dtype if whole or real is None else real).reshape(tensor.shape)
+            is_integer = not tensor.dtype.is_floating_point
+            value = value.to(tensor.dtype if is_integer or float_type is None else float_type).reshape(tensor.shape)
             if name in self.positions:
                 arguments[self.positions[name]] = value
             else:
                 state[self.parameters[name]] = value
-        before = torch.get_default_dtype()
+        previous_dtype = torch.get_default_dtype()
         try:
-            torch.set_default_dtype(real or before)
-            with torch.no_grad(), torch.device("meta") if kind == "meta" else nullcontext():
-                out = self._call(arguments, state, real)
+            torch.set_default_dtype(float_type or previous_dtype)
+            with torch.no_grad(), torch.device("meta") if precision == "meta" else nullcontext():
+                result = self._call(arguments, state, float_type)
         finally:
-            torch.set_default_dtype(before)
-        outputs = list(out) if isinstance(out, (list, tuple)) else [out]
+            torch.set_default_dtype(previous_dtype)
+        outputs = list(result) if isinstance(result, (list, tuple)) else [result]
         if not outputs or not all(isinstance(output_name, torch.Tensor) for output_name in outputs):
             raise BadTask("returns something other than tensors; return a tensor or a tuple of tensors")
         return outputs
 
-    def _call(self, arguments: list[Any], state: dict[str, Any], real: Any) -> Any:
+    def _call(self, arguments: list[Any], state: dict[str, Any], float_type: Any) -> Any:
         import copy
 
         import torch
@@ -197,7 +197,10 @@ class BuiltTask:
         if not isinstance(self.model, torch.nn.Module):
             return self.model(*arguments)
         # Layers such as batch norm change their buffers, so each call gets its own copy.
-        buffers = {n: b.to(real) if real and b.dtype.is_floating_point else b for n, b in self.model.named_buffers()}
+        buffers = {
+            n: b.to(float_type) if float_type and b.dtype.is_floating_point else b
+            for n, b in self.model.named_buffers()
+        }
         return torch.func.functional_call(self.model, {**copy.deepcopy(buffers), **state}, tuple(arguments))
 
 
@@ -206,8 +209,8 @@ def _argument_names(function: Any, count: int) -> list[str]:
 
     import torch
 
-    called = function.forward if isinstance(function, torch.nn.Module) else function
-    names = [p.name for p in inspect.signature(called).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    callee = function.forward if isinstance(function, torch.nn.Module) else function
+    names = [p.name for p in inspect.signature(callee).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     return [*names, *(f"input_{i}" for i in range(len(names), count))][:count]
 
 
@@ -251,11 +254,11 @@ class TaskServer:
             for node in nodes if name in sizes else []:
                 for parent in ast.walk(tree):
                     for member, value in ast.iter_fields(parent):
-                        fresh = ast.copy_location(ast.Constant(sizes[name]), node)
+                        replacement = ast.copy_location(ast.Constant(sizes[name]), node)
                         if value is node:
-                            setattr(parent, member, fresh)
+                            setattr(parent, member, replacement)
                         elif isinstance(value, list) and node in value:
-                            value[value.index(node)] = fresh
+                            value[value.index(node)] = replacement
         names: dict[str, Any] = {"__name__": "task", "__file__": str(self.path)}
         exec(compile(tree, str(self.path), "exec"), names)
         return names
@@ -268,12 +271,12 @@ class TaskServer:
         if request["do"] == "shapes":
             return self.meta(sizes), []
         if request["do"] == "draw":
-            return {}, _drawn(BuiltTask(self, dict(sizes), "cpu", request["seed"]))
+            return {}, _example_inputs(BuiltTask(self, dict(sizes), "cpu", request["seed"]))
         return {}, self.outputs(sizes, request["do"], arrays)
 
-    def outputs(self, sizes: tuple[Any, ...], kind: str, arrays: Mapping[str, np.ndarray]) -> list[Any]:
+    def outputs(self, sizes: tuple[Any, ...], precision: str, arrays: Mapping[str, np.ndarray]) -> list[Any]:
         """Compute the outputs in "f64" or "f32" and return them by name in float64."""
-        outputs = self.built(sizes).run(kind, arrays)
+        outputs = self.built(sizes).run(precision, arrays)
         names = _output_names(len(outputs))
         return [(n, _least_one(o).double().numpy()) for n, o in zip(names, outputs, strict=True)]
 
@@ -306,7 +309,7 @@ class TaskServer:
         return meta if all(min(t["shape"], default=1) > 0 for t in tensors) else None
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts about the task that an operator needs."""
+        """Return the task's axes, constants, example sizes and properties, from which an operator is made."""
         first = self.meta(tuple(sorted(self.original.items())))
         shapes = [t["shape"] for t in first["inputs"]]
         axes, stuck = Sizes(), list[str]()
@@ -329,7 +332,7 @@ class TaskServer:
             )
         base = self.sizes(examples[0])
         built = self.built(base)
-        arrays = dict(_drawn(built))
+        arrays = dict(_example_inputs(built))
         self._require_repeatable(base, arrays)
         own = self._own_inputs(base, built, arrays)
         normal = self._normals(built, own, arrays)
@@ -352,13 +355,13 @@ class TaskServer:
     def _other_shapes(self, names: Sequence[str]) -> list[Any] | None:
         """Return the input shapes if sizes that were equal get a new value; None if the task rejects that."""
         value = self.original[names[0]]
-        for other in (value + 1, 2 * value, 3 * value, value // 2 or 1):
-            if meta := self.try_meta(dict.fromkeys(names, other)):
+        for new_value in (value + 1, 2 * value, 3 * value, value // 2 or 1):
+            if meta := self.try_meta(dict.fromkeys(names, new_value)):
                 return [t["shape"] for t in meta["inputs"]]
         return None
 
     def _examples(self, axes: Sizes) -> list[Sizes]:
-        chance = random.Random(len(self.source))
+        rng = random.Random(len(self.source))
         base = dict(axes)
         for goals in (FIRST_SIZES, SMALLER_SIZES):
             for name in sorted(axes, key=lambda axis: -axes[axis]):
@@ -370,21 +373,24 @@ class TaskServer:
                         break
         examples = [base]
         for _ in range(TRIES if axes else 0):
-            other = dict(base)
+            candidate = dict(base)
             for name in axes:
-                if chance.random() < 0.6:
-                    changed = {**other, name: chance.choice(OTHER_SIZES)}
+                if rng.random() < 0.6:
+                    changed = {**candidate, name: rng.choice(OTHER_SIZES)}
                     if _cost(self.try_meta(changed)) <= MOST_COST:
-                        other = changed
-            if other not in examples:
-                examples.append(other)
+                        candidate = changed
+            if candidate not in examples:
+                examples.append(candidate)
             if len(examples) == EXAMPLES:
                 break
         return examples
 
     def _require_repeatable(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> None:
-        first, second = (self.outputs(sizes, "f64", arrays) for _ in range(2))
-        if any(not np.array_equal(a, b, equal_nan=True) for (_, a), (_, b) in zip(first, second, strict=True)):
+        first_outputs, second_outputs = (self.outputs(sizes, "f64", arrays) for _ in range(2))
+        if any(
+            not np.array_equal(a, b, equal_nan=True)
+            for (_, a), (_, b) in zip(first_outputs, second_outputs, strict=True)
+        ):
             raise BadTask(
                 "gives different results for the same inputs, as dropout does; "
                 "remove the randomness, because a reference must be deterministic"
@@ -414,42 +420,42 @@ class TaskServer:
         NaN inputs are never among them: a task does not say whether its function is defined for NaN.
         """
         special_inputs: dict[str, list[str]] = {}
-        whole = any(t["dtype"] in ("i32", "u8") for t in self.meta(sizes)["outputs"])
+        is_integer = any(t["dtype"] in ("i32", "u8") for t in self.meta(sizes)["outputs"])
         for kind, (_, make) in SPECIAL_INPUTS.items():
-            if kind in ("level", "nan") or (whole and kind in ("ties", "zeros")):
+            if kind in ("level", "nan") or (is_integer and kind in ("ties", "zeros")):
                 continue
             changed: dict[str, np.ndarray] = {}
             for name in built.positions:
                 if name in own or normal[name].ndim == 0:
                     continue
                 special = make(normal[name].astype(np.float32), np.random.default_rng(7)).astype(np.float32)
-                together = {**changed, name: special.astype(np.float64)}
+                candidate = {**changed, name: special.astype(np.float64)}
                 # A check changes all inputs of a kind at once.
-                if self._is_defined(sizes, {**normal, name: together[name]}) and self._is_defined(
-                    sizes, {**normal, **together}
+                if self._is_defined(sizes, {**normal, name: candidate[name]}) and self._is_defined(
+                    sizes, {**normal, **candidate}
                 ):
-                    changed = together
+                    changed = candidate
             for name in changed:
                 special_inputs.setdefault(name, []).append(kind)
         return special_inputs
 
     def _is_defined(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> bool:
         with np.errstate(all="ignore"):
-            for (_, exact), (_, single) in zip(*self._both(sizes, arrays), strict=True):
-                near = np.abs(single - exact) <= MAX_SPECIAL_ERROR * np.abs(exact)
-                if not np.all(near | (single == exact)):
+            for (_, exact), (_, single) in zip(*self._in_both_precisions(sizes, arrays), strict=True):
+                is_near = np.abs(single - exact) <= MAX_SPECIAL_ERROR * np.abs(exact)
+                if not np.all(is_near | (single == exact)):
                     return False
         return True
 
-    def _both(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> list[list[Any]]:
-        return [self.outputs(sizes, kind, arrays) for kind in ("f64", "f32")]
+    def _in_both_precisions(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> list[list[Any]]:
+        return [self.outputs(sizes, precision, arrays) for precision in ("f64", "f32")]
 
     def _is_whole(self, sizes: tuple[Any, ...]) -> bool:
         """Return whether integer inputs give integer outputs, equal in float32 and float64."""
         rng = np.random.default_rng(3)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.built(sizes).inputs.items()}
         arrays = {name: rng.integers(-8, 9, shape).astype(np.float64) for name, shape in shapes.items()}
-        exact, single = self._both(sizes, arrays)
+        exact, single = self._in_both_precisions(sizes, arrays)
         return all(
             np.array_equal(a, b) and np.array_equal(a, np.rint(a)) for (_, a), (_, b) in zip(exact, single, strict=True)
         )
@@ -457,9 +463,9 @@ class TaskServer:
     def _float32_error(self, sizes: tuple[Any, ...], own: Sequence[str]) -> float:
         """Return the largest error of PyTorch's float32 result, relative to the result and to its root mean square."""
         built = self.built(sizes)
-        normal = self._normals(built, own, dict(_drawn(built)))
+        normal = self._normals(built, own, dict(_example_inputs(built)))
         worst = 0.0
-        for (_, exact), (_, single) in zip(*self._both(sizes, normal), strict=True):
+        for (_, exact), (_, single) in zip(*self._in_both_precisions(sizes, normal), strict=True):
             scale = np.maximum(np.abs(exact), np.sqrt(np.mean(exact**2))) + np.finfo(np.float32).tiny
             worst = max(worst, float(np.max(np.abs(single - exact) / scale)))
         return worst
@@ -484,7 +490,7 @@ def _least_one(tensor: Any) -> Any:
     return tensor.reshape(1) if tensor.ndim == 0 else tensor
 
 
-def _drawn(built: BuiltTask) -> list[tuple[str, np.ndarray]]:
+def _example_inputs(built: BuiltTask) -> list[tuple[str, np.ndarray]]:
     """Return the inputs of get_inputs() as float64, rounded to the dtype that stores them."""
     return [(name, _least_one(tensor).detach().double().contiguous().numpy()) for name, tensor in built.inputs.items()]
 

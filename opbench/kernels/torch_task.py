@@ -94,14 +94,14 @@ class TaskProcess:
 
         Raise UsageError if the task fails, EnvironmentFault without PyTorch.
         """
-        sent = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
-        described = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in sent.items()]
-        request = {"do": action, "sizes": dict(sizes), "seed": seed, "arrays": described}
+        contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+        descriptions = [{"name": n, "shape": a.shape, "dtype": str(a.dtype)} for n, a in contiguous.items()]
+        request = {"do": action, "sizes": dict(sizes), "seed": seed, "arrays": descriptions}
         with self._lock:
             try:
                 pipe = self._started()
                 pipe.send_bytes(json.dumps(request).encode())
-                for array in sent.values():
+                for array in contiguous.values():
                     pipe.send_bytes(array.tobytes())
                 if not pipe.poll(LIMIT_S):
                     raise UsageError(f"takes longer than {LIMIT_S:g} s; use smaller sizes", self._location(1))
@@ -169,8 +169,8 @@ class TorchOperator(Operator):
     @functools.cached_property
     def shapes(self) -> TaskShapes:
         """Return the tensors of this problem."""
-        if (known := self.process.known.get(str(self))) is not None:
-            return known
+        if (cached := self.process.known.get(str(self))) is not None:
+            return cached
         header, _ = self.process.ask("shapes", self.sizes)
         return self.process.known.setdefault(str(self), from_json(TaskShapes, header))
 
@@ -224,8 +224,8 @@ class TorchOperator(Operator):
 
         The length of a task's sums is unknown, so its float32 result is compared with float64 on the examples.
         """
-        usual, least = super().tolerance(precision), FLOAT32_MARGIN * self.facts.float32_error
-        return Tolerance(max(usual.elementwise, least), max(usual.norm, least))
+        usual, minimum = super().tolerance(precision), FLOAT32_MARGIN * self.facts.float32_error
+        return Tolerance(max(usual.elementwise, minimum), max(usual.norm, minimum))
 
     def reference(self, **inputs: np.ndarray) -> Arrays:
         """Compute the outputs in float64 in the task's process."""
@@ -271,7 +271,7 @@ class TorchOperator(Operator):
 
 
 def _dimensions(tensor: TaskTensor) -> str:
-    return " ".join(f"{tensor.name}_dim{place}" for place in range(len(tensor.shape)))
+    return " ".join(f"{tensor.name}_dim{axis}" for axis in range(len(tensor.shape)))
 
 
 @functools.cache
@@ -319,11 +319,11 @@ _UNPACKED: dict[TorchTask, type[TorchOperator]] = {}
 
 def unpack_task(packed: PackedTask, axes: Mapping[str, int | str]) -> type[Operator]:
     """Return the operator that `pack_task` packed."""
-    known = _UNPACKED.get(packed.task)
-    if known is None or known.facts != packed.facts:
-        known = _UNPACKED[packed.task] = _operator_of(packed.task, TaskProcess(packed.task), packed.facts)
-    known.process.known[f"({','.join(f'{name}={value}' for name, value in axes.items())})"] = packed.shapes
-    return known
+    operator_class = _UNPACKED.get(packed.task)
+    if operator_class is None or operator_class.facts != packed.facts:
+        operator_class = _UNPACKED[packed.task] = _operator_of(packed.task, TaskProcess(packed.task), packed.facts)
+    operator_class.process.known[f"({','.join(f'{name}={value}' for name, value in axes.items())})"] = packed.shapes
+    return operator_class
 
 
 def _facts_of(task: TorchTask, process: TaskProcess) -> TaskFacts:

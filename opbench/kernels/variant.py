@@ -75,7 +75,7 @@ class Variant:
     """Expressions over tunables and macros for fields of `opbench.kernels.tile.Tile`."""
     precision: str = "f32"
     product: str = ""
-    """What the tensor cores multiply, a key of `precision.PRODUCTS`; empty if the precision class determines it."""
+    """The operand format of the tensor cores, a key of `precision.PRODUCTS`; empty if the precision class decides."""
     compute_capability: str = ""
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The values of each tunable, the default first."""
@@ -143,11 +143,11 @@ class Variant:
     def defines(self, scope: Mapping[str, expression.ExpressionValue]) -> dict[str, expression.ExpressionValue]:
         """Return the macros' values; omit macros that depend on names without a value in `scope`."""
         macros: dict[str, expression.ExpressionValue] = {}
-        known = dict(scope)
+        values = dict(scope)
         for name, text in self.define.items():
-            if expression.names(text) <= known.keys():
-                macros[name] = expression.evaluate(text, known)
-                known.setdefault(name, macros[name])
+            if expression.names(text) <= values.keys():
+                macros[name] = expression.evaluate(text, values)
+                values.setdefault(name, macros[name])
         return macros
 
     @property
@@ -174,16 +174,16 @@ class Variant:
             if mode not in modes:
                 raise UsageError(unknown("mode", mode, modes, where="supports"), self.location("supports", mode))
         for mode, default in modes.items():
-            allowed, seen = self.supports.get(mode, (default,)), problem.scope[mode]
-            if seen not in allowed:
-                return f"supports {mode} = {' or '.join(allowed)} (here {mode}={seen})"
+            allowed, actual = self.supports.get(mode, (default,)), problem.scope[mode]
+            if actual not in allowed:
+                return f"supports {mode} = {' or '.join(allowed)} (here {mode}={actual})"
         scope = self.rule_scope(problem, config)
         for index, rule in enumerate(self.requires):
             with with_location(functools.partial(self.location, "requires", index)):
                 is_met = expression.evaluate(rule, scope)
             if not is_met:
-                seen = ", ".join(f"{name}={scope[name]}" for name in sorted(expression.names(rule)) if name in scope)
-                return f"needs {rule}" + (f" (here {seen})" if seen else "")
+                actual = ", ".join(f"{name}={scope[name]}" for name in sorted(expression.names(rule)) if name in scope)
+                return f"needs {rule}" + (f" (here {actual})" if actual else "")
         return None
 
 

@@ -123,7 +123,7 @@ def launch_code(
     }
 
     def part(steps: Sequence[KernelLaunch]) -> StepLines:
-        steps_lines = [launch_step(launch, case, kernel_text, shapes, sizes) for launch in steps]
+        steps_lines = [read_launch(launch, case, kernel_text, shapes, sizes) for launch in steps]
         return StepLines(
             tuple(line for step in steps_lines for line in step.lines),
             frozenset(name for step in steps_lines for name in step.reads),
@@ -157,7 +157,7 @@ def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written: set[str]
     return found
 
 
-def launch_step(
+def read_launch(
     launch: KernelLaunch,
     case: Case,
     kernel_text: KernelText,

@@ -20,7 +20,7 @@ from opbench.shipping.compiling import CompiledText
 from opbench.shipping.fixed_text import Needs, includes
 from opbench.shipping.interface import header_text
 from opbench.shipping.kernel_text import kernel_texts
-from opbench.shipping.launching import launch_code, launch_step
+from opbench.shipping.launching import launch_code, read_launch
 from opbench.shipping.source import source_text
 from support.common import CATALOG
 
@@ -80,7 +80,7 @@ def test_a_fill_with_another_number_than_zero_needs_the_driver() -> None:
     case = CATALOG.case("relu/vec4[BLOCK=256](n=1027)")
     (piece,) = kernel_texts([case]).values()
     tensors = {tensor.name: tensor for tensor in case.problem.output_tensors()}
-    assert [launch_step(one, case, piece, tensors, {}).needs for one in (launch, replace(launch, value=0))] == [
+    assert [read_launch(one, case, piece, tensors, {}).needs for one in (launch, replace(launch, value=0))] == [
         Needs.FILL,
         Needs.NOTHING,
     ]
