@@ -97,7 +97,7 @@ def test_each_replay_finds_other_inputs_and_poison_in_all_else() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
     context = context_of(one_relu(), "works_every_eighth_launch.cu")
-    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, chance=random.Random(seed))
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, rng=random.Random(seed))
     time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     assert turns.fault.startswith("in timed replay ") and "relu" in turns.fault
 
@@ -106,7 +106,7 @@ def test_a_node_that_does_not_work_in_every_replay_is_found(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_node_that_keeps_state_in_a_module_variable_is_named(seed: int, timed: bool) -> None:
     context = context_of(one_relu(), "remembers_its_input.cu")
-    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, chance=random.Random(seed))
+    turns = NetworkLaunches(context, pictures(context.network.graph), 1e-3, rng=random.Random(seed))
     if timed:
         time_both(context.launch, {}, Watch(), lambda: None, OPTIONS, {}, turns)
     turns.fault = ""
@@ -136,8 +136,8 @@ def test_peers_take_other_inputs_before_each_replay_too() -> None:
 def test_what_is_missing_leaves_no_poison_for_the_nodes_behind_it() -> None:
     graph = residual()
     cases = choose(graph, {}, PlanOptions("f32")).cases(graph)
-    context = Context(Network(graph, cases, open_backend("cpu")), left_out=["left"])
-    turns = NetworkLaunches(context, pictures(graph), 1e-6, whole=False)
+    context = Context(Network(graph, cases, open_backend("cpu")), excluded=["left"])
+    turns = NetworkLaunches(context, pictures(graph), 1e-6, complete=False)
     before = context.buffer(graph.node("left").outputs["out"]).read()
     node_samples(context, Watch(), turns)
     assert np.array_equal(before, context.buffer(graph.node("left").outputs["out"]).read(), equal_nan=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opbench.networks.plan import torch_gpu
-from opbench.networks.plan.torch_comparison import Peer, facts_of, time_both
+from opbench.networks.plan.torch_comparison import Peer, peer_record, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu
 from opbench.timing.clock import DeviceState, Sample
 from opbench.timing.sampling import TimingOptions
@@ -55,7 +55,7 @@ def test_ours_and_captured_peers_are_interleaved_on_one_clock_and_held_alike() -
         "compiled": Peer(other, peak_bytes=12, error="not captured: no"),
     }
     clock = TableClock({own: 10e-6, graph: 25e-6})
-    facts = {name: facts_of(peer, OUT, {}, 1e-3, {"PyTorch": "2"}) for name, peer in found.items()}
+    facts = {name: peer_record(peer, OUT, {}, 1e-3, {"PyTorch": "2"}) for name, peer in found.items()}
     both = time_both(own, found, clock, lambda: log.append("wait"), QUICK, facts)
     eager, compiled = both.peers["eager"], both.peers["compiled"]
     assert both.total.median_s == 10e-6 and eager.times and eager.times.median_s == 25e-6 and eager.captured
@@ -83,22 +83,22 @@ def test_a_peer_whose_outputs_are_others_is_not_timed_as_a_graph() -> None:
     def graph() -> None: ...
 
     peer = Peer(lambda: None, graph, outputs={"out": np.array([1.0, 2.0, 2.3], np.float32)})
-    told = facts_of(peer, OUT, {}, 1e-3, {})
+    told = peer_record(peer, OUT, {}, 1e-3, {})
     assert told.difference == pytest.approx(0.1, rel=1e-5) and told.allowed_difference == 2e-3
     assert told.error == "its outputs differ from ours by 0.1 in norm (0.002 allowed)"
     clock = TableClock({own: 1e-5})
     both = time_both(own, {"eager": peer}, clock, lambda: None, QUICK, {"eager": told})
     assert both.peers["eager"].times is None
-    assert not facts_of(peer, OUT, {}, 0.06, {}).error
+    assert not peer_record(peer, OUT, {}, 0.06, {}).error
     nan = Peer(lambda: None, graph, outputs={"out": np.array([np.nan, 2.0, 2.0], np.float32)})
-    assert "differ from ours by nan" in facts_of(nan, OUT, {}, 1.0, {}).error
+    assert "differ from ours by nan" in peer_record(nan, OUT, {}, 1.0, {}).error
 
 
 def test_the_error_against_the_reference_is_recorded_or_unknown() -> None:
     peer = Peer(lambda: None, lambda: None, outputs=OUT)
-    told = facts_of(peer, OUT, {"out": np.array([1.0, 2.0, 2.3])}, 1e-3, {"PyTorch": "2"})
+    told = peer_record(peer, OUT, {"out": np.array([1.0, 2.0, 2.3])}, 1e-3, {"PyTorch": "2"})
     assert told.norm_error == pytest.approx(0.3 / np.sqrt(5 + 2.3**2), rel=1e-6)
-    assert facts_of(peer, OUT, {}, 1e-3, {}).norm_error is None
+    assert peer_record(peer, OUT, {}, 1e-3, {}).norm_error is None
 
 
 def test_a_peer_that_fails_while_it_is_timed_costs_its_times_only() -> None:
@@ -109,7 +109,7 @@ def test_a_peer_that_fails_while_it_is_timed_costs_its_times_only() -> None:
 
     clock = TableClock({own: 1e-5, dying: 1e-5})
     found = {"eager": Peer(dying, dying, outputs=OUT)}
-    facts = {"eager": facts_of(found["eager"], OUT, {}, 1e-3, {})}
+    facts = {"eager": peer_record(found["eager"], OUT, {}, 1e-3, {})}
     both = time_both(own, found, clock, lambda: None, QUICK, facts)
     assert both.total.median_s == 1e-5 and both.host is None
     assert both.peers["eager"].error == "RuntimeError: CUDA out of memory"
@@ -213,4 +213,4 @@ def test_the_peak_is_beyond_what_was_there(gpu: tuple[TorchGpu, FakeCuda]) -> No
 
     assert torch.peak_bytes(call) == 250
     cuda.allocated = 120
-    assert torch.peak_bytes(call, before=90) == 260
+    assert torch.peak_bytes(call, start_bytes=90) == 260

@@ -144,10 +144,10 @@ def split_nodes(planned: Planned) -> list[str]:
 def _without_pass(planned: Planned, full: NetworkVersion, name: str) -> NetworkVersion:
     options = planned.options
     graph, _ = apply_enabled_passes(planned.original, replace(options, without=(*options.without, name)))
-    laid = _in_planned_layouts(graph, full.graph)
+    in_layouts = _in_planned_layouts(graph, full.graph)
     names = {node.name for node in full.graph.nodes}
-    split = [fused for fused in fused_nodes(laid) if split_name(laid.node(fused)) in names]
-    return _with_cases(planned, full, split_fused(laid, split))
+    split_names = [fused for fused in fused_nodes(in_layouts) if split_name(in_layouts.node(fused)) in names]
+    return _with_cases(planned, full, split_fused(in_layouts, split_names))
 
 
 def _refused(planned: Planned, full: NetworkVersion) -> NetworkVersion:
@@ -158,8 +158,8 @@ def _refused(planned: Planned, full: NetworkVersion) -> NetworkVersion:
 def _in_nchw(planned: Planned, full: NetworkVersion) -> NetworkVersion:
     graph, _ = apply_enabled_passes(planned.original, planned.options)
     names = {node.name for node in full.graph.nodes}
-    split = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
-    return _with_cases(planned, full, split_fused(graph, split))
+    split_names = [fused for fused in fused_nodes(graph) if split_name(graph.node(fused)) in names]
+    return _with_cases(planned, full, split_fused(graph, split_names))
 
 
 def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
@@ -167,10 +167,10 @@ def _in_planned_layouts(graph: Graph, full: Graph) -> Graph:
 
     New nodes get the most frequent layout.
     """
-    planned = {n.name: str(n.problem.scope["layout"]) for n in full.nodes if has_image_layouts(n.problem)}
-    usual = max(("nchw", "nhwc"), key=list(planned.values()).count)
+    layout_of_node = {n.name: str(n.problem.scope["layout"]) for n in full.nodes if has_image_layouts(n.problem)}
+    most_frequent = max(("nchw", "nhwc"), key=list(layout_of_node.values()).count)
     return with_layouts(
-        graph, {n.name: planned.get(n.name, usual) for n in graph.nodes if has_image_layouts(n.problem)}
+        graph, {n.name: layout_of_node.get(n.name, most_frequent) for n in graph.nodes if has_image_layouts(n.problem)}
     )
 
 
@@ -181,7 +181,7 @@ def _with_cases(planned: Planned, full: NetworkVersion, graph: Graph) -> Network
     """Return a version for a graph with the planned case of each problem; unplanned problems get cases as in a plan."""
     by_problem = {(case.problem.name, str(case.problem)): case for case in full.cases.values()}
     options = planned.options
-    wanted = PlanOptions(
+    plan_options = PlanOptions(
         options.precision,
         planned.plan.gpu,
         options.libraries,
@@ -191,12 +191,12 @@ def _with_cases(planned: Planned, full: NetworkVersion, graph: Graph) -> Network
         planned.device,
         prepare=full.prepare,
     )
-    chosen = choose(graph, planned.results, wanted, planned.catalog)
+    chosen = choose(graph, planned.results, plan_options, planned.catalog)
     cases, unmeasured = {}, 0
     for node in graph.nodes:
-        own = full.cases.get(node.name)
-        same = own is not None and own.problem == node.problem
-        case = own if same else by_problem.get((node.operator, str(node.problem)))
+        planned_case = full.cases.get(node.name)
+        is_unchanged = planned_case is not None and planned_case.problem == node.problem
+        case = planned_case if is_unchanged else by_problem.get((node.operator, str(node.problem)))
         if case is None:
             choice = chosen.choices[node.name]
             case, unmeasured = planned.catalog.case(choice.case), unmeasured + (choice.source == "default")

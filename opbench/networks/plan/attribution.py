@@ -26,7 +26,7 @@ from opbench.timing.host import host_times
 from opbench.timing.sampling import TimingOptions, measure
 
 TIMES = TimingOptions(budget_s=1.0, min_samples=20, max_samples=200, target=0.003)
-"""Of the plan and of an alternative, in turns."""
+"""Options of the timing, in which samples of the plan and of an alternative take turns."""
 MAX_RUN_S = 1.0
 """An alternative whose run takes longer is not timed: it would take minutes."""
 PLAN, OTHER = "plan", "alternative"
@@ -46,60 +46,62 @@ class Attribution:
     clock: DeviceClock | None = None
     """None on a device without a clock: alternatives are checked and counted, and have no times."""
     turns: NetworkLaunches | None = None
-    """Renews the plan before each of its samples."""
+    """Writes new inputs for the plan's network before each of its timed samples."""
 
     def measure(self, on_progress: OnProgress) -> AttributionRecord:
         """Measure all alternatives and return their record; an alternative that fails has its reason."""
-        found, nodes = [], len(self.network.graph.nodes)
+        records, nodes = [], len(self.network.graph.nodes)
         for alternative in alternatives(self.planned, self.network, self.context):
             on_progress(Progress("measure", f"without {alternative.choice}", nodes, nodes))
             if record := self._measure_one(alternative):
-                found.append(record)
+                records.append(record)
         full = full_form(self.planned, self.network)
-        return AttributionRecord(self._counts(full, self.network, self.context), tuple(found))
+        return AttributionRecord(self._counts(full, self.network, self.context), tuple(records))
 
     def _measure_one(self, alternative: Alternative) -> AlternativeRecord | None:
         """Return the record of an alternative; None if it equals the plan."""
         record = AlternativeRecord(alternative.choice, alternative.instead, alternative.additive)
         try:
-            form = alternative.form()
-            record = replace(record, changed=self._changed_nodes(form), unmeasured=form.unmeasured)
-            if self._is_plan(form):
+            version = alternative.form()
+            record = replace(record, changed=self._changed_nodes(version), unmeasured=version.unmeasured)
+            if self._is_plan(version):
                 return None
             with contextlib.ExitStack() as stack:
-                network = self._network(form)
+                network = self._network(version)
                 if network is not self.network:
                     stack.callback(network.close)
-                context = form.context(network)
+                context = version.context(network)
                 stack.callback(context.close)
-                record = replace(record, counts=self._counts(form, network, context))
+                record = replace(record, counts=self._counts(version, network, context))
                 return self._checked_and_timed(alternative, record, network, context)
         except Exception as error:  # of whatever kind, it concerns this alternative only
             return replace(record, error=on_one_line(error))
 
-    def _is_plan(self, form: NetworkVersion) -> bool:
+    def _is_plan(self, version: NetworkVersion) -> bool:
         full = full_form(self.planned, self.network)
-        names = [[node.name for node in graph.nodes] for graph in (form.graph, full.graph)]
-        launched_alike = replace(form, graph=full.graph, cases=full.cases, unmeasured=0) == full
-        return launched_alike and names[0] == names[1] and not self._changed_nodes(form)
+        names = [[node.name for node in graph.nodes] for graph in (version.graph, full.graph)]
+        same_launches = replace(version, graph=full.graph, cases=full.cases, unmeasured=0) == full
+        return same_launches and names[0] == names[1] and not self._changed_nodes(version)
 
-    def _network(self, form: NetworkVersion) -> Network:
+    def _network(self, version: NetworkVersion) -> Network:
         """Return the network of a version: the planned one if only launches or memory differ."""
-        own = self.network
-        if form.graph is own.graph and form.cases is own.cases and form.prepare == own.prepare:
-            return own
-        return Network(form.graph, form.cases, own.backend, prepare=form.prepare)
+        network = self.network
+        if version.graph is network.graph and version.cases is network.cases and version.prepare == network.prepare:
+            return network
+        return Network(version.graph, version.cases, network.backend, prepare=version.prepare)
 
-    def _changed_nodes(self, form: NetworkVersion) -> tuple[str, ...]:
-        planned = {name: case.name for name, case in self.network.cases.items()}
-        return tuple(node.name for node in form.graph.nodes if planned.get(node.name) != form.cases[node.name].name)
+    def _changed_nodes(self, version: NetworkVersion) -> tuple[str, ...]:
+        planned_cases = {name: case.name for name, case in self.network.cases.items()}
+        return tuple(
+            node.name for node in version.graph.nodes if planned_cases.get(node.name) != version.cases[node.name].name
+        )
 
-    def _counts(self, form: NetworkVersion, network: Network, context: Context) -> Counts:
+    def _counts(self, version: NetworkVersion, network: Network, context: Context) -> Counts:
         return Counts(
-            nodes=len(form.graph.nodes),
+            nodes=len(version.graph.nodes),
             launches=sum(max(1, len(bound.launches)) for bound in context.bindings.values()),
-            compulsory_bytes=sum(node.problem.bytes() for node in form.graph.nodes),
-            flops=sum(node.problem.flops() for node in form.graph.nodes),
+            compulsory_bytes=sum(node.problem.bytes() for node in version.graph.nodes),
+            flops=sum(node.problem.flops() for node in version.graph.nodes),
             memory_bytes=context.memory.peak_bytes,
             bound_s=self._bound(network),
         )
@@ -108,10 +110,8 @@ class Attribution:
         total = 0.0
         for node in network.graph.nodes:
             problem = node.problem
-            limits = self.ceilings.at_level(problem.bandwidth()) if self.ceilings else None
-            bound = (
-                best_time(limits, problem.flops(), problem.bytes(), network.cases[node.name].unit) if limits else None
-            )
+            peaks = self.ceilings.at_level(problem.bandwidth()) if self.ceilings else None
+            bound = best_time(peaks, problem.flops(), problem.bytes(), network.cases[node.name].unit) if peaks else None
             if bound is None:
                 return None
             total += bound[0]
@@ -122,30 +122,34 @@ class Attribution:
     ) -> AlternativeRecord:
         """Compare an alternative's outputs with the reference; if they agree, time it in turn with the plan."""
         outputs = context.run(self.inputs)
-        ends = check_outputs(network.graph, network.cases, outputs, self.reference)
-        worst = max(ends.values(), key=lambda end: np.nan_to_num(end.norm_error or 0.0, nan=np.inf))
+        verdicts = check_outputs(network.graph, network.cases, outputs, self.reference)
+        worst = max(verdicts.values(), key=lambda verdict: np.nan_to_num(verdict.norm_error or 0.0, nan=np.inf))
         record = replace(record, norm_error=worst.norm_error, allowed=worst.allowed)
-        if off := [name for name, end in ends.items() if not end.right]:
-            return replace(record, error=f"wrong: the output {', '.join(off)} differs from the float64 reference")
+        if wrong_outputs := [name for name, verdict in verdicts.items() if not verdict.right]:
+            return replace(
+                record, error=f"wrong: the output {', '.join(wrong_outputs)} differs from the float64 reference"
+            )
         if self.clock is None or self.turns is None:
             return record
-        if (one_s := _one_run(context)) > MAX_RUN_S:
+        if (run_s := _one_run(context)) > MAX_RUN_S:
             limit = units.time(MAX_RUN_S)
-            return replace(record, error=f"not timed: one run takes {units.time(one_s)}, at most {limit} are timed")
+            return replace(record, error=f"not timed: one run takes {units.time(run_s)}, at most {limit} are timed")
         allowed = AGREEMENT_FACTOR * allowed_norm(network.graph, network.cases)
         with contextlib.closing(NetworkLaunches(context, self.inputs, allowed)) as turns:
             launches = {PLAN: self.context.launch, OTHER: context.launch}
             times = measure(self.clock, launches, TIMES, turns={PLAN: self.turns, OTHER: turns})
             if turns.fault:
                 return replace(record, error=f"wrong: {turns.fault}")
-            hosts = host_times(launches, network.backend.synchronize) if alternative.changes_launches else {}
-        return replace(record, times=times[OTHER], plan=times[PLAN], host=hosts.get(OTHER), plan_host=hosts.get(PLAN))
+            host_by_name = host_times(launches, network.backend.synchronize) if alternative.changes_launches else {}
+        return replace(
+            record, times=times[OTHER], plan=times[PLAN], host=host_by_name.get(OTHER), plan_host=host_by_name.get(PLAN)
+        )
 
 
 def _one_run(context: Context) -> float:
     """Return the seconds of one run on the host's clock, after a first run."""
-    began = time.perf_counter()
+    start_s = time.perf_counter()
     context.launch()
     if findings := context.network.backend.synchronize():
         raise LaunchError(str(findings[0]))
-    return time.perf_counter() - began
+    return time.perf_counter() - start_s

@@ -52,20 +52,20 @@ class Rewrite:
     name: str
     on: bool
     notes: tuple[str, ...]
-    """Notes on what the transformation changed."""
+    """One sentence for each change of the transformation."""
 
 
 def apply_enabled_passes(graph: Graph, options: NetOptions) -> tuple[Graph, list[Rewrite]]:
     """Apply the enabled passes; return the graph and the changes of each pass."""
     for name in options.without:
-        if name not in (known := (*PASSES, PREPARE_WEIGHTS)):
-            raise UsageError(unknown("pass", name, known, where="--disable"))
+        if name not in (pass_names := (*PASSES, PREPARE_WEIGHTS)):
+            raise UsageError(unknown("pass", name, pass_names, where="--disable"))
     rewrites = []
     for name, apply in PASSES.items():
-        messages: list[str] = []
+        notes: list[str] = []
         if name not in options.without:
-            graph, messages = apply(graph)
-        rewrites.append(Rewrite(name, name not in options.without, tuple(messages)))
+            graph, notes = apply(graph)
+        rewrites.append(Rewrite(name, name not in options.without, tuple(notes)))
     if options.precision == "bf16":
         graph = to_dtype(graph, "bf16")
         rewrites.append(Rewrite("to_dtype", True, ("all values and weights are stored in bf16",)))
@@ -91,8 +91,8 @@ def plan_network(
         graph, rewrite = _follow_plan(graph, options, plan)
         return graph, plan, [rewrite]
     graph, rewrite = convert_layouts(graph, options, results, device)
-    graph, apart = split_slow_fusions(graph, options, results)
-    wanted = PlanOptions(
+    graph, split_rewrite = split_slow_fusions(graph, options, results)
+    plan_options = PlanOptions(
         options.precision,
         gpu,
         options.libraries,
@@ -102,8 +102,8 @@ def plan_network(
         device,
         prepare=PREPARE_WEIGHTS not in options.without,
     )
-    plan = choose(graph, results, wanted, catalog)
-    return graph, plan, [rewrite, apart]
+    plan = choose(graph, results, plan_options, catalog)
+    return graph, plan, [rewrite, split_rewrite]
 
 
 # Layouts and fusion -----------------------------------------------------------------------------------------------
@@ -116,22 +116,22 @@ def convert_layouts(
 
     Where nothing was measured the layout on a GPU is nhwc, which tensor cores read.
     """
-    able = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
+    convertible = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     if options.layout in ("nchw", "nhwc"):
-        chosen = dict.fromkeys(able, options.layout)
+        layout_of_node = dict.fromkeys(convertible, options.layout)
     elif options.layout == "auto":
         unknown_nodes = uncovered_nodes(graph, options, results) if results else []
         if results and not unknown_nodes:
-            chosen = choose_layouts(graph, cheaper_fusion(_cost_function(results, options)))
+            layout_of_node = choose_layouts(graph, cheaper_fusion(_cost_function(results, options)))
         else:
-            chosen = dict.fromkeys(able, "nhwc" if device and not results else "nchw")
+            layout_of_node = dict.fromkeys(convertible, "nhwc" if device and not results else "nchw")
         if unknown_nodes:
-            laid, rewrite = _in_layouts(graph, chosen)
+            converted, rewrite = _in_layouts(graph, layout_of_node)
             text = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
-            return laid, replace(rewrite, notes=(*rewrite.notes, text))
+            return converted, replace(rewrite, notes=(*rewrite.notes, text))
     else:
         raise UsageError(f"--layout {options.layout} is not allowed; choose auto, nchw or nhwc")
-    return _in_layouts(graph, chosen)
+    return _in_layouts(graph, layout_of_node)
 
 
 def uncovered_nodes(graph: Graph, options: NetOptions, results: Results) -> list[str]:
@@ -151,25 +151,31 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
     if options.tune or not options.results or len(uncovered_nodes(graph, options, results)) < len(graph.nodes):
         return
     node = graph.nodes[0]
-    others = [problem for (operator, problem), entries in results.items() if entries and operator == node.operator]
-    has = f"of {node.operator} they have {others[0]} and {len(others) - 1} more" if others else "they have none of it"
+    measured_problems = [
+        problem for (operator, problem), entries in results.items() if entries and operator == node.operator
+    ]
+    coverage = (
+        f"of {node.operator} they have {measured_problems[0]} and {len(measured_problems) - 1} more"
+        if measured_problems
+        else "they have none of it"
+    )
     suite = paths.shipped("suites") / f"{options.network}.toml"
-    measured = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
-    tuned = next_command("net run", options.network, variants=options.variants, tune=True)
+    run_command = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
+    tune_command = next_command("net run", options.network, variants=options.variants, tune=True)
     raise UsageError(
         f"--results {' '.join(map(str, options.results))}: these results contain no correct and timed case for a "
         f"node of {graph.name} (with its sizes and {options.precision}); {node.name} is {node.operator} "
-        f"{node.problem}, {has}. Measure on "
-        f"a GPU: {measured}{tuned}; without --results each node gets a default"
+        f"{node.problem}, {coverage}. Measure on "
+        f"a GPU: {run_command}{tune_command}; without --results each node gets a default"
     )
 
 
-def _in_layouts(graph: Graph, chosen: dict[str, str]) -> tuple[Graph, Rewrite]:
-    laid = with_layouts(graph, chosen)
-    conversions = [node.name for node in laid.nodes if node.operator == "layout2d"]
-    nhwc = sum(layout == "nhwc" for layout in chosen.values())
-    text = f"{nhwc} of {len(chosen)} nodes work in nhwc; {len(conversions)} conversions"
-    return laid, Rewrite("layouts", True, (text,))
+def _in_layouts(graph: Graph, layout_of_node: dict[str, str]) -> tuple[Graph, Rewrite]:
+    converted = with_layouts(graph, layout_of_node)
+    conversions = [node.name for node in converted.nodes if node.operator == "layout2d"]
+    nhwc_count = sum(layout == "nhwc" for layout in layout_of_node.values())
+    text = f"{nhwc_count} of {len(layout_of_node)} nodes work in nhwc; {len(conversions)} conversions"
+    return converted, Rewrite("layouts", True, (text,))
 
 
 def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, Rewrite]:
@@ -177,11 +183,15 @@ def _follow_plan(graph: Graph, options: NetOptions, plan: Plan) -> tuple[Graph, 
 
     A layout that the user names takes precedence.
     """
-    able = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
+    convertible = [node.name for node in graph.nodes if has_image_layouts(node.problem)]
     cases = {name: choice.case for name, choice in plan.choices.items()}
-    chosen = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in able}
-    laid, rewrite = _in_layouts(graph, chosen if options.layout == "auto" else dict.fromkeys(able, options.layout))
-    return split_fused(laid, [name for name in fused_nodes(laid) if split_name(laid.node(name)) in cases]), rewrite
+    layout_of_node = {name: "nhwc" if "layout=nhwc" in cases.get(name, "") else "nchw" for name in convertible}
+    converted, rewrite = _in_layouts(
+        graph, layout_of_node if options.layout == "auto" else dict.fromkeys(convertible, options.layout)
+    )
+    return split_fused(
+        converted, [name for name in fused_nodes(converted) if split_name(converted.node(name)) in cases]
+    ), rewrite
 
 
 def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> tuple[Graph, Rewrite]:
@@ -190,24 +200,26 @@ def split_slow_fusions(graph: Graph, options: NetOptions, results: Results) -> t
     The parts need memory for the values between them; a node stays fused if the memory limit leaves no room.
     """
     notes: list[str] = []
-    apart: list[str] = []
+    split_names: list[str] = []
     for name in fused_nodes(graph):
         problem = graph.node(name).problem
-        fused = _fastest_case(results, options, problem)
-        two = [entry for part in parts(problem) or () if (entry := _fastest_case(results, options, part))]
-        if len(two) < 2 or (fused and sum(entry.high_s for entry in two) >= fused.low_s):
+        fused_case = _fastest_case(results, options, problem)
+        part_cases = [entry for part in parts(problem) or () if (entry := _fastest_case(results, options, part))]
+        if len(part_cases) < 2 or (fused_case and sum(entry.high_s for entry in part_cases) >= fused_case.low_s):
             continue
-        times = f"its parts take {units.time(sum(e.kernel_s for e in two))}"
-        times += f", fused they take {units.time(fused.kernel_s)}" if fused else ", fused they were not measured"
-        trial = split_fused(graph, [*apart, name])
-        if options.memory_bytes is not None and max(live_bytes(trial).values()) > options.memory_bytes:
+        times = f"its parts take {units.time(sum(e.kernel_s for e in part_cases))}"
+        times += (
+            f", fused they take {units.time(fused_case.kernel_s)}" if fused_case else ", fused they were not measured"
+        )
+        split_graph = split_fused(graph, [*split_names, name])
+        if options.memory_bytes is not None and max(live_bytes(split_graph).values()) > options.memory_bytes:
             notes.append(
                 f"{name}: stays fused, because the memory limit leaves no room for the intermediate values: {times}"
             )
             continue
-        apart.append(name)
+        split_names.append(name)
         notes.append(f"{name}: split, because {times}")
-    return split_fused(graph, apart), Rewrite("split_up", True, tuple(notes))
+    return split_fused(graph, split_names), Rewrite("split_up", True, tuple(notes))
 
 
 def _fastest_case(results: Results, options: NetOptions, problem: Operator) -> TimedCase | None:
@@ -254,8 +266,8 @@ def _measure_candidates(
     layouts = ("nchw", "nhwc") if options.layout == "auto" else (options.layout,)
     graphs = []
     for layout in layouts:
-        laid, _ = convert_layouts(graph, replace(options, layout=layout), {})
-        graphs += [laid, split_fused(laid, fused_nodes(laid))]
+        converted, _ = convert_layouts(graph, replace(options, layout=layout), {})
+        graphs += [converted, split_fused(converted, fused_nodes(converted))]
     return measured_here(graphs, options, options.out, on_progress, catalog)
 
 

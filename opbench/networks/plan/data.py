@@ -110,18 +110,18 @@ class DataSet:
 
     def order(self, epochs: int, batch: int, seed: int) -> np.ndarray:
         """Return indices of images in whole batches for each epoch: every image once, in one of its variations."""
-        parts = []
-        whole = self.items // batch * batch
+        epochs_order = []
+        items_in_batches = self.items // batch * batch
         for epoch in range(epochs):
             rng = np.random.default_rng([seed, epoch])
-            picked = rng.permutation(self.items)[:whole]
-            parts.append(picked * self.variants + rng.integers(self.variants, size=whole))
-        return np.concatenate(parts).astype(np.int32)
+            chosen = rng.permutation(self.items)[:items_in_batches]
+            epochs_order.append(chosen * self.variants + rng.integers(self.variants, size=items_in_batches))
+        return np.concatenate(epochs_order).astype(np.int32)
 
     def require_targets(self, loss: str, shape: tuple[int, ...], network: str = "") -> None:
         """Raise UsageError, before anything runs, if a loss or an output shape does not fit the targets."""
         targets = f"{self.targets.dtype}{list(self.targets.shape[1:])}"
-        whose, fits = network or "the network", fitting_commands(network, self.name)
+        network_label, suggestion = network or "the network", fitting_commands(network, self.name)
         if loss == "cross_entropy":
             if self.targets.dtype != np.int32 or (self.targets.ndim != 1 and not self.of_text):
                 raise UsageError(
@@ -134,28 +134,28 @@ class DataSet:
                 )
             if len(shape) != 2:
                 raise UsageError(
-                    f"--data {self.name}: it has one class for each picture, and the output of {whose} is "
-                    f"{list(shape[1:])}, not a row of scores{fits}",
+                    f"--data {self.name}: it has one class for each picture, and the output of {network_label} is "
+                    f"{list(shape[1:])}, not a row of scores{suggestion}",
                     kind="not-rows",
                     subject=self.name,
                     value=shape,
                 )
             for name, classes in (("training set", self.targets), ("test set", self.held_targets)):
-                bad = classes[(classes < 0) | (classes >= shape[1])]
-                if bad.size:
+                invalid = classes[(classes < 0) | (classes >= shape[1])]
+                if invalid.size:
                     raise UsageError(
-                        f"--data {self.name}: {bad.size} of {classes.size} pictures of the {name} have classes such as "
-                        f"{int(bad[0])}; the network has the classes 0 to {shape[1] - 1}{fits}",
+                        f"--data {self.name}: {invalid.size} of {classes.size} pictures of the {name} have classes "
+                        f"such as {int(invalid[0])}; the network has the classes 0 to {shape[1] - 1}{suggestion}",
                         kind="class-out-of-range",
                         subject=name,
-                        value=int(bad[0]),
+                        value=int(invalid[0]),
                         allowed=shape[1] - 1,
                     )
             return
         if self.targets.shape[1:] != shape[1:] or self.targets.dtype != np.float32:
             raise UsageError(
-                f"--loss {loss} takes targets of {list(shape[1:])}, as the output of {whose} is; "
-                f"those of --data {self.name} are {targets}{fits}",
+                f"--loss {loss} takes targets of {list(shape[1:])}, as the output of {network_label} is; "
+                f"those of --data {self.name} are {targets}{suggestion}",
                 kind="other-targets",
                 subject=loss,
                 value=targets,
@@ -183,24 +183,24 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     data set that does not fit.
     """
     if (name == LIBRARY_TEXT or name.endswith(".txt")) != (len(image) == 2):
-        takes = "sequences of tokens" if len(image) == 2 else "pictures"
+        expected = "sequences of tokens" if len(image) == 2 else "pictures"
         raise UsageError(
-            f"--data {name}: {network or 'the network'} takes {takes}{fitting_commands(network, name)}",
+            f"--data {name}: {network or 'the network'} takes {expected}{fitting_commands(network, name)}",
             kind="other-shape",
             subject=name,
             value="pictures" if len(image) == 2 else "sequences of tokens",
-            allowed=takes,
+            allowed=expected,
         )
     if len(image) == 2:
         return text_data(name, image[1])
-    kind, _, option = name.partition(":")
-    plain, _, shift = kind.partition("+")
+    source, _, option = name.partition(":")
+    data_name, _, shift = source.partition("+")
     in_colour = image[1] == 3
-    if plain == "digits":
+    if data_name == "digits":
         size = _read_number(name, option) if option else image[2]
         _require_shape(name, (3 if in_colour else 1, size, size), image, network)  # pictures take seconds to make
         data = digit_set(_read_number(name, shift or "0"), size, name, in_colour)
-    elif plain == "textures" and not shift:
+    elif data_name == "textures" and not shift:
         data = two_texture_images(image[2], _read_number(name, option or "512"), seed, name, in_colour)
     elif Path(name).is_dir():
         data = _read_folder(Path(name))
@@ -220,10 +220,10 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
 def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> None:
     """Raise UsageError if images of a shape (c, h, w) do not fit a network's input (n, c, h, w)."""
     if shape != tuple(image[1:]):
-        plain = name.partition(":")[0].partition("+")[0]
+        data_name = name.partition(":")[0].partition("+")[0]
         raise UsageError(
             f"--data {name}: its images are {list(shape)}; {network or 'the network'} takes "
-            f"{list(image[1:])}{_fitting_command(plain, shape, image, network)}",
+            f"{list(image[1:])}{_fitting_command(data_name, shape, image, network)}",
             kind="other-shape",
             subject=name,
             value=shape,
@@ -231,9 +231,9 @@ def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], ne
         )
 
 
-def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
+def _fitting_command(data_name: str, shape: tuple[int, ...], image: tuple[int, ...], network: str) -> str:
     """Return a command with data that fits, for a data set that does not; empty for a user's own files."""
-    if plain not in NETWORK_OF_DATA:
+    if data_name not in NETWORK_OF_DATA:
         return ""
     if shape[0] != image[1]:
         option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50", "mobilenetv3") else ""
@@ -241,9 +241,9 @@ def _fitting_command(plain: str, shape: tuple[int, ...], image: tuple[int, ...],
             f"; named data is grey, and repeated for three channels: give the network one channel or three{option}, or "
             "name an .npz or a folder of pictures"
         )
-    if DATA_OF_NETWORK.get(network, plain) != plain:
-        return fitting_commands(network, plain)
-    return f"; without a size the pictures are enlarged to fit: --data {plain}"
+    if DATA_OF_NETWORK.get(network, data_name) != data_name:
+        return fitting_commands(network, data_name)
+    return f"; without a size the pictures are enlarged to fit: --data {data_name}"
 
 
 def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> None:
@@ -276,20 +276,20 @@ def digit_set(shift: int, size: int, name: str, in_colour: bool = False) -> Data
     """Return 1437 training digits and 360 test digits with 28 x 28 pixels, or enlarged to `size`."""
     images, classes = digits()
     is_test = np.arange(len(images)) % TEST_EVERY == 0
-    trained, variants = images[~is_test], 1
+    training, variants = images[~is_test], 1
     if shift:
-        moves = [(down, right) for down in range(-shift, shift + 1) for right in range(-shift, shift + 1)]
-        around = np.pad(trained, ((0, 0), (0, 0), (shift, shift), (shift, shift)))
+        shifts = [(down, right) for down in range(-shift, shift + 1) for right in range(-shift, shift + 1)]
+        padded = np.pad(training, ((0, 0), (0, 0), (shift, shift), (shift, shift)))
         windows = [
-            around[:, :, shift - down : shift - down + 28, shift - right : shift - right + 28] for down, right in moves
+            padded[:, :, shift - down : shift - down + 28, shift - right : shift - right + 28] for down, right in shifts
         ]
-        trained, variants = np.stack(windows, axis=1).reshape(-1, *trained.shape[1:]), len(moves)
+        training, variants = np.stack(windows, axis=1).reshape(-1, *training.shape[1:]), len(shifts)
     test = images[is_test]
-    _require_moderate(name, len(trained), size, in_colour)
+    _require_moderate(name, len(training), size, in_colour)
     if size != images.shape[2]:
-        trained, test = enlarge_images(trained, size), enlarge_images(test, size)
+        training, test = enlarge_images(training, size), enlarge_images(test, size)
     targets = classes.astype(np.int32)
-    data = DataSet(name, trained, targets[~is_test].repeat(variants), test, targets[is_test], variants)
+    data = DataSet(name, training, targets[~is_test].repeat(variants), test, targets[is_test], variants)
     return data.in_colour() if in_colour else data
 
 
@@ -307,18 +307,21 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
         raise MissingExtra("textures come with scikit-image", "nets") from None
     rng = np.random.default_rng([seed, size])
     factor = max(1, -(-size // (TEXTURE_SIZE - TRAINING_ROWS)))
-    plain = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
-    plain = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in plain]
+    photographs = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
+    photographs = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in photographs]
 
-    def draw(number: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    def draw(number: int, first_row: int, end_row: int) -> tuple[np.ndarray, np.ndarray]:
         images = np.empty((number, 1, size, size), np.float32)
         masks = np.empty_like(images)
         for index in range(number):
-            mask, pieces = _random_mask(rng, size), []
-            for texture in plain:
-                top, left = rng.integers(first, last - size + 1), rng.integers(0, factor * TEXTURE_SIZE - size + 1)
-                pieces.append(texture[top : top + size, left : left + size])
-            images[index, 0], masks[index, 0] = np.where(mask, pieces[1], pieces[0]), mask
+            mask, crops = _random_mask(rng, size), []
+            for texture in photographs:
+                top, left = (
+                    rng.integers(first_row, end_row - size + 1),
+                    rng.integers(0, factor * TEXTURE_SIZE - size + 1),
+                )
+                crops.append(texture[top : top + size, left : left + size])
+            images[index, 0], masks[index, 0] = np.where(mask, crops[1], crops[0]), mask
         return images, masks
 
     images, masks = draw(count, 0, factor * TRAINING_ROWS)
@@ -362,14 +365,14 @@ def _read_file(path: Path) -> DataSet:
             raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(content)})")
     images, targets = np.asarray(content["images"], np.float32), _convert_targets(content["targets"])
     if "held_images" in content and "held_targets" in content:
-        held = np.asarray(content["held_images"], np.float32), _convert_targets(content["held_targets"])
-        return DataSet(str(path), images, targets, *held, loss=_usual_loss(targets))
+        test_set = np.asarray(content["held_images"], np.float32), _convert_targets(content["held_targets"])
+        return DataSet(str(path), images, targets, *test_set, loss=_usual_loss(targets))
     return own_data(images, targets, str(path))
 
 
 def _convert_targets(array: np.ndarray) -> np.ndarray:
-    whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
-    return np.asarray(array, np.int32 if whole else np.float32)
+    is_class = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
+    return np.asarray(array, np.int32 if is_class else np.float32)
 
 
 def _usual_loss(targets: np.ndarray) -> str:
@@ -387,13 +390,13 @@ def own_data(images: np.ndarray, targets: np.ndarray, name: str = "own") -> Data
 
 def _read_folder(path: Path) -> DataSet:
     """Return images by class, in the order of the subfolders' names; grey values are from 0 to 1."""
-    kinds = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    class_folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
     images: list[np.ndarray] = []
     targets: list[int] = []
-    for number, kind in enumerate(kinds):
+    for class_index, kind in enumerate(class_folders):
         for file in sorted(f for f in kind.iterdir() if f.suffix.lower() in IMAGE_SUFFIXES):
             images.append(_read_picture(file))
-            targets.append(number)
+            targets.append(class_index)
             if images[0].shape != images[-1].shape:
                 raise UsageError(
                     f"--data {path}: {file} is {list(images[-1].shape)}, the first picture {list(images[0].shape)}; "

@@ -56,8 +56,8 @@ class Network:
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook."""
-        served = {name: f"{case.variant.name}{print_config(case.config)}" for name, case in self.cases.items()}
-        return self.graph.to_html(self._title(), served)
+        variant_of_node = {name: f"{case.variant.name}{print_config(case.config)}" for name, case in self.cases.items()}
+        return self.graph.to_html(self._title(), variant_of_node)
 
     def _title(self) -> str:
         return f"{self.graph.title()}, on the {self.backend.name} backend"
@@ -114,12 +114,12 @@ class Network:
         if not self._prepared[node.name]:
             return
         case, preparation = self.cases[node.name], self.preparation(node)
-        between = set(preparation.workspaces) - set(preparation.persistent)
-        scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in between])
+        temporary_names = set(preparation.workspaces) - set(preparation.persistent)
+        scratch = allocate(self.backend, [t for t in case.workspace(self.sm_count(node)) if t.name in temporary_names])
         buffers = {t.name: self._weight(value) for t, value in node.tensors() if t.name in preparation.inputs}
         try:
-            all_of_it = {**buffers, **self._prepared[node.name], **scratch}
-            bind(self.backend, case, all_of_it, self.sm_count(node), setup=True).launch()
+            all_buffers = {**buffers, **self._prepared[node.name], **scratch}
+            bind(self.backend, case, all_buffers, self.sm_count(node), setup=True).launch()
             if findings := self.backend.synchronize():
                 raise LaunchError(headline(findings[0]))
         finally:
@@ -128,11 +128,11 @@ class Network:
     def _weight(self, name: str) -> Buffer:
         """Return the memory of a weight, or of the part of a weight."""
         base, start, _ = self.graph.memory_range(name)
-        value, whole = self.graph.values[name], self.weights[base]
+        value, base_buffer = self.graph.values[name], self.weights[base]
         if base == name:
-            return whole
+            return base_buffer
         tensor = Tensor(name, value.shape, value.dtype)
-        return self.backend.view(whole, tensor, start * DTYPES[value.dtype].itemsize)
+        return self.backend.view(base_buffer, tensor, start * DTYPES[value.dtype].itemsize)
 
     def write_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Overwrite some of the weights, in their stored dtypes, and run the setup launches that read them."""
@@ -148,8 +148,8 @@ class Network:
     def memory(self, parallel: bool = False, share: bool = True) -> MemoryPlan:
         """Return the offsets of activations and workspaces in one allocation; without `share`, none overlap."""
         sizes = {node.name: sum(aligned(t.nbytes) for t in self.workspaces(node)) for node in self.graph.nodes}
-        needed = {name: size for name, size in sizes.items() if size}
-        return plan_memory(self.graph, needed, parallel=parallel, share=share)
+        workspace_bytes = {name: size for name, size in sizes.items() if size}
+        return plan_memory(self.graph, workspace_bytes, parallel=parallel, share=share)
 
     def write_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Overwrite arrays of the state by name, in their stored dtypes (uint16 for bf16)."""
@@ -206,17 +206,17 @@ class Context:
         *,
         graph: bool = True,
         parallel: bool = False,
-        left_out: Collection[str] = (),
+        excluded: Collection[str] = (),
         overlapped: bool = True,
         share_memory: bool = True,
     ) -> None:
-        """Create a context; without the nodes in `left_out`, the other nodes can only be timed.
+        """Create a context without the nodes in `excluded`; if nodes are excluded, the others can only be timed.
 
         Without `overlapped`, each kernel starts after the end of the kernel before it, and without
         `share_memory` each value has memory of its own.
         """
         self.network, self._overlapped = network, overlapped
-        nodes = [node for node in network.graph.nodes if node.name not in left_out]
+        nodes = [node for node in network.graph.nodes if node.name not in excluded]
         self.memory = network.memory(parallel, share_memory)
         self._allocated: dict[str, Buffer] = {}
         self._graph: RecordedGraph | None = None
@@ -227,7 +227,7 @@ class Context:
                 self._placed = self._allocate_values()
                 self._parts: dict[tuple[str, int, str], Buffer] = {}
                 self.launches = {node.name: self.bound(node) for node in nodes}
-                if graph and not left_out and isinstance(network.backend, GraphBackend):
+                if graph and not excluded and isinstance(network.backend, GraphBackend):
                     self._graph = self._record_graph(network.backend, parallel)
             except BaseException:
                 self.close()
@@ -241,13 +241,17 @@ class Context:
     def _allocate_values(self) -> dict[str, Buffer]:
         graph, backend = self.network.graph, self.network.backend
         weights_and_state = {**self.network.weights, **self.network.state}
-        own = [v for v in graph.values.values() if not v.of and not v.updates and v.name not in weights_and_state]
+        with_own_memory = [
+            v for v in graph.values.values() if not v.of and not v.updates and v.name not in weights_and_state
+        ]
         if not isinstance(backend, ArenaBackend):
-            self._allocated = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in own}
+            self._allocated = {v.name: backend.allocate(v.name, v.shape, v.dtype) for v in with_own_memory}
             return {**weights_and_state, **self._allocated}
         self._allocated = {"activations": backend.arena(self.memory.peak_bytes)}
         arena, offsets = self._allocated["activations"], self.memory.offsets
-        placed = {v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in own}
+        placed = {
+            v.name: backend.view(arena, Tensor(v.name, v.shape, v.dtype), offsets[v.name]) for v in with_own_memory
+        }
         return {**weights_and_state, **placed}
 
     def buffer(self, name: str, instead: Mapping[str, str] = NOTHING) -> Buffer:
@@ -257,14 +261,14 @@ class Context:
         """
         base, start = self.network.graph.memory(name)
         base = instead.get(base, base)
-        value, whole = self.network.graph.values[name], self._placed[base]
+        value, base_buffer = self.network.graph.values[name], self._placed[base]
         if value.elements == self.network.graph.values[base].elements:
-            return whole
+            return base_buffer
         key = (base, start, name)
         if key not in self._parts:
             tensor = Tensor(name, value.shape, value.dtype)
             offset = start * DTYPES[value.dtype].itemsize
-            self._parts[key] = self.network.backend.view(whole, tensor, offset)
+            self._parts[key] = self.network.backend.view(base_buffer, tensor, offset)
         return self._parts[key]
 
     def _workspaces(self, node: Node) -> dict[str, Buffer]:
@@ -309,9 +313,9 @@ class Context:
         steps = []
         for index, node in enumerate(graph.nodes):
             self.launches[node.name]()
-            before = sorted(order[name] for name in graph.waits_for(node.name))
-            after = before if parallel else [index - 1] if index else []
-            steps.append((self.launches[node.name], after))
+            predecessors = sorted(order[name] for name in graph.waits_for(node.name))
+            dependencies = predecessors if parallel else [index - 1] if index else []
+            steps.append((self.launches[node.name], dependencies))
         backend.synchronize()
         self.network.write_state(
             {name: graph.state[name] for name in {v.updates for v in graph.values.values()} if name}

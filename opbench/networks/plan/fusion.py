@@ -49,25 +49,27 @@ def _fused_epilogue(problem: Operator, op: str, inputs: Mapping[str, str]) -> Fu
 
 def _fused_upsampling(problem: Operator) -> Fusion:
     axes, catalog = problem.axes, Catalog()
-    shared = {key: axes[key] for key in ("n", "layout", "dtype")}
-    joined = {key: axes[key] for key in ("c1", "c2", "h", "w")}
-    large = {"c": int(axes["c1"]) + int(axes["c2"]), "h": 2 * int(axes["h"]), "w": 2 * int(axes["w"])}
+    common_axes = {key: axes[key] for key in ("n", "layout", "dtype")}
+    image_axes = {key: axes[key] for key in ("c1", "c2", "h", "w")}
+    conv_axes = {"c": int(axes["c1"]) + int(axes["c2"]), "h": 2 * int(axes["h"]), "w": 2 * int(axes["w"])}
     filters = {key: axes[key] for key in ("k", "r", "s", "padding", "epilogue")}
-    convolution = catalog.operator("conv2d").from_axes({**shared, **large, **filters})
+    convolution = catalog.operator("conv2d").from_axes({**common_axes, **conv_axes, **filters})
     inputs = {name: "" if name == "image" else name for name in convolution.inputs}
-    return Fusion(catalog.operator("upsample_concat").from_axes({**shared, **joined}), convolution, "joined", inputs)
+    return Fusion(
+        catalog.operator("upsample_concat").from_axes({**common_axes, **image_axes}), convolution, "joined", inputs
+    )
 
 
 def cheaper_fusion(cost: Callable[[Operator], float | None]) -> Callable[[Operator], float | None]:
     """Return a function with the lower cost of a problem, fused or split; None if both costs are unknown."""
 
     def either(problem: Operator) -> float | None:
-        fused, two = cost(problem), parts(problem)
-        apart = [cost(part) for part in two] if two else [None]
-        known = [seconds for seconds in apart if seconds is not None]
-        if len(known) < len(apart):
-            return fused
-        return sum(known) if fused is None else min(fused, sum(known))
+        fused_cost, part_problems = cost(problem), parts(problem)
+        part_costs = [cost(part) for part in part_problems] if part_problems else [None]
+        known_costs = [seconds for seconds in part_costs if seconds is not None]
+        if len(known_costs) < len(part_costs):
+            return fused_cost
+        return sum(known_costs) if fused_cost is None else min(fused_cost, sum(known_costs))
 
     return either
 

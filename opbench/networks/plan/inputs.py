@@ -51,8 +51,8 @@ def digits_test_set(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
 
 def enlarge_images(images: np.ndarray, size: int) -> np.ndarray:
     """Return images (n, c, h, w) at size x size, by nearest-neighbour scaling."""
-    place = np.arange(size) * images.shape[2] // size
-    return np.ascontiguousarray(images[:, :, place][:, :, :, place])
+    source_index = np.arange(size) * images.shape[2] // size
+    return np.ascontiguousarray(images[:, :, source_index][:, :, :, source_index])
 
 
 def photographs(shape: tuple[int, ...]) -> np.ndarray:
@@ -86,7 +86,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
     if channels == 1 and image.ndim == 3:
         image = skimage.color.rgb2gray(image)
     side = min(image.shape[:2])
-    top, left = ((have - side) // 2 for have in image.shape[:2])
+    top, left = ((extent - side) // 2 for extent in image.shape[:2])
     square = image[top : top + side, left : left + side]
     resize: Any = skimage.transform.resize  # has no types
     resized = resize(square, size, anti_aliasing=True).reshape(*size, -1)

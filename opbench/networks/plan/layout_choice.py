@@ -46,12 +46,12 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
         """
         if source == sink or seconds == 0:
             return
-        now = cut.edges[source, sink] if cut.has_edge(source, sink) else {"capacity": 0}
-        if seconds is None or "capacity" not in now:
+        edge = cut.edges[source, sink] if cut.has_edge(source, sink) else {"capacity": 0}
+        if seconds is None or "capacity" not in edge:
             cut.remove_edges_from([(source, sink)])
             cut.add_edge(source, sink)
         else:
-            cut.add_edge(source, sink, capacity=now["capacity"] + round(seconds * 1e15))
+            cut.add_edge(source, sink, capacity=edge["capacity"] + round(seconds * 1e15))
 
     nodes = {node.name: node for node in graph.nodes if works_on_images(graph, node)}
     for node in nodes.values():
@@ -72,12 +72,12 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
         if same_memory(value):
             continue
         source = next((_vertex(node) for node in nodes.values() if name in node.outputs.values()), "nchw")
-        some_nhwc, some_nchw = f"nhwc:{name}", f"nchw:{name}"
-        pay(source, some_nhwc, cost(conversion_problem(value, "nhwc")))
-        pay(some_nchw, source, cost(conversion_problem(value, "nchw")))
+        any_nhwc, any_nchw = f"nhwc:{name}", f"nchw:{name}"
+        pay(source, any_nhwc, cost(conversion_problem(value, "nhwc")))
+        pay(any_nchw, source, cost(conversion_problem(value, "nchw")))
         for reader in sorted(readers):
-            pay(some_nhwc, reader, None)
-            pay(reader, some_nchw, None)
+            pay(any_nhwc, reader, None)
+            pay(reader, any_nchw, None)
     try:
         _, (_, nhwc) = networkx.minimum_cut(cut, "nchw", "nhwc")
     except networkx.NetworkXUnbounded:
@@ -100,10 +100,10 @@ def _readers(graph: Graph) -> dict[str, set[str]]:
     The vertex is "nchw" for nodes that support no other layout.
     """
     readers: dict[str, set[str]] = {}
-    built = pixel_rows(graph)
+    flattened = pixel_rows(graph)
 
     def reads(name: str, vertex: str) -> None:
-        if (image := underlying_image(graph, name)) and image not in built:
+        if (image := underlying_image(graph, name)) and image not in flattened:
             readers.setdefault(image, set()).add(vertex)
             if base := graph.values[image].of:  # an image that is a view of another shape: that lies in nchw
                 reads(base, "nchw")

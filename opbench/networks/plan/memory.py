@@ -1,7 +1,8 @@
-"""Place all activations and workspaces of a network in one allocation; values never live together share memory.
+"""Place all activations and workspaces of a network in one allocation, so that values share memory.
 
-Buffers are placed in several orders, each in the smallest gap that fits, after Pisarchyk and Lee, "Efficient
-memory management for deep neural net inference" (2020); the problem itself is NP-hard.
+Only values that are never live at the same time share memory. Buffers are placed in several orders, each in the
+smallest gap that fits, after Pisarchyk and Lee, "Efficient memory management for deep neural net inference" (2020);
+the problem itself is NP-hard.
 """
 
 from __future__ import annotations
@@ -80,23 +81,25 @@ def plan_memory(
                 allowed=0,
             )
     values = _values(graph, keep_inputs)
-    extra = [
+    workspace_buffers = [
         _Buffer(node.name, aligned(workspaces[node.name]), index, frozenset([index]), False)
         for index, node in enumerate(graph.nodes)
         if workspaces and workspaces.get(node.name)
     ]
-    buffers = [*values, *extra]
-    before = _ancestors(graph) if parallel else [(1 << index) - 1 for index in range(len(graph.nodes))]
+    buffers = [*values, *workspace_buffers]
+    ancestors = _ancestors(graph) if parallel else [(1 << index) - 1 for index in range(len(graph.nodes))]
     lower_bound = max(_live_bytes(buffers, len(graph.nodes)), default=0)
     if share:
-        apart = [[_may_share(buffer, other, before) for other in buffers] for buffer in buffers]
-        places = _best_places(buffers, apart, lower_bound)
+        can_share = [[_may_share(buffer, other, ancestors) for other in buffers] for buffer in buffers]
+        offsets = _best_places(buffers, can_share, lower_bound)
     else:
-        places = list(itertools.accumulate((buffer.size for buffer in buffers), initial=0))[:-1]
+        offsets = list(itertools.accumulate((buffer.size for buffer in buffers), initial=0))[:-1]
     return MemoryPlan(
-        offsets={buffer.name: place for buffer, place in zip(values, places, strict=False)},
-        workspaces={buffer.name: place for buffer, place in zip(extra, places[len(values) :], strict=True)},
-        peak_bytes=_end_offset(buffers, places),
+        offsets={buffer.name: offset for buffer, offset in zip(values, offsets, strict=False)},
+        workspaces={
+            buffer.name: offset for buffer, offset in zip(workspace_buffers, offsets[len(values) :], strict=True)
+        },
+        peak_bytes=_end_offset(buffers, offsets),
         naive_bytes=sum(buffer.size for buffer in buffers),
         lower_bound_bytes=lower_bound,
     )
@@ -127,10 +130,10 @@ def _values(graph: Graph, keep_inputs: bool) -> list[_Buffer]:
         for name in node.inputs.values():
             if (base := graph.base(name)) in users:
                 users[base].add(index)
-    kept = {graph.base(name) for name in graph.outputs} | set(graph.inputs if keep_inputs else ())
+    kept_to_end = {graph.base(name) for name in graph.outputs} | set(graph.inputs if keep_inputs else ())
     return [
-        _Buffer(name, aligned(graph.values[name].nbytes), start[name], frozenset(touching), name in kept)
-        for name, touching in users.items()
+        _Buffer(name, aligned(graph.values[name].nbytes), start[name], frozenset(node_indices), name in kept_to_end)
+        for name, node_indices in users.items()
     ]
 
 
@@ -146,15 +149,15 @@ def _ancestors(graph: Graph) -> list[int]:
     return ancestors
 
 
-def _may_share(buffer: _Buffer, other: _Buffer, before: Sequence[int]) -> bool:
+def _may_share(buffer: _Buffer, other: _Buffer, ancestors: Sequence[int]) -> bool:
     """Return whether all uses of one buffer end before the other's first use, in either order."""
 
-    def done(first: _Buffer, then: _Buffer) -> bool:
-        if first.to_the_end or then.start < 0:
+    def ends_before(first: _Buffer, second: _Buffer) -> bool:
+        if first.to_the_end or second.start < 0:
             return False
-        return all(before[then.start] >> user & 1 for user in first.users)
+        return all(ancestors[second.start] >> user & 1 for user in first.users)
 
-    return done(buffer, other) or done(other, buffer)
+    return ends_before(buffer, other) or ends_before(other, buffer)
 
 
 def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
@@ -167,7 +170,7 @@ def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
     return totals
 
 
-def _best_places(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], lower_bound: int) -> list[int]:
+def _best_places(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool]], lower_bound: int) -> list[int]:
     """Return the offsets of all buffers with the lowest peak of several attempts.
 
     While the best is above the lower bound, a buffer that ends above it is placed earlier, some times over:
@@ -176,22 +179,22 @@ def _best_places(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], lo
     best: list[int] = []
     best_order: Sequence[int] = ()
     for order in _placement_orders(buffers):
-        places = _place_buffers(buffers, apart, order)
-        if not best_order or _end_offset(buffers, places) < _end_offset(buffers, best):
-            best, best_order = places, order
-    chance = random.Random(0)
-    for number in range(min(MAX_TRIES, MAX_PLACEMENTS // max(1, len(buffers)) ** 2)):
-        ends = [place + buffer.size for place, buffer in zip(best, buffers, strict=True)]
+        offsets = _place_buffers(buffers, can_share, order)
+        if not best_order or _end_offset(buffers, offsets) < _end_offset(buffers, best):
+            best, best_order = offsets, order
+    rng = random.Random(0)
+    for attempt in range(min(MAX_TRIES, MAX_PLACEMENTS // max(1, len(buffers)) ** 2)):
+        ends = [offset + buffer.size for offset, buffer in zip(best, buffers, strict=True)]
         above = [i for i, end in enumerate(ends) if end > lower_bound]
         if not above:
             break
-        moved = chance.choice(above) if number % 2 else max(above, key=lambda i: ends[i])
-        at = best_order.index(moved)
+        moved = rng.choice(above) if attempt % 2 else max(above, key=lambda i: ends[i])
+        position = best_order.index(moved)
         changed = [i for i in best_order if i != moved]
-        changed.insert(chance.randint(0, at), moved)
-        places = _place_buffers(buffers, apart, changed)
-        if _end_offset(buffers, places) <= _end_offset(buffers, best):
-            best, best_order = places, changed
+        changed.insert(rng.randint(0, position), moved)
+        offsets = _place_buffers(buffers, can_share, changed)
+        if _end_offset(buffers, offsets) <= _end_offset(buffers, best):
+            best, best_order = offsets, changed
     return best
 
 
@@ -200,30 +203,30 @@ def _placement_orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
 
     By breadth: those of the moment with most live bytes first, then those of the next moment.
     """
-    every = range(len(buffers))
-    by_size = sorted(every, key=lambda i: (-buffers[i].size, buffers[i].start))
-    by_bytes_and_life = sorted(every, key=lambda i: (-buffers[i].size * len(buffers[i].users), buffers[i].start))
+    indices = range(len(buffers))
+    by_size = sorted(indices, key=lambda i: (-buffers[i].size, buffers[i].start))
+    by_bytes_and_life = sorted(indices, key=lambda i: (-buffers[i].size * len(buffers[i].users), buffers[i].start))
     totals = _live_bytes(buffers, 1 + max((max(b.users, default=0) for b in buffers), default=0))
-    live = {i: range(buffers[i].start + 1, max(buffers[i].users, default=buffers[i].start) + 2) for i in every}
+    live = {i: range(buffers[i].start + 1, max(buffers[i].users, default=buffers[i].start) + 2) for i in indices}
     fullest = {i: min(moments, key=lambda moment: (-totals[moment], moment)) for i, moments in live.items()}
-    by_breadth = sorted(every, key=lambda i: (-totals[fullest[i]], fullest[i], -buffers[i].size))
-    return [by_size, by_bytes_and_life, list(every), by_breadth]
+    by_breadth = sorted(indices, key=lambda i: (-totals[fullest[i]], fullest[i], -buffers[i].size))
+    return [by_size, by_bytes_and_life, list(indices), by_breadth]
 
 
-def _place_buffers(buffers: Sequence[_Buffer], apart: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:
+def _place_buffers(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:
     """Place buffers in an order and return their offsets; each gets the smallest gap that fits."""
-    places = [-1] * len(buffers)
+    offsets = [-1] * len(buffers)
     for i in order:
         size, best, narrowest, end = buffers[i].size, -1, 0, 0
-        others = sorted((places[j], buffers[j].size) for j in order if places[j] >= 0 and not apart[i][j])
-        for place, taken in others:
-            gap = place - end
+        others = sorted((offsets[j], buffers[j].size) for j in order if offsets[j] >= 0 and not can_share[i][j])
+        for offset, size_bytes in others:
+            gap = offset - end
             if gap >= size and (best < 0 or gap < narrowest):
                 best, narrowest = end, gap
-            end = max(end, place + taken)
-        places[i] = best if best >= 0 else end
-    return places
+            end = max(end, offset + size_bytes)
+        offsets[i] = best if best >= 0 else end
+    return offsets
 
 
-def _end_offset(buffers: Sequence[_Buffer], places: Sequence[int]) -> int:
-    return max((place + buffer.size for place, buffer in zip(places, buffers, strict=True)), default=0)
+def _end_offset(buffers: Sequence[_Buffer], offsets: Sequence[int]) -> int:
+    return max((offset + buffer.size for offset, buffer in zip(offsets, buffers, strict=True)), default=0)

@@ -32,16 +32,16 @@ class NetworkLaunches:
         inputs: Mapping[str, np.ndarray],
         allowed: float,
         *,
-        whole: bool = True,
-        chance: random.Random | None = None,
+        complete: bool = True,
+        rng: random.Random | None = None,
     ) -> None:
         """Prepare the inputs; `allowed` is the relative tolerance, in norm, between a timed and an untimed run.
 
-        Without `whole`, nodes are missing: inputs change, but nothing is poisoned or checked.
+        Without `complete`, nodes are missing: inputs change, but nothing is poisoned or checked.
         """
-        self._context, self._allowed, self._whole = context, allowed, whole
-        self._chance = chance or unpredictable_random()
-        self._schedule: Collection[int] = judged_samples(self._chance) if whole else ()
+        self._context, self._allowed, self.complete = context, allowed, complete
+        self._chance = rng or unpredictable_random()
+        self._schedule: Collection[int] = judged_samples(self._chance) if complete else ()
         self._order = ContentOrder(range(INPUT_SETS), self._chance)
         self._content, self._number, self._comparisons = 0, 0, 0
         self._allocated: list[Mapping[str, Buffer]] = []
@@ -56,7 +56,7 @@ class NetworkLaunches:
             context.write(content)
             self._inputs.append(self._poisoned_copies(list(content), {name: context.buffer(name) for name in content}))
             context.settle()  # as `run` has a stream of its own
-            self._outputs.append(context.run(content) if whole else {})
+            self._outputs.append(context.run(content) if complete else {})
         self.contents: list[Arrays] = [dict(content) for content in contents]
         """The inputs that timed replays take in random order."""
         self._prints = self._fingerprints()
@@ -70,19 +70,19 @@ class NetworkLaunches:
         return self._allocated[-1]
 
     def _restore_state(self) -> None:
-        for name, kept in self._state.items():
-            self._context.network.state[name].copy_from(kept)
+        for name, saved in self._state.items():
+            self._context.network.state[name].copy_from(saved)
 
     def renew(self) -> None:
         """Poison all activations, write the next inputs and reset the state, on the device."""
         self._renew_with(self._order.next())
 
-    def _renew_with(self, content: int) -> None:
-        self._content = content
-        if self._whole:
+    def _renew_with(self, content_index: int) -> None:
+        self._content = content_index
+        if self.complete:
             self._context.poison()
-        for name, kept in self._inputs[self._content].items():
-            self._context.buffer(name).copy_from(kept)
+        for name, saved in self._inputs[self._content].items():
+            self._context.buffer(name).copy_from(saved)
         self._restore_state()
 
     def _fingerprints(self) -> dict[tuple[str, str], int]:
@@ -103,13 +103,15 @@ class NetworkLaunches:
         more.
         """
         changed: dict[str, str] = {}
-        for content in range(INPUT_SETS) if self._prints else ():
-            self._renew_with(content)
+        for content_index in range(INPUT_SETS) if self._prints else ():
+            self._renew_with(content_index)
             self._context.launch()
             self._context.settle()
-            now = self._fingerprints()
+            fingerprints = self._fingerprints()
             changed |= {
-                node: state_fault([name]) for (node, name), seen in self._prints.items() if now[node, name] != seen
+                node: state_fault([name])
+                for (node, name), first_fingerprint in self._prints.items()
+                if fingerprints[node, name] != first_fingerprint
             }
         on_heap = {node: HEAP_MESSAGE for node, bound in self._context.bindings.items() if uses_device_heap(bound)}
         for node, fault in (changed | on_heap).items():
@@ -125,32 +127,34 @@ class NetworkLaunches:
         if self._number in self._schedule and not self.fault and self._comparisons < MAX_COMPARISONS:
             self._context.settle()
             self._comparisons += 1
-            wanted = self._outputs[self._content]
-            off = {name: norm_difference(out, wanted[name]) for name, out in self._context.read().items()}
-            worst = max(off, key=lambda name: off[name] if off[name] == off[name] else np.inf)
-            if not off[worst] <= self._allowed:
+            expected = self._outputs[self._content]
+            differences = {name: norm_difference(out, expected[name]) for name, out in self._context.read().items()}
+            worst = max(
+                differences, key=lambda name: differences[name] if differences[name] == differences[name] else np.inf
+            )
+            if not differences[worst] <= self._allowed:
                 self.fault = (
-                    f"in timed replay {self._number + 1} the output {worst} differs by {off[worst]:.2g} in norm from "
-                    f"an untimed run on the same inputs ({self._allowed:.2g} allowed)"
+                    f"in timed replay {self._number + 1} the output {worst} differs by {differences[worst]:.2g} in "
+                    f"norm from an untimed run on the same inputs ({self._allowed:.2g} allowed)"
                 )
         self._number += 1
 
     def close(self) -> None:
         """Restore the context as after a run on the given inputs, and free the memory; a second call does nothing."""
         if self._allocated:
-            for name, kept in self._inputs[0].items():
-                self._context.buffer(name).copy_from(kept)
+            for name, saved in self._inputs[0].items():
+                self._context.buffer(name).copy_from(saved)
             self._restore_state()
             self._context.network.backend.synchronize()
         while self._allocated:
             self._context.network.backend.free(self._allocated.pop())
 
 
-def rotate_inputs(inputs: Mapping[str, np.ndarray], chance: random.Random) -> Arrays:
+def rotate_inputs(inputs: Mapping[str, np.ndarray], rng: random.Random) -> Arrays:
     """Return inputs with their elements rotated by random distances, so that all values stay valid."""
     result = {}
     for name, array in inputs.items():
-        shift = chance.randrange(1, array.size) if array.size > 1 else 0
+        shift = rng.randrange(1, array.size) if array.size > 1 else 0
         result[name] = np.roll(array.reshape(-1), shift).reshape(array.shape)
     return result
 

@@ -21,14 +21,17 @@ def node_samples(context: Context, clock: DeviceClock, turns: LaunchSource | Non
     A node finds its input in the caches as the node before left it. `turns` renew the network before each pass,
     and may check its results.
     """
-    chains = []
+    passes = []
     for _ in range(MAX_CHAINS):
         if turns:
             turns.next_launch()
-        chains.append(clock.chain(list(context.launches.values())))
+        passes.append(clock.chain(list(context.launches.values())))
         if turns:
             turns.sampled()
-    return {name: [max(0.0, chain[i] - clock.between) for chain in chains] for i, name in enumerate(context.launches)}
+    return {
+        name: [max(0.0, pass_times[i] - clock.between) for pass_times in passes]
+        for i, name in enumerate(context.launches)
+    }
 
 
 def node_times(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:

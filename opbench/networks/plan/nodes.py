@@ -30,7 +30,7 @@ def check_nodes(
     For a node that is not right the reference supplies the outputs, so that later nodes are judged on their
     own. A node that takes longer than `limit_s` seconds counts as hanging.
     """
-    broken = _compile_cases(cases, worker)
+    failures = _compile_cases(cases, worker)
     values = {name: _to_stored_form(graph, name, array) for name, array in inputs.items()}
     verdicts = {}
     for node in graph.nodes:
@@ -42,8 +42,8 @@ def check_nodes(
         }
         case = cases[node.name]
         outputs: Arrays = {}
-        if case.name in broken:
-            verdicts[node.name] = NodeVerdict(False, "failed", broken[case.name])
+        if case.name in failures:
+            verdicts[node.name] = NodeVerdict(False, "failed", failures[case.name])
         else:
             verdicts[node.name], outputs = _check_node(case, node_inputs, worker, limit_s)
         if not verdicts[node.name].right:
@@ -55,31 +55,31 @@ def check_nodes(
 
 def _compile_cases(cases: Mapping[str, Case], worker: Worker) -> dict[str, str]:
     """Compile all cases together; return, by case, the reason why some cannot run."""
-    different = list({case.name: case for case in cases.values()}.values())
-    broken: dict[str, str] = {}
+    distinct = list({case.name: case for case in cases.values()}.values())
+    failures: dict[str, str] = {}
 
     def listen(notification: Notification) -> None:
         if isinstance(notification, CaseUnsupported):
-            broken[different[notification.index].name] = f"unsupported: {notification.reason}"
+            failures[distinct[notification.index].name] = f"unsupported: {notification.reason}"
         elif isinstance(notification, ModuleBuilt) and notification.error:
-            broken.update((different[index].name, str(notification.error)) for index in notification.indices)
+            failures.update((distinct[index].name, str(notification.error)) for index in notification.indices)
 
     # If the compiler crashes, only its own case fails: each case is compiled again, alone, when it is checked.
     with contextlib.suppress(WorkerLost):
-        worker.ask(Build([pack(case) for case in different]), BUILD_LIMIT_S, listen)
-    return broken
+        worker.ask(Build([pack(case) for case in distinct]), BUILD_LIMIT_S, listen)
+    return failures
 
 
 def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> tuple[NodeVerdict, Arrays]:
     """Check one node; return the check and, if it is right, the node's outputs."""
     try:
-        checked = worker.ask(Check(pack(case), inputs), limit_s)
+        answer = worker.ask(Check(pack(case), inputs), limit_s)
     except EnvironmentFault:
         raise
     except OpbenchError as error:
         return NodeVerdict(False, "failed", str(error)), {}
-    verdict = checked.verdict
-    check = NodeVerdict(
+    verdict = answer.verdict
+    node_verdict = NodeVerdict(
         verdict.right,
         "right" if verdict.right else "wrong",
         verdict.reason,
@@ -89,7 +89,7 @@ def _check_node(case: Case, inputs: Arrays, worker: Worker, limit_s: float) -> t
         verdict.allowed_norm_error,
         verdict.integers,
     )
-    return check, checked.outputs
+    return node_verdict, answer.outputs
 
 
 def _value(graph: Graph, values: Arrays, name: str) -> np.ndarray:

@@ -97,17 +97,17 @@ class ChoosingOptions:
 
     def resolved(self) -> str:
         """Return the backend to run on; raise UsageError if measurements are requested and it has no clock."""
-        name, needs = backends.resolve(self.backend), self._needs_clock()
-        if not needs:
+        name, purpose = backends.resolve(self.backend), self._needs_clock()
+        if not purpose:
             return name
         if self.backend == "cpu":
             instead = "choose from runs with --results DIR" if self.tune else "leave it out here"
             raise UsageError(
-                f"{needs}, and the cpu backend has no clock; {instead}", kind="no-clock", subject=self.backend
+                f"{purpose}, and the cpu backend has no clock; {instead}", kind="no-clock", subject=self.backend
             )
         if not (missing := cuda.why_missing()):
             return name
-        raise EnvironmentFault(f"{needs}: {missing}; without: {self._command_without_gpu()} --backend cpu")
+        raise EnvironmentFault(f"{purpose}: {missing}; without: {self._command_without_gpu()} --backend cpu")
 
     def _needs_clock(self) -> str:
         return "--tune measures" if self.tune else ""

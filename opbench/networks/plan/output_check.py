@@ -19,8 +19,8 @@ count.
 
 def allowed_norm(graph: Graph, cases: Mapping[str, Case]) -> float:
     """Return the relative tolerance, in norm, of a network's outputs, from the roundings of its nodes."""
-    steps = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
-    return ERROR_FACTOR * float(np.sqrt(len(steps))) * max(steps)
+    node_norms = [n.problem.allowance(cases[n.name].variant.precision).norm for n in graph.nodes]
+    return ERROR_FACTOR * float(np.sqrt(len(node_norms))) * max(node_norms)
 
 
 def check_outputs(
@@ -30,7 +30,7 @@ def check_outputs(
     allowed = allowed_norm(graph, cases)
     verdicts: dict[str, OutputVerdict] = {}
     for name, out in outputs.items():
-        want = reference[name]
-        norm = float(np.linalg.norm(out - want) / max(float(np.linalg.norm(want)), 1e-30))
-        verdicts[name] = OutputVerdict(norm, allowed, bool(norm <= allowed))
+        expected = reference[name]
+        norm_error = float(np.linalg.norm(out - expected) / max(float(np.linalg.norm(expected)), 1e-30))
+        verdicts[name] = OutputVerdict(norm_error, allowed, bool(norm_error <= allowed))
     return verdicts

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-def pictures(source: str, image: tuple[int, int, int, int]) -> np.ndarray:
+def pictures(source: str, shape: tuple[int, int, int, int]) -> np.ndarray:
     """Return images as float32 (n, c, h, w) with values from 0 to 1; `source` is a file, "digits" or "photo".
 
     The picture of a file is cut to the input's proportions around its middle and resized. One channel receives
     its brightness, three its colours; each image of a batch is the same. A .npy file is used unchanged.
     """
-    n, c, h, w = image
+    n, c, h, w = shape
     if source.endswith(".npy"):
-        return _read_array(Path(source), image)
+        return _read_array(Path(source), shape)
     if source == "digits":
-        return _test_digits(image)
+        return _test_digits(shape)
     if source == "photo":
-        return photographs(image)
+        return photographs(shape)
     if c not in (1, 3):
         raise UsageError(
             f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy",
@@ -45,17 +45,17 @@ def labels(source: str, count: int) -> tuple[int, ...]:
     return tuple(map(int, classes))
 
 
-def _test_digits(image: tuple[int, int, int, int]) -> np.ndarray:
+def _test_digits(shape: tuple[int, int, int, int]) -> np.ndarray:
     """Return test digits, enlarged as for training, repeated if there are fewer."""
-    digits, _ = digits_test_set(image[0])
-    if image[1] != 1 or image[2] != image[3]:
+    digits, _ = digits_test_set(shape[0])
+    if shape[1] != 1 or shape[2] != shape[3]:
         raise UsageError(
-            f"--image digits: they are grey and square, the input is {image[1:]}; take --image photo, or a file",
+            f"--image digits: they are grey and square, the input is {shape[1:]}; take --image photo, or a file",
             kind="not-allowed",
             subject="--image",
-            value=image[1:],
+            value=shape[1:],
         )
-    return digits if image[2] == digits.shape[2] else enlarge_images(digits, image[2])
+    return digits if shape[2] == digits.shape[2] else enlarge_images(digits, shape[2])
 
 
 def _open_picture(path: Path) -> Image.Image:

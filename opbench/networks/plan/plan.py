@@ -97,8 +97,8 @@ def timed_cases(results: Iterable[Result], source: str) -> dict[tuple[str, str],
         measured = result.measurement
         if result.status != "right" or not measured:
             continue
-        off = measured.offset_s or 0.0
-        kernel, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
+        offset_s = measured.offset_s or 0.0
+        kernel, low, high = (max(1e-9, t - offset_s) for t in (measured.median_s, measured.low_s, measured.high_s))
         entry = TimedCase(result.case, result.precision, kernel, low, high, result.library, source)
         cases_by_problem.setdefault((result.operator, result.problem), []).append(entry)
     return {key: sorted(entries, key=lambda e: e.kernel_s) for key, entries in cases_by_problem.items()}
@@ -187,12 +187,12 @@ class _NodeCases:
         """
         choices: dict[str, NodeChoice] = {}
         for name, entries in self.timed_cases.items():
-            needs = self.workspaces[name]
-            fitting = [case for case in needs if allowed(name, needs[case])]
+            bytes_by_case = self.workspaces[name]
+            fitting = [case for case in bytes_by_case if allowed(name, bytes_by_case[case])]
             if not fitting:
                 return name
-            measured = [entries[case] for case in fitting if case in entries]
-            choices[name] = _choose_fastest(measured, needs) if measured else NodeChoice(fitting[0])
+            timed = [entries[case] for case in fitting if case in entries]
+            choices[name] = _choose_fastest(timed, bytes_by_case) if timed else NodeChoice(fitting[0])
         return {node.name: choices[self.first[node.name]] for node in self.graph.nodes}
 
     def plan(self, choices: Mapping[str, NodeChoice]) -> Plan:
@@ -206,49 +206,49 @@ class _NodeCases:
 
     def choices_within(self, memory_bytes: int) -> dict[str, NodeChoice]:
         """Return the fastest choices that take at most so much memory; raise UsageError, naming a node, without any."""
-        allowed = memory_bytes
-        why, where = "", self.graph.name
+        target_bytes = memory_bytes
+        reason, subject = "", self.graph.name
         for _ in range(MAX_TRIES):
-            limit = allowed
+            limit = target_bytes
             choices = self.choices(lambda name, size: self.live[name] + size <= limit)  # noqa: B023
             if isinstance(choices, str):
-                if allowed == memory_bytes:
-                    where = choices
-                    why = (
+                if target_bytes == memory_bytes:
+                    subject = choices
+                    reason = (
                         f"{choices}: values take {self.live[choices]:,} bytes while it runs and its workspace "
                         f"{min(self.workspaces[choices].values()):,} or more; {memory_bytes:,} in all are not enough: "
                         "--memory"
                     )
                 break
-            excess = self.peak_bytes(choices) - memory_bytes
-            if excess <= 0:
+            excess_bytes = self.peak_bytes(choices) - memory_bytes
+            if excess_bytes <= 0:
                 return choices
-            allowed -= excess  # buffers of different sizes leave gaps between them
+            target_bytes -= excess_bytes  # buffers of different sizes leave gaps between them
         choices = self.choices(lambda name, size: size == min(self.workspaces[name].values()))
         assert not isinstance(choices, str)
-        least = self.peak_bytes(choices)
-        if least <= memory_bytes:
+        least_bytes = self.peak_bytes(choices)
+        if least_bytes <= memory_bytes:
             return choices
-        why = why or f"{self.graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
+        reason = reason or f"{self.graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
         raise UsageError(
-            f"{why}; the least that does is {least:,}",
+            f"{reason}; the least that does is {least_bytes:,}",
             kind="memory-limit",
-            subject=where,
+            subject=subject,
             value=memory_bytes,
-            allowed=least,
+            allowed=least_bytes,
         )
 
 
 def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalog: Catalog) -> _NodeCases:
     """Return the measured cases of each node's problem; without any, those of committed winners, then defaults."""
-    live, names = live_bytes(graph), {node.name for node in graph.nodes}
-    first = {name: original(name) if original(name) in names else name for name in names}
+    live_bytes_by_node, names = live_bytes(graph), {node.name for node in graph.nodes}
+    first_run = {name: original(name) if original(name) in names else name for name in names}
     for name in names:  # a second run has the variant of the first one, whose workspace must fit in both places
-        live[first[name]] = max(live[first[name]], live[name])
+        live_bytes_by_node[first_run[name]] = max(live_bytes_by_node[first_run[name]], live_bytes_by_node[name])
     timed_cases: dict[str, dict[str, TimedCase]] = {}
     workspaces: dict[str, dict[str, int]] = {}
     for node in graph.nodes:
-        if first[node.name] != node.name:
+        if first_run[node.name] != node.name:
             continue
         entries = allowed_entries(
             results.get((node.operator, str(node.problem)), ()), options.precision, options.libraries
@@ -257,14 +257,14 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
         if not cases:
             entries = committed_cases(node.problem, options.precision, options.device, catalog)
             constant = constants(graph, node) if options.prepare else ()
-            others = default_cases(catalog, node, options.precision, options.device, constant)
-            cases = [*(catalog.case(e.case) for e in entries), *others]
+            defaults = default_cases(catalog, node, options.precision, options.device, constant)
+            cases = [*(catalog.case(e.case) for e in entries), *defaults]
         timed_cases[node.name] = {e.case: e for e in entries}
         workspaces[node.name] = {
             c.name: sum(aligned(t.nbytes) for t in workspace_of(graph, node, c, options.sm_count, options.prepare))
             for c in cases
         }
-    return _NodeCases(graph, options, first, live, timed_cases, workspaces)
+    return _NodeCases(graph, options, first_run, live_bytes_by_node, timed_cases, workspaces)
 
 
 def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> NodeChoice:
@@ -412,9 +412,9 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
             allowed=network,
         )
     if plan.precision != precision:
-        other = f"add --precision {plan.precision}, or make one with --tune"
+        remedy = f"add --precision {plan.precision}, or make one with --tune"
         raise UsageError(
-            f"{path}: the plan is for precision {plan.precision}, not {precision}; {other}",
+            f"{path}: the plan is for precision {plan.precision}, not {precision}; {remedy}",
             kind="other-precision",
             subject=path,
             value=plan.precision,

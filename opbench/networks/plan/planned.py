@@ -89,13 +89,20 @@ def plan(graph: Graph, *, on_progress: OnProgress = lambda progress: None, **cha
     results = results_for(fused, options, name, on_progress, catalog)
     backend = backends.open_backend(name)
     environment = backend.environment()
-    ready, chosen, decided = plan_network(
+    planned_graph, chosen_plan, layout_passes = plan_network(
         fused, options, results, environment.gpu, backend.sm_count, catalog, target(environment)
     )
-    executor = Network(ready, chosen.cases(ready, catalog), backend, prepare=PREPARE_WEIGHTS not in options.without)
+    executor = Network(
+        planned_graph,
+        chosen_plan.cases(planned_graph, catalog),
+        backend,
+        prepare=PREPARE_WEIGHTS not in options.without,
+    )
     try:
         context = Context(executor, graph=options.graph, parallel=options.parallel)
     except BaseException:
         executor.close()
         raise
-    return PlannedNetwork(chosen, executor, context, tuple(note for step in (*passes, *decided) for note in step.notes))
+    return PlannedNetwork(
+        chosen_plan, executor, context, tuple(note for step in (*passes, *layout_passes) for note in step.notes)
+    )

@@ -43,7 +43,7 @@ class Recomputation:
 def fit_to_memory(
     training: Training,
     memory_bytes: int,
-    chosen: Callable[[Graph, int | None], Plan],
+    make_plan: Callable[[Graph, int | None], Plan],
     workspaces: Callable[[Plan], Mapping[str, int]],
 ) -> Plan:
     """Return a training step and its plan that need at most `memory_bytes`.
@@ -52,21 +52,21 @@ def fit_to_memory(
     also use slower variants with smaller workspaces. Raises UsageError with the least memory that suffices.
     `workspaces` gives the bytes of each node's workspace under a plan.
     """
-    plan = chosen(training.graph, None)
+    plan = make_plan(training.graph, None)
     sizes = workspaces(plan)
-    step, allowed, again = training, memory_bytes, list[tuple[str, int]]()
+    step, target_bytes, recomputed = training, memory_bytes, list[tuple[str, int]]()
     while True:
-        own = {node.name: sizes[original(node.name)] for node in step.graph.nodes}
-        excess = plan_memory(step.graph, own).peak_bytes - memory_bytes
+        workspace_bytes = {node.name: sizes[original(node.name)] for node in step.graph.nodes}
+        excess = plan_memory(step.graph, workspace_bytes).peak_bytes - memory_bytes
         if excess <= 0:
             choices = {node.name: plan.choices[original(node.name)] for node in step.graph.nodes}
-            return replace(plan, choices=choices, again=tuple(again))
-        step, further = recompute_values(step, allowed, sizes)
-        again += further
-        if not further:
-            if _peak_memory(step.graph, sizes)[0] > allowed:
-                return replace(chosen(step.graph, memory_bytes), again=tuple(again))
-            allowed -= max(excess, memory_bytes // 64)  # Gaps between buffers need room, too.
+            return replace(plan, choices=choices, again=tuple(recomputed))
+        step, added = recompute_values(step, target_bytes, sizes)
+        recomputed += added
+        if not added:
+            if _peak_memory(step.graph, sizes)[0] > target_bytes:
+                return replace(make_plan(step.graph, memory_bytes), again=tuple(recomputed))
+            target_bytes -= max(excess, memory_bytes // 64)  # Gaps between buffers need room, too.
 
 
 def recompute_values(
@@ -80,19 +80,19 @@ def recompute_values(
     so no bit changes. Only the first run updates running statistics. `workspaces` gives the workspace bytes of
     nodes. The second result lists the values for `replayed`.
     """
-    done: list[tuple[str, int]] = []
+    recomputed: list[tuple[str, int]] = []
     while True:
-        most, moment = _peak_memory(training.graph, workspaces)
-        better = _best_recomputation(training, moment, workspaces) if most > limit_bytes else None
-        if better is None:
-            return training, done
-        again, training = better
-        done.append((again.value, again.moment))
+        peak_bytes, moment = _peak_memory(training.graph, workspaces)
+        improvement = _best_recomputation(training, moment, workspaces) if peak_bytes > limit_bytes else None
+        if improvement is None:
+            return training, recomputed
+        recomputation, training = improvement
+        recomputed.append((recomputation.value, recomputation.moment))
 
 
-def replay_plan(training: Training, again: Sequence[tuple[str, int]]) -> Training:
+def replay_plan(training: Training, recomputed: Sequence[tuple[str, int]]) -> Training:
     """Recompute the values that a plan lists; raise UsageError for a value that the step lacks."""
-    for value, moment in again:
+    for value, moment in recomputed:
         if value not in training.graph.values or training.graph.producer(value) is None:
             raise UsageError(
                 f"the plan computes '{value}' again, which this training step does not compute; remove --plan",
@@ -115,15 +115,15 @@ def _best_recomputation(
 ) -> tuple[Recomputation, Training] | None:
     """Return the cheapest recomputation that lowers the live bytes at a moment without a new peak elsewhere."""
     graph = training.graph
-    name, before = graph.nodes[moment].name, _peak_memory(graph, workspaces)[0]
-    live = live_bytes(graph)[name]
+    name, peak_bytes = graph.nodes[moment].name, _peak_memory(graph, workspaces)[0]
+    live_now = live_bytes(graph)[name]
     cheapest = sorted(
         _recomputation_candidates(training, moment), key=lambda a: (a.moved_bytes / a.saved_bytes, a.value)
     )
-    for again in cheapest:
-        tried = _with_recomputation(training, again.value, moment)
-        if _peak_memory(tried.graph, workspaces)[0] <= before and live_bytes(tried.graph)[name] < live:
-            return again, tried
+    for candidate in cheapest:
+        changed = _with_recomputation(training, candidate.value, moment)
+        if _peak_memory(changed.graph, workspaces)[0] <= peak_bytes and live_bytes(changed.graph)[name] < live_now:
+            return candidate, changed
     return None
 
 
@@ -135,18 +135,20 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Recomputa
     readers = _reading_nodes(graph)
     runs = Counter(original(node.name) for node in graph.nodes)
     candidates = []
-    for number, node in enumerate(graph.nodes[:moment]):
-        cheap = node.problem.flops() <= CHEAP_FLOPS_PER_BYTE * node.problem.bytes()
-        first = node.name == original(node.name) and groups.get(node.name) == "forward"
-        if not first or not cheap or runs[node.name] > MAX_RUNS:
+    for index, node in enumerate(graph.nodes[:moment]):
+        is_cheap = node.problem.flops() <= CHEAP_FLOPS_PER_BYTE * node.problem.bytes()
+        is_first_run = node.name == original(node.name) and groups.get(node.name) == "forward"
+        if not is_first_run or not is_cheap or runs[node.name] > MAX_RUNS:
             continue
         for value in node.outputs.values():
-            late = [place for place in readers.get(value, ()) if place > moment]
-            now = moment in readers.get(value, ())
-            if not late or now or number == moment or not _owns_memory(graph, value):
+            late_readers = [reader for reader in readers.get(value, ()) if reader > moment]
+            is_read_now = moment in readers.get(value, ())
+            if not late_readers or is_read_now or index == moment or not _owns_memory(graph, value):
                 continue
-            saved = aligned(graph.values[value].nbytes) - _extended_lifetimes(graph, node, readers, moment, late[0])
-            if saved > 0 and _can_repeat(graph, node, late[0]):
+            saved = aligned(graph.values[value].nbytes) - _extended_lifetimes(
+                graph, node, readers, moment, late_readers[0]
+            )
+            if saved > 0 and _can_repeat(graph, node, late_readers[0]):
                 candidates.append(Recomputation(value, moment, saved, node.problem.bytes()))
     return candidates
 
@@ -154,9 +156,9 @@ def _recomputation_candidates(training: Training, moment: int) -> list[Recomputa
 def _reading_nodes(graph: Graph) -> dict[str, list[int]]:
     """Return the numbers of the nodes that read a value, or a view of it, in order."""
     result: dict[str, list[int]] = {}
-    for number, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         for base in dict.fromkeys(graph.base(name) for name in node.inputs.values()):
-            result.setdefault(base, []).append(number)
+            result.setdefault(base, []).append(index)
     return result
 
 
@@ -164,8 +166,8 @@ def _owns_memory(graph: Graph, value: str) -> bool:
     """Return whether a value has its own memory and all its readers read the whole of it."""
     if graph.memory(value)[0] != value or value in graph.state or graph.base(value) in map(graph.base, graph.outputs):
         return False
-    parts = (v for v in graph.values.values() if v.of and graph.base(v.name) == value)
-    return all(part.elements == graph.values[value].elements for part in parts)
+    views = (v for v in graph.values.values() if v.of and graph.base(v.name) == value)
+    return all(view.elements == graph.values[value].elements for view in views)
 
 
 def _extended_lifetimes(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
@@ -193,11 +195,11 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
     """Return the step in which nodes after a moment read a value from a second run of its node."""
     graph, values = training.graph, dict(training.graph.values)
     node = graph.producer(value)
-    late = [number for number in _reading_nodes(graph).get(value, ()) if number > moment]
-    if node is None or not late:
+    late_readers = [first_reader for first_reader in _reading_nodes(graph).get(value, ()) if first_reader > moment]
+    if node is None or not late_readers:
         return training
-    number = late[0]
-    before = {name for node in graph.nodes[:number] for name in node.outputs.values()}
+    first_reader = late_readers[0]
+    earlier_names = {name for node in graph.nodes[:first_reader] for name in node.outputs.values()}
     views = [v.name for v in graph.values.values() if v.of and graph.base(v.name) == value]
     names = _rename_reads(graph, (node.name, *node.outputs.values(), *views))
     outputs = {}
@@ -208,11 +210,11 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
     second = replace(
         node,
         name=names[node.name],
-        inputs={tensor: _name_before_update(graph, name, before) for tensor, name in node.inputs.items()},
+        inputs={tensor: _name_before_update(graph, name, earlier_names) for tensor, name in node.inputs.items()},
         outputs=outputs,
     )
-    nodes = list(graph.nodes[:number])
-    for reader in graph.nodes[number:]:
+    nodes = list(graph.nodes[:first_reader])
+    for reader in graph.nodes[first_reader:]:
         inputs = dict(reader.inputs)
         for tensor, name in reader.inputs.items():
             if graph.base(name) == value:
@@ -221,28 +223,28 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
                     inputs[tensor] = f"{name}{names[value].removeprefix(value)}"
                     values[inputs[tensor]] = replace(values[name], name=inputs[tensor], of=names[value], offset=0)
         nodes.append(replace(reader, inputs=inputs))
-    nodes.insert(number, second)
+    nodes.insert(first_reader, second)
     notes = next((lines for name, _, lines in training.pass_notes if name == RECOMPUTE), ())
-    text = (
+    note = (
         f"{value}: computed again by {second.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
         f"{units.si(graph.values[value].nbytes, 'B')} need not be stored"
     )
-    others = tuple(entry for entry in training.pass_notes if entry[0] != RECOMPUTE)
+    other_notes = tuple(entry for entry in training.pass_notes if entry[0] != RECOMPUTE)
     return replace(
         training,
         graph=replace(graph, values=values, nodes=tuple(nodes)),
-        groups={**training.groups, second.name: training.groups.get(graph.nodes[number].name, "backward")},
-        pass_notes=(*others, (RECOMPUTE, True, (*notes, text))),
+        groups={**training.groups, second.name: training.groups.get(graph.nodes[first_reader].name, "backward")},
+        pass_notes=(*other_notes, (RECOMPUTE, True, (*notes, note))),
     )
 
 
 def _rename_reads(graph: Graph, names: Collection[str]) -> dict[str, str]:
     """Return new names for the outputs of a second run."""
-    taken = {*graph.values, *(node.name for node in graph.nodes)}
-    ending = AGAIN
-    while any(f"{name}{ending}" in taken for name in names):
-        ending += AGAIN
-    return {name: f"{name}{ending}" for name in names}
+    used_names = {*graph.values, *(node.name for node in graph.nodes)}
+    suffix = AGAIN
+    while any(f"{name}{suffix}" in used_names for name in names):
+        suffix += AGAIN
+    return {name: f"{name}{suffix}" for name in names}
 
 
 def _name_before_update(graph: Graph, name: str, before: Collection[str]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from opbench import paths, units
 from opbench._version import __version__
-from opbench.backend.base import Backend, LibraryBackend, TimedBackend
+from opbench.backend.base import Backend, DeviceClock, LibraryBackend, TimedBackend
 from opbench.backend.environment import Environment
 from opbench.checking import backends
 from opbench.errors import UsageError, unknown
@@ -31,6 +31,7 @@ from opbench.networks.plan.choosing import Rewrite, apply_enabled_passes, plan_n
 from opbench.networks.plan.data import DATA_OF_NETWORK
 from opbench.networks.plan.executor import Context, Network, require_fitting
 from opbench.networks.plan.inputs import trained_lenet
+from opbench.networks.plan.memory import MemoryPlan
 from opbench.networks.plan.network_launches import NetworkLaunches
 from opbench.networks.plan.node_times import TIMING, node_samples, node_times
 from opbench.networks.plan.nodes import check_nodes
@@ -38,7 +39,7 @@ from opbench.networks.plan.options import NetOptions
 from opbench.networks.plan.output_check import allowed_norm, check_outputs
 from opbench.networks.plan.plan import Plan, load_plan, save_plan
 from opbench.networks.plan.setup_launches import PREPARE_WEIGHTS
-from opbench.networks.plan.torch_comparison import AGREEMENT_FACTOR, Peer, facts_of, peers, require_known, time_both
+from opbench.networks.plan.torch_comparison import AGREEMENT_FACTOR, Peer, peer_record, peers, require_known, time_both
 from opbench.networks.plan.torch_gpu import TorchGpu, find_torch, versions_of
 from opbench.networks.plan.torch_module import to_module
 from opbench.networks.records.attribution import AttributionRecord
@@ -67,6 +68,7 @@ from opbench.running.revision import revision
 from opbench.running.runner import OnProgress, Progress
 from opbench.running.worker import Worker
 from opbench.timing.host import HostTime
+from opbench.timing.measurement import Measurement
 
 
 def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: None) -> Record:
@@ -91,15 +93,17 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
     worker = Worker(Open(name, options.variants, options.seed), options.out / "worker.log")
     try:
         environment = worker.open()
-        place = environment.gpu, environment.sm_count
-        graph, plan, decided = plan_network(graph, options, results, *place, catalog, target(environment))
+        gpu_and_sm_count = environment.gpu, environment.sm_count
+        graph, plan, later_rewrites = plan_network(
+            graph, options, results, *gpu_and_sm_count, catalog, target(environment)
+        )
         cases = plan.cases(graph, catalog)
         require_fitting(graph, cases)
         checks = _check_all_nodes(graph, cases, inputs, worker, options, on_progress) if options.check else {}
     finally:
         worker.stop()  # Free the worker's memory on the GPU for the network.
     network = Network(graph, cases, backends.open_backend(name), prepare=PREPARE_WEIGHTS not in options.without)
-    decided.append(prepared_text(network))
+    later_rewrites.append(prepared_text(network))
     planned = Planned(
         original, graph, plan, rewrites, results, options, catalog, target(environment), network.backend.sm_count
     )
@@ -109,7 +113,7 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
         network.close()
     record = replace(
         record,
-        passes=tuple(PassRecord(step.name, step.on, tuple(step.notes)) for step in (*rewrites, *decided)),
+        passes=tuple(PassRecord(step.name, step.on, tuple(step.notes)) for step in (*rewrites, *later_rewrites)),
         nodes=tuple(_with_choice(node, plan) for node in record.nodes),
     )
     keep_network(record, options.out)
@@ -183,13 +187,33 @@ def _check_all_nodes(
     options: NetOptions,
     on_progress: OnProgress,
 ) -> dict[str, NodeVerdict]:
-    number = {node.name: index for index, node in enumerate(graph.nodes)}
-    on_progress(Progress("build", "the nodes' variants", 0, len(number)))
+    index_of = {node.name: index for index, node in enumerate(graph.nodes)}
+    on_progress(Progress("build", "the nodes' variants", 0, len(index_of)))
 
     def on_start(node: str) -> None:
-        on_progress(Progress("check", node, number[node], len(number)))
+        on_progress(Progress("check", node, index_of[node], len(index_of)))
 
     return check_nodes(graph, cases, inputs, worker, options.time_limit_s, on_start)
+
+
+@dataclass
+class _Measured:
+    """The outputs, verdicts and times of a network's run; empty if a node that is not right prevented the run."""
+
+    outputs: Arrays = field(default_factory=dict)
+    reference: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Outputs of the network before any pass, in float64; empty with `--no-check`."""
+    verdicts: dict[str, OutputVerdict] = field(default_factory=dict)
+    """The comparison of each output with the reference."""
+    total: Measurement | None = None
+    host: HostTime | None = None
+    peers: dict[str, PeerRecord] = field(default_factory=dict)
+    between_s: float | None = None
+    samples_s: dict[str, list[float]] = field(default_factory=dict)
+    """The times of each node within the network, in seconds."""
+    attribution: AttributionRecord | None = None
+    fault: str = ""
+    """Why a timed replay was wrong; then there is no time of the whole network."""
 
 
 def _measure_network(
@@ -206,54 +230,90 @@ def _measure_network(
     A network with a node that is not right does not run as a whole, because its behaviour is unknown. Its other
     nodes are timed.
     """
-    graph, backend, original = network.graph, network.backend, planned.original
-    left_out = [name for name, check in checks.items() if not check.right]
-    context = Context(network, graph=options.graph, parallel=options.parallel, left_out=left_out)
-    outputs: Arrays = {}
-    reference: Mapping[str, np.ndarray] = {}
-    ends: dict[str, OutputVerdict] = {}
-    total, between_s = None, None
-    samples_s: dict[str, list[float]] = {}
-    host: HostTime | None = None
-    peers: dict[str, PeerRecord] = {}
-    fault = ""
-    attribution: AttributionRecord | None = None
+    backend, node_count = network.backend, len(network.graph.nodes)
+    excluded = [name for name, check in checks.items() if not check.right]
+    context = Context(network, graph=options.graph, parallel=options.parallel, excluded=excluded)
+    measured = _Measured()
     try:
-        number = len(graph.nodes)
-        if not left_out:
-            on_progress(Progress("run", "the whole network", number, number))
-            outputs = context.run(inputs)
-            reference = original.reference_outputs(inputs) if options.check else reference
-            ends = check_outputs(graph, network.cases, outputs, reference) if options.check else {}
+        if not excluded:
+            on_progress(Progress("run", "the whole network", node_count, node_count))
+            _run_and_check(measured, context, planned.original, options, inputs)
         ceilings = _known_ceilings(environment, backend, options.gpu)
-        attributed = options.attribution and not left_out and all(end.right for end in ends.values())
-        parts = Attribution(planned, network, context, inputs, reference, ceilings)
+        attribution: Attribution | None = None
+        if options.attribution and not excluded and all(verdict.right for verdict in measured.verdicts.values()):
+            attribution = Attribution(planned, network, context, inputs, measured.reference, ceilings)
         if isinstance(backend, TimedBackend):
-            if not left_out:
-                on_progress(Progress("measure", "the whole network", number, number))
-            clock, allowed = backend.clock("cold"), allowed_norm(graph, network.cases)
-            turns = NetworkLaunches(context, inputs, AGREEMENT_FACTOR * allowed, whole=not left_out)
-            with contextlib.closing(turns):
-                with _prepared_peers(options, original, turns.contents, backend) as (found, versions):
-                    if not left_out:
-                        facts = {n: facts_of(p, outputs, reference, allowed, versions) for n, p in found.items()}
-                        both = time_both(context.launch, found, clock, backend.synchronize, TIMING, facts, turns)
-                        total, host, peers = both.total, both.host, both.peers
-                    between_s = clock.between
-                    samples_s = node_samples(context, clock, turns)
-                    turns.check_state()
-                if attributed and not turns.fault:
-                    attribution = replace(parts, clock=clock, turns=turns).measure(on_progress)
-            fault = turns.fault
-            total, attribution = (None, None) if fault else (total, attribution)
-        elif attributed:
-            attribution = parts.measure(on_progress)
+            if not excluded:
+                on_progress(Progress("measure", "the whole network", node_count, node_count))
+            clock, allowed = backend.clock("cold"), allowed_norm(network.graph, network.cases)
+            launches = NetworkLaunches(context, inputs, AGREEMENT_FACTOR * allowed, complete=not excluded)
+            with contextlib.closing(launches):
+                _time_with_peers(measured, launches, context, clock, options, planned.original)
+                if attribution and not launches.fault:
+                    attribution = replace(attribution, clock=clock, turns=launches)
+                    measured.attribution = attribution.measure(on_progress)
+            measured.fault = launches.fault
+            if measured.fault:
+                measured.total, measured.attribution = None, None
+        elif attribution:
+            measured.attribution = attribution.measure(on_progress)
     finally:
         context.close()
-    memory = context.memory
-    nodes_s = node_times(samples_s)
-    nodes = [_node_record(node, network, ceilings, nodes_s, samples_s, checks) for node in graph.nodes]
-    own = [node.kernel_s for node in nodes if node.kernel_s is not None]
+    return _make_record(network, options, environment, checks, context.memory, ceilings, measured)
+
+
+def _run_and_check(measured: _Measured, context: Context, original: Graph, options: NetOptions, inputs: Arrays) -> None:
+    """Run the network once; store its outputs and, unless `--no-check` is set, the reference and the verdicts."""
+    measured.outputs = context.run(inputs)
+    if options.check:
+        network = context.network
+        measured.reference = original.reference_outputs(inputs)
+        measured.verdicts = check_outputs(network.graph, network.cases, measured.outputs, measured.reference)
+
+
+def _time_with_peers(
+    measured: _Measured,
+    launches: NetworkLaunches,
+    context: Context,
+    clock: DeviceClock,
+    options: NetOptions,
+    original: Graph,
+) -> None:
+    """Time the network in turn with PyTorch's ways of running it, then each node; store the times in `measured`.
+
+    With excluded nodes only the other nodes are timed. Sets `launches.fault` for a replay with wrong results.
+    """
+    network = context.network
+    allowed = allowed_norm(network.graph, network.cases)
+    with _prepared_peers(options, original, launches.contents, network.backend) as (peers, versions):
+        if launches.complete:
+            records = {
+                name: peer_record(peer, measured.outputs, measured.reference, allowed, versions)
+                for name, peer in peers.items()
+            }
+            both = time_both(context.launch, peers, clock, network.backend.synchronize, TIMING, records, launches)
+            measured.total, measured.host, measured.peers = both.total, both.host, both.peers
+        measured.between_s = clock.between
+        measured.samples_s = node_samples(context, clock, launches)
+        launches.check_state()
+
+
+def _make_record(
+    network: Network,
+    options: NetOptions,
+    environment: Environment,
+    checks: Mapping[str, NodeVerdict],
+    memory: MemoryPlan,
+    ceilings: Peaks | None,
+    measured: _Measured,
+) -> Record:
+    """Return the record of a network's run."""
+    graph, total = network.graph, measured.total
+    times_s = node_times(measured.samples_s)
+    nodes = [_node_record(node, network, ceilings, times_s, measured.samples_s, checks) for node in graph.nodes]
+    timed_s = [node.kernel_s for node in nodes if node.kernel_s is not None]
+    excluded = [name for name, check in checks.items() if not check.right]
+    has_verdict = options.check or measured.fault
     return Record(
         format=FORMAT,
         opbench=__version__,
@@ -264,22 +324,11 @@ def _measure_network(
         sizes=dict(options.sizes),
         batch=graph.values[graph.inputs[0]].shape[0],
         precision=options.precision,
-        backend=backend.name,
+        backend=network.backend.name,
         environment=environment,
         ceilings=ceilings,
         options=OptionsRecord(options.graph, options.parallel, options.layout, options.memory_bytes),
-        memory=MemoryRecord(
-            peak_bytes=memory.peak_bytes,
-            naive_bytes=memory.naive_bytes,
-            lower_bound_bytes=memory.lower_bound_bytes,
-            weights_bytes=sum(graph.values[name].nbytes for name in graph.weights),
-            prepared_bytes=sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
-            offsets=dict(memory.offsets),
-            workspaces={
-                name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(graph.node(name))))
-                for name, offset in memory.workspaces.items()
-            },
-        ),
+        memory=_memory_record(network, memory),
         values={v.name: ValueRecord(v.shape, v.dtype, v.layout, v.nbytes, v.of) for v in graph.values.values()},
         weights=tuple(sorted(graph.weights)),
         inputs=tuple(graph.inputs),
@@ -287,13 +336,30 @@ def _measure_network(
         nodes=tuple(nodes),
         conversions=tuple(node.name for node in graph.nodes if node.operator == "layout2d"),
         total=total,
-        host=host,
-        gap_s=total.kernel_s - sum(own) if total and total.kernel_s is not None and own else None,
-        between_s=between_s,
-        classes=_recognised_classes(outputs, options.labels),
-        check=_network_verdict(checks, ends, left_out, fault) if options.check or fault else None,
-        peers=peers,
-        attribution=attribution,
+        host=measured.host,
+        gap_s=total.kernel_s - sum(timed_s) if total and total.kernel_s is not None and timed_s else None,
+        between_s=measured.between_s,
+        classes=_recognised_classes(measured.outputs, options.labels),
+        check=_network_verdict(checks, measured.verdicts, excluded, measured.fault) if has_verdict else None,
+        peers=measured.peers,
+        attribution=measured.attribution,
+    )
+
+
+def _memory_record(network: Network, memory: MemoryPlan) -> MemoryRecord:
+    """Return the record of a network's memory plan, with the bytes of its weights and of setup launches' results."""
+    graph = network.graph
+    return MemoryRecord(
+        peak_bytes=memory.peak_bytes,
+        naive_bytes=memory.naive_bytes,
+        lower_bound_bytes=memory.lower_bound_bytes,
+        weights_bytes=sum(graph.values[name].nbytes for name in graph.weights),
+        prepared_bytes=sum(t.nbytes for node in graph.nodes for t in network.prepared_tensors(node)),
+        offsets=dict(memory.offsets),
+        workspaces={
+            name: WorkspaceRecord(offset, sum(t.nbytes for t in network.workspaces(graph.node(name))))
+            for name, offset in memory.workspaces.items()
+        },
     )
 
 
@@ -302,9 +368,9 @@ def prepared_text(network: Network) -> Rewrite:
     notes = []
     for node in network.graph.nodes:
         if launches := network.preparation(node).launches:
-            kept = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
-            text = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
-            notes.append(f"{node.name}: {text} run only once, when weights are loaded; {kept} stay in memory")
+            kept_bytes = units.si(sum(tensor.nbytes for tensor in network.prepared_tensors(node)), "B")
+            note = f"{launches} launch{'es' * (launches > 1)} of {network.cases[node.name].variant.id}"
+            notes.append(f"{node.name}: {note} run only once, when weights are loaded; {kept_bytes} stay in memory")
     return Rewrite(PREPARE_WEIGHTS, network.prepare, tuple(notes))
 
 
@@ -334,8 +400,8 @@ def _known_ceilings(environment: Environment, backend: Backend, gpu: str) -> Pea
         return committed_ceilings(gpu)
     from opbench.running.probes import stored_peaks
 
-    if known := stored_peaks():
-        return known
+    if stored := stored_peaks():
+        return stored
     key = product_key(environment.gpu)
     return committed_ceilings(key) if key and (paths.shipped("reports") / key / "ceilings").is_dir() else None
 
@@ -349,9 +415,9 @@ def _node_record(
     checks: Mapping[str, NodeVerdict],
 ) -> NodeRecord:
     problem, case = node.problem, network.cases[node.name]
-    limits = ceilings.at_level(problem.bandwidth()) if ceilings else None
-    bound = best_time(limits, problem.flops(), problem.bytes(), case.unit) if limits else None
-    kernel_s, whole = times.get(node.name), sum(times.values())
+    peaks = ceilings.at_level(problem.bandwidth()) if ceilings else None
+    bound = best_time(peaks, problem.flops(), problem.bytes(), case.unit) if peaks else None
+    kernel_s, total_s = times.get(node.name), sum(times.values())
     check = checks.get(node.name)
     return NodeRecord(
         name=node.name,
@@ -370,7 +436,7 @@ def _node_record(
         compulsory_bytes=problem.bytes(),
         kernel_s=kernel_s,
         samples_s=tuple(samples.get(node.name, ())),
-        share=kernel_s / whole if kernel_s is not None and whole else None,
+        share=kernel_s / total_s if kernel_s is not None and total_s else None,
         bound_s=bound[0] if bound else None,
         bound=bound[1] if bound else None,
         memory_level=problem.bandwidth(),
@@ -396,7 +462,7 @@ def _recognised_classes(outputs: Arrays, labels: tuple[int, ...]) -> RecognisedC
 
 
 def _network_verdict(
-    checks: Mapping[str, NodeVerdict], ends: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
+    checks: Mapping[str, NodeVerdict], output_verdicts: Mapping[str, OutputVerdict], missing: Sequence[str], fault: str
 ) -> NetworkVerdict:
-    right = all(c.right for c in checks.values()) and all(e.right for e in ends.values()) and not fault
-    return NetworkVerdict(right, dict(ends), tuple(missing), fault)
+    right = all(c.right for c in checks.values()) and all(e.right for e in output_verdicts.values()) and not fault
+    return NetworkVerdict(right, dict(output_verdicts), tuple(missing), fault)

@@ -54,8 +54,8 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
             value=len(text),
             allowed=2 * tokens + 1,
         )
-    numbers = np.frombuffer(text, np.uint8)[: count * tokens + 1].astype(np.int32)
-    return numbers[:-1].reshape(count, tokens), numbers[1:].reshape(count, tokens)
+    token_ids = np.frombuffer(text, np.uint8)[: count * tokens + 1].astype(np.int32)
+    return token_ids[:-1].reshape(count, tokens), token_ids[1:].reshape(count, tokens)
 
 
 def is_test_sequence(count: int) -> np.ndarray:

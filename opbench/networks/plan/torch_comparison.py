@@ -74,14 +74,14 @@ class Peer:
 
 
 class PeerLaunches:
-    """Write other inputs before each timed replay of PyTorch's network, as `NetworkLaunches` does for opbench."""
+    """Write other inputs before each timed replay of PyTorch's network; `NetworkLaunches` does so for opbench's."""
 
-    def __init__(self, peer: Peer, chance: random.Random | None = None) -> None:
+    def __init__(self, peer: Peer, rng: random.Random | None = None) -> None:
         assert peer.replay and peer.write
         self._replay, self._write, self._order = (
             peer.replay,
             peer.write,
-            ContentOrder(range(peer.contents), chance or unpredictable_random()),
+            ContentOrder(range(peer.contents), rng or unpredictable_random()),
         )
 
     def next_launch(self) -> Launch:
@@ -116,18 +116,21 @@ def peers(
     torch, peers = gpu.torch, dict[str, Peer]()
     with settings(torch, precision), torch.no_grad(), gpu.on_stream():
         try:
-            for last in sorted({way.channels_last for way in TORCH_MODES.values()}, reverse=True):
-                module = to_module(graph, dtype, gpu.device, channels_last=last)
-                placed = [
-                    [_placed_input(gpu, graph, name, content[name], dtype, channels_last=last) for name in graph.inputs]
+            for is_channels_last in sorted({mode.channels_last for mode in TORCH_MODES.values()}, reverse=True):
+                module = to_module(graph, dtype, gpu.device, channels_last=is_channels_last)
+                inputs_by_content = [
+                    [
+                        _placed_input(gpu, graph, name, content[name], dtype, channels_last=is_channels_last)
+                        for name in graph.inputs
+                    ]
                     for content in contents
                 ]
-                for name, way in TORCH_MODES.items():
-                    if way.channels_last == last:
+                for name, mode in TORCH_MODES.items():
+                    if mode.channels_last == is_channels_last:
                         # A new module for each way, so that the compiler does not reuse the code of another way.
-                        own = torch.fx.GraphModule(module, module.graph)
-                        function = torch.compile(own) if way.compiled else own
-                        peers[name] = _prepare_mode(gpu, function, placed, graph.outputs, limit_s)
+                        module_copy = torch.fx.GraphModule(module, module.graph)
+                        function = torch.compile(module_copy) if mode.compiled else module_copy
+                        peers[name] = _prepare_mode(gpu, function, inputs_by_content, graph.outputs, limit_s)
             yield peers
         finally:
             peers.clear()
@@ -142,8 +145,8 @@ def _placed_input(
     if graph.values[name].dtype in INTEGERS:
         return gpu.place(array.astype(np.int32))
     tensor = gpu.place(array).to(getattr(gpu.torch, dtype))
-    last = channels_last and tensor.dim() == 4
-    return tensor.to(memory_format=gpu.torch.channels_last) if last else tensor
+    is_channels_last = channels_last and tensor.dim() == 4
+    return tensor.to(memory_format=gpu.torch.channels_last) if is_channels_last else tensor
 
 
 def _prepare_mode(
@@ -156,8 +159,8 @@ def _prepare_mode(
     """Warm a way up, capture it as a graph, and read the graph's outputs on the first inputs."""
     inputs = [tensor.clone() for tensor in contents[0]]  # clone keeps the memory format
 
-    def write(number: int) -> None:
-        for tensor, content in zip(inputs, contents[number], strict=True):
+    def write(index: int) -> None:
+        for tensor, content in zip(inputs, contents[index], strict=True):
             tensor.copy_(content)
 
     def run() -> Sequence[Tensor]:
@@ -170,7 +173,7 @@ def _prepare_mode(
         with time_limit(limit_s):
             gpu.warm_up(run, WARM_UP_CALLS)
         call()
-        peak = gpu.peak_bytes(run) + sum(tensor.numel() * tensor.element_size() for tensor in inputs)
+        peak_bytes = gpu.peak_bytes(run) + sum(tensor.numel() * tensor.element_size() for tensor in inputs)
     except TimeLimitExceeded:
         return Peer(error=f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS")
     except Exception as error:
@@ -181,8 +184,8 @@ def _prepare_mode(
         gpu.synchronize()
         outputs = {name: out.float().cpu().numpy().copy() for name, out in zip(names, captured.result, strict=True)}
     except Exception as error:
-        return Peer(call, peak_bytes=peak, error=f"not captured as a CUDA graph: {on_one_line(error)}")
-    return Peer(call, captured.replay, write, len(contents), outputs, peak)
+        return Peer(call, peak_bytes=peak_bytes, error=f"not captured as a CUDA graph: {on_one_line(error)}")
+    return Peer(call, captured.replay, write, len(contents), outputs, peak_bytes)
 
 
 # Both sides on one clock ------------------------------------------------------------------------------------------
@@ -199,37 +202,39 @@ class BothTimes:
 
 
 def time_both(
-    own: Launch,
+    launch: Launch,
     peer_by_name: Mapping[str, Peer],
     clock: Clock,
-    wait: Callable[[], object],
+    synchronize: Callable[[], object],
     options: TimingOptions,
-    facts: Mapping[str, PeerRecord],
+    records: Mapping[str, PeerRecord],
     turns: LaunchSource | None = None,
 ) -> BothTimes:
     """Time opbench and each of PyTorch's ways whose outputs agree: as CUDA graphs, then as calls from Python.
 
-    Graphs are timed by the device's clock, calls by the host's. `facts` holds the other recorded values of each
-    peer (`facts_of`); peers with an error are not timed as graphs. `turns` renew the network before each of its
+    Graphs are timed by the device's clock, calls by the host's. `records` holds the other recorded values of each
+    peer (`peer_record`); peers with an error are not timed as graphs. `turns` renew the network before each of its
     samples; peers take other inputs before each of theirs.
     """
-    graphs = {name: peer.replay for name, peer in peer_by_name.items() if peer.replay and not facts[name].error}
+    graphs = {name: peer.replay for name, peer in peer_by_name.items() if peer.replay and not records[name].error}
     calls = {name: peer.call for name, peer in peer_by_name.items() if peer.call}
-    peers = {name: facts[name] for name in peer_by_name}
-    renewed: dict[str, LaunchSource] = {OPBENCH_NAME: turns} if turns else {}
-    changing = {name: PeerLaunches(peer_by_name[name]) for name in graphs if peer_by_name[name].write}
+    peers = {name: records[name] for name in peer_by_name}
+    launch_sources: dict[str, LaunchSource] = {OPBENCH_NAME: turns} if turns else {}
+    launches_by_name = {name: PeerLaunches(peer_by_name[name]) for name in graphs if peer_by_name[name].write}
     try:
-        measured = measure(clock, {OPBENCH_NAME: own, **graphs}, options, turns=renewed | changing)
-        for name in changing:
+        measured = measure(clock, {OPBENCH_NAME: launch, **graphs}, options, turns=launch_sources | launches_by_name)
+        for name in launches_by_name:
             if write := peer_by_name[name].write:
                 write(0)
-        host = host_times({OPBENCH_NAME: own, **calls}, wait) if calls else {}
+        host = host_times({OPBENCH_NAME: launch, **calls}, synchronize) if calls else {}
     except Exception as error:  # such as memory that PyTorch does not get any more
         if not peer_by_name:
             raise
         for name in peer_by_name:
             peers[name] = replace(peers[name], error=peers[name].error or on_one_line(error))
-        return BothTimes(measure(clock, {OPBENCH_NAME: own}, options, turns=renewed)[OPBENCH_NAME], None, peers)
+        return BothTimes(
+            measure(clock, {OPBENCH_NAME: launch}, options, turns=launch_sources)[OPBENCH_NAME], None, peers
+        )
     for name in peer_by_name:
         if name in measured:
             peers[name] = replace(peers[name], captured=True, times=measured[name])
@@ -238,7 +243,7 @@ def time_both(
     return BothTimes(measured[OPBENCH_NAME], host.get(OPBENCH_NAME), peers)
 
 
-def facts_of(
+def peer_record(
     peer: Peer, outputs: Arrays, reference: Mapping[str, np.ndarray], allowed: float, versions: Mapping[str, str]
 ) -> PeerRecord:
     """Return the record of one of PyTorch's ways without times: memory, versions, and agreement of outputs.
@@ -249,13 +254,15 @@ def facts_of(
     record = PeerRecord(peak_bytes=peer.peak_bytes, versions=dict(versions), error=peer.error)
     if peer.error:
         return record
-    apart, limit = _norm_difference(peer.outputs, outputs), AGREEMENT_FACTOR * allowed
+    difference, limit = _norm_difference(peer.outputs, outputs), AGREEMENT_FACTOR * allowed
     return replace(
         record,
-        difference=apart,
+        difference=difference,
         allowed_difference=limit,
         norm_error=_norm_difference(peer.outputs, reference) if reference else None,
-        error="" if apart <= limit else f"its outputs differ from ours by {apart:.2g} in norm ({limit:.2g} allowed)",
+        error=""
+        if difference <= limit
+        else f"its outputs differ from ours by {difference:.2g} in norm ({limit:.2g} allowed)",
     )
 
 

@@ -60,13 +60,13 @@ def settings(torch: ModuleType, precision: str) -> Iterator[None]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled)
+        previous = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled)
         matmul.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
         cudnn.benchmark, cudnn.enabled = True, precision != "f64"
         try:
             yield
         finally:
-            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled = before
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.enabled = previous
 
 
 def versions_of(torch: ModuleType) -> dict[str, str]:
@@ -99,16 +99,16 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(signal_number: int, frame: FrameType | None) -> None:
         raise TimeLimitExceeded
 
-    before = signal.signal(signal.SIGALRM, stop)
+    previous_handler = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds, SECOND_SIGNAL_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
 # The GPU ----------------------------------------------------------------------------------------------------------
@@ -178,17 +178,17 @@ class TorchGpu:
         """Return the bytes of GPU memory that are allocated now."""
         return int(self.torch.cuda.memory_allocated())
 
-    def peak_bytes(self, call: Callable[[], object], before: int | None = None) -> int:
+    def peak_bytes(self, call: Callable[[], object], start_bytes: int | None = None) -> int:
         """Return the most bytes that are allocated during a call, in addition to those before the call.
 
         Libraries allocate a workspace for each stream: call once on the same stream first.
         """
         self.synchronize()
         self.torch.cuda.reset_peak_memory_stats()
-        before = self.allocated_bytes() if before is None else before
+        start_bytes = self.allocated_bytes() if start_bytes is None else start_bytes
         call()
         self.synchronize()
-        return int(self.torch.cuda.max_memory_allocated()) - before
+        return int(self.torch.cuda.max_memory_allocated()) - start_bytes
 
     def synchronize(self) -> None:
         """Wait for all work of the GPU."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,42 +46,43 @@ def to_module(
     import torch
 
     root, trace = torch.nn.Module(), torch.fx.Graph()
-    known = {name: trace.placeholder(_identifier(name)) for name in graph.inputs}
+    call_of_value = {name: trace.placeholder(_identifier(name)) for name in graph.inputs}
 
-    def place(name: str, array: np.ndarray, *, learned: bool) -> Call:
+    def add_tensor(name: str, array: np.ndarray, *, is_trained: bool) -> Call:
         tensor = torch.from_numpy(np.array(array)).to(device, getattr(torch, dtype))  # a copy of the network's memory
         if channels_last and tensor.dim() == 4:
             tensor = tensor.to(memory_format=torch.channels_last)
-        if learned:
+        if is_trained:
             root.register_parameter(name, torch.nn.Parameter(tensor))
         else:
             root.register_buffer(name, tensor)
         return trace.get_attr(name)
 
     norms = [node for node in graph.nodes if node.operator == "batchnorm2d"]
-    measured = {node.inputs[part] for node in norms for part in STATISTICS}
+    statistics = {node.inputs[part] for node in norms for part in STATISTICS}
     depthwise = {node.inputs["weight"] for node in graph.nodes if node.operator == "depthwise_conv2d"}
-    for number, (name, weight) in enumerate(graph.weights.items()):
+    for index, (name, weight) in enumerate(graph.weights.items()):
         array = weight[:, None] if name in depthwise else weight
-        known[name] = place(f"weight{number}", array, learned=training and name not in measured)
-    factors = {
-        name: place(f"mask{number}", mask, learned=False) for number, (name, mask) in enumerate((masks or {}).items())
+        call_of_value[name] = add_tensor(f"weight{index}", array, is_trained=training and name not in statistics)
+    mask_calls = {
+        name: add_tensor(f"mask{index}", mask, is_trained=False)
+        for index, (name, mask) in enumerate((masks or {}).items())
     }
 
-    def get(name: str) -> Call:
+    def call_for(name: str) -> Call:
         value = graph.values[name]
-        if name not in known:  # a view of one that is there
-            known[name] = trace.call_function(torch.reshape, (get(value.of), tuple(value.shape)))
-        return known[name]
+        if name not in call_of_value:  # a view of one that is there
+            call_of_value[name] = trace.call_function(torch.reshape, (call_for(value.of), tuple(value.shape)))
+        return call_of_value[name]
 
     for node in graph.nodes:
-        call_of_tensor = {tensor: get(name) for tensor, name in node.inputs.items()}
-        if node.name in factors:
-            made = [trace.call_function(torch.mul, (call_of_tensor["x"], factors[node.name]))]
+        call_of_tensor = {tensor: call_for(name) for tensor, name in node.inputs.items()}
+        if node.name in mask_calls:
+            outputs = [trace.call_function(torch.mul, (call_of_tensor["x"], mask_calls[node.name]))]
         else:
-            made = _call(trace, graph, node, call_of_tensor, training)
-        known |= dict(zip(node.outputs.values(), made, strict=True))
-    trace.output(tuple(get(name) for name in graph.outputs))
+            outputs = _add_node(trace, graph, node, call_of_tensor, training)
+        call_of_value |= dict(zip(node.outputs.values(), outputs, strict=True))
+    trace.output(tuple(call_for(name) for name in graph.outputs))
     trace.lint()
     return torch.fx.GraphModule(root, trace, _identifier(graph.name)).eval()
 
@@ -94,13 +97,207 @@ def _identifier(name: str) -> str:
     return cleaned if cleaned[:1].isalpha() else f"n{cleaned}"
 
 
-def _call(
+@dataclass(frozen=True)
+class _NodeCalls:
+    """The PyTorch calls that compute one node; each method adds the calls of an operator and returns its result."""
+
+    trace: torch.fx.Graph
+    graph: Graph
+    node: Node
+    inputs: Mapping[str, Call]
+    training: bool
+    torch: ModuleType
+
+    @property
+    def axes(self) -> Mapping[str, int | str]:
+        """Return the axes and modes of the node's problem."""
+        return self.node.problem.axes
+
+    @property
+    def functional(self) -> ModuleType:
+        """Return torch.nn.functional."""
+        module: ModuleType = self.torch.nn.functional
+        return module
+
+    def call(self, function: Callable[..., object], *args: object, **options: object) -> Call:
+        """Add one call and return its result."""
+        return self.trace.call_function(function, args, options)
+
+    def _weighted(self, function: Callable[..., object], image: Call, **options: object) -> Call:
+        return self.call(function, image, self.inputs["weight"], self.inputs.get("bias"), **options)
+
+    def depthwise(self) -> Call:
+        """Add a depthwise convolution."""
+        geometry = {name: self.axes[name] for name in ("stride", "padding", "dilation")}
+        return self._weighted(self.functional.conv2d, self.inputs["image"], groups=self.axes["c"], **geometry)
+
+    def _conv2d_of(self, image: Call) -> Call:
+        geometry = {"stride": self.axes.get("stride", 1), "padding": self.axes["padding"]}
+        product = self._weighted(self.functional.conv2d, image, **geometry)
+        return self.call(self.torch.add, product, self.inputs["residual"]) if "residual" in self.inputs else product
+
+    def conv2d(self) -> Call:
+        """Add a convolution, and the residual if there is one."""
+        return self._conv2d_of(self.inputs["image"])
+
+    def linear(self) -> Call:
+        """Add a linear layer."""
+        return self._weighted(self.functional.linear, self.inputs["x"])
+
+    def matmul(self) -> Call:
+        """Add a matrix product."""
+        return self.call(self.torch.matmul, self.inputs["a"], self.inputs["b"])
+
+    def relu(self) -> Call:
+        """Add max(x, 0)."""
+        return self.call(self.functional.relu, self.inputs["x"])
+
+    def _pooling(self, function: Callable[..., object], **options: object) -> Call:
+        axes = self.axes
+        return self.call(function, self.inputs["x"], axes["window"], axes["stride"], axes["padding"], **options)
+
+    def max_pooling(self) -> Call:
+        """Add a max pooling."""
+        return self._pooling(self.functional.max_pool2d)
+
+    def average_pooling(self) -> Call:
+        """Add an average pooling."""
+        return self._pooling(self.functional.avg_pool2d, count_include_pad=self.axes["divisor"] == "window")
+
+    def _upsampled(self, x: Call, scale: int | str, mode: int | str) -> Call:
+        corners = {"align_corners": False} if mode == "bilinear" else {}
+        return self.call(self.functional.interpolate, x, scale_factor=scale, mode=mode, **corners)
+
+    def upsampling(self) -> Call:
+        """Add an upsampling."""
+        return self._upsampled(self.inputs["x"], self.axes["scale"], self.axes["mode"])
+
+    def upsampled_concat(self) -> Call:
+        """Add a concatenation of the skip connection and the doubled small image."""
+        return self.call(self.torch.cat, (self.inputs["skip"], self._upsampled(self.inputs["low"], 2, "nearest")), 1)
+
+    def upsampled_concat_conv2d(self) -> Call:
+        """Add `upsampled_concat`, then a convolution."""
+        return self._conv2d_of(self.upsampled_concat())
+
+    def concat(self) -> Call:
+        """Add a concatenation along the channels."""
+        return self.call(self.torch.cat, (self.inputs["a"], self.inputs["b"]), 1)
+
+    def split(self) -> Call:
+        """Add a split along the channels."""
+        return self.call(self.torch.split, self.inputs["x"], (self.axes["c1"], self.axes["c2"]), 1)
+
+    def batch_norm(self) -> Call:
+        """Add a batch norm."""
+        inputs = self.inputs
+        options = {"weight": inputs["scale"], "bias": inputs["shift"], "training": self.training, "eps": EPSILON}
+        return self.call(self.functional.batch_norm, inputs["x"], inputs["mean"], inputs["variance"], **options)
+
+    def layer_norm(self) -> list[Call | None]:
+        """Add a layer norm, of the sum with the residual if there is one; the outputs mean and rstd are None."""
+        inputs = self.inputs
+        total = self.call(self.torch.add, inputs["x"], inputs["residual"]) if "residual" in inputs else inputs["x"]
+        shape = (self.axes["cols"],)
+        out = self.call(self.functional.layer_norm, total, shape, inputs["weight"], inputs["bias"], EPSILON)
+        return [out, None, None, *([total] if "residual" in inputs else [])]  # nothing here reads mean and rstd
+
+    def group_norm(self) -> list[Call | None]:
+        """Add a group norm, with SiLU if the node has it; the outputs mean and rstd are None."""
+        parameters = (self.axes["groups"], self.inputs["weight"], self.inputs["bias"], EPSILON)
+        out = self.call(self.functional.group_norm, self.inputs["x"], *parameters)
+        return [self.call(self.functional.silu, out) if self.axes["activation"] == "silu" else out, None, None]
+
+    def attention(self) -> Call:
+        """Add attention on packed queries, keys and values."""
+        torch, call = self.torch, self.call
+        batch, tokens, heads, depth = (int(self.axes[name]) for name in ("batch", "queries", "heads", "depth"))
+        packed = call(torch.reshape, self.inputs["qkv"], (batch, tokens, 3, heads, depth))
+        operands = [call(torch.transpose, call(torch.select, packed, 2, index), 1, 2) for index in range(3)]
+        is_causal = self.axes["mask"] == "causal"
+        out = call(self.functional.scaled_dot_product_attention, *operands, is_causal=is_causal)
+        return call(torch.reshape, call(torch.transpose, out, 1, 2), (batch * tokens, heads * depth))
+
+    def gather(self) -> Call:
+        """Add a selection of rows."""
+        order = self.call(self.torch.reshape, self.inputs["order"], (self.axes["rows"],))
+        return self.call(self.torch.index_select, self.inputs["data"], 0, order)
+
+    def layout_conversion(self) -> Call:
+        """Add a conversion between nchw and nhwc."""
+        permutation = (0, 2, 3, 1) if self.axes["to"] == "nhwc" else (0, 3, 1, 2)
+        return self.call(self.torch.permute, self.inputs["x"], permutation)
+
+    def softmax(self) -> Call:
+        """Add a softmax, or its logarithm."""
+        function = self.functional.log_softmax if self.axes["log"] == "yes" else self.functional.softmax
+        return self.call(function, self.inputs["x"], dim=-1)
+
+    def elementwise(self) -> Call:
+        """Add an arithmetic operation or an activation."""
+        add_calls = _arithmetic if self.axes["op"] in ARITHMETIC else _activation
+        return add_calls(self.trace, self.graph, self.node, self.inputs)
+
+    def add(self) -> Call:
+        """Add the sum of two tensors."""
+        return self.call(self.torch.add, *self.inputs.values())
+
+    def dropout(self) -> Call:
+        """Add a dropout."""
+        share = int(self.axes["percent"]) / 100
+        return self.call(self.functional.dropout, self.inputs["x"], share, training=self.training)
+
+    def outputs_of(self, result: Call) -> list[Call | None]:
+        """Add the epilogue of the node to its result; return one call for each output."""
+        if "relu" in str(self.axes.get("epilogue", "")) or self.axes.get("op") == "add_relu":
+            result = self.call(self.functional.relu, result)
+        if self.axes.get("epilogue") == "bias_gelu_tanh":
+            result = self.call(self.functional.gelu, result, approximate="tanh")
+        count = len(self.node.outputs)
+        if count == 1:
+            return [result]
+        return [self.trace.call_method("__getitem__", (result, index)) for index in range(count)]
+
+
+CALLS: Mapping[str, Callable[[_NodeCalls], Call | list[Call | None]]] = {
+    "add": _NodeCalls.add,
+    "attention": _NodeCalls.attention,
+    "avgpool2d": _NodeCalls.average_pooling,
+    "batchnorm2d": _NodeCalls.batch_norm,
+    "concat": _NodeCalls.concat,
+    "conv2d": _NodeCalls.conv2d,
+    "depthwise_conv2d": _NodeCalls.depthwise,
+    "dropout": _NodeCalls.dropout,
+    "elementwise": _NodeCalls.elementwise,
+    "gather": _NodeCalls.gather,
+    "groupnorm": _NodeCalls.group_norm,
+    "layernorm": _NodeCalls.layer_norm,
+    "layout2d": _NodeCalls.layout_conversion,
+    "linear": _NodeCalls.linear,
+    "matmul": _NodeCalls.matmul,
+    "maxpool2d": _NodeCalls.max_pooling,
+    "relu": _NodeCalls.relu,
+    "softmax": _NodeCalls.softmax,
+    "split": _NodeCalls.split,
+    "upsample2d": _NodeCalls.upsampling,
+    "upsample_concat": _NodeCalls.upsampled_concat,
+    "upsample_concat_conv2d": _NodeCalls.upsampled_concat_conv2d,
+}
+"""The method that adds the calls of a node, by its operator."""
+REQUIRED_MODE = {"attention": ("layout", "qkv"), "gather": ("batches", "one")}
+"""For an operator with a counterpart in only one mode: the axis and the value that the axis must have."""
+
+
+def _add_node(
     trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call], training: bool
 ) -> list[Call | None]:
-    """Add the calls that compute a node; return its outputs in the order of its problem."""
+    """Add the calls that compute a node; return its outputs in the order of its problem.
+
+    Raises UsageError for a node in nhwc, and for one without a counterpart in PyTorch.
+    """
     import torch
 
-    functional, axes = torch.nn.functional, node.problem.axes
+    axes = node.problem.axes
     if has_image_layouts(node.problem) and axes["layout"] != "nchw":
         raise UsageError(
             f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw",
@@ -109,104 +306,18 @@ def _call(
             value=axes["layout"],
             allowed="nchw",
         )
-
-    def call(function: Callable[..., object], *args: object, **options: object) -> Call:
-        return trace.call_function(function, args, options)
-
-    def depthwise() -> Call:
-        geometry = {name: axes[name] for name in ("stride", "padding", "dilation")}
-        return call(
-            functional.conv2d, inputs["image"], inputs["weight"], inputs.get("bias"), groups=axes["c"], **geometry
-        )
-
-    def window(function: Callable[..., object], **options: object) -> Call:
-        return call(function, inputs["x"], axes["window"], axes["stride"], axes["padding"], **options)
-
-    def upsampled(x: Call, scale: int | str, mode: int | str) -> Call:
-        corners = {"align_corners": False} if mode == "bilinear" else {}
-        return call(functional.interpolate, x, scale_factor=scale, mode=mode, **corners)
-
-    def norm() -> Call:
-        parts = {"weight": inputs["scale"], "bias": inputs["shift"], "training": training, "eps": EPSILON}
-        return call(functional.batch_norm, inputs["x"], inputs["mean"], inputs["variance"], **parts)
-
-    def layer_norm() -> list[Call | None]:
-        total = call(torch.add, inputs["x"], inputs["residual"]) if "residual" in inputs else inputs["x"]
-        shape = (axes["cols"],)
-        out = call(functional.layer_norm, total, shape, inputs["weight"], inputs["bias"], EPSILON)
-        return [out, None, None, *([total] if "residual" in inputs else [])]  # nothing here reads mean and rstd
-
-    def group_norm() -> list[Call | None]:
-        parts = (axes["groups"], inputs["weight"], inputs["bias"], EPSILON)
-        out = call(functional.group_norm, inputs["x"], *parts)
-        return [call(functional.silu, out) if axes["activation"] == "silu" else out, None, None]
-
-    def attention() -> Call:
-        sizes = [int(axes[name]) for name in ("batch", "queries", "heads", "depth")]
-        batch, tokens, heads, depth = sizes
-        packed = call(torch.reshape, inputs["qkv"], (batch, tokens, 3, heads, depth))
-        parts = [call(torch.transpose, call(torch.select, packed, 2, part), 1, 2) for part in range(3)]
-        out = call(functional.scaled_dot_product_attention, *parts, is_causal=axes["mask"] == "causal")
-        return call(torch.reshape, call(torch.transpose, out, 1, 2), (batch * tokens, heads * depth))
-
-    def rows() -> Call:
-        return call(torch.index_select, inputs["data"], 0, call(torch.reshape, inputs["order"], (axes["rows"],)))
-
-    def joined() -> Call:
-        return call(torch.cat, (inputs["skip"], upsampled(inputs["low"], 2, "nearest")), 1)
-
-    def conv(image: Call) -> Call:
-        geometry = {"stride": axes.get("stride", 1), "padding": axes["padding"]}
-        product = call(functional.conv2d, image, inputs["weight"], inputs.get("bias"), **geometry)
-        return call(torch.add, product, inputs["residual"]) if "residual" in inputs else product
-
-    makers: dict[str, Callable[[], Call | list[Call | None]]] = {
-        "layernorm": layer_norm,
-        "groupnorm": group_norm,
-        "layout2d": lambda: call(torch.permute, inputs["x"], (0, 2, 3, 1) if axes["to"] == "nhwc" else (0, 3, 1, 2)),
-        "attention": attention,
-        "gather": rows,
-        "conv2d": lambda: conv(inputs["image"]),
-        "depthwise_conv2d": depthwise,
-        "linear": lambda: call(functional.linear, inputs["x"], inputs["weight"], inputs.get("bias")),
-        "matmul": lambda: call(torch.matmul, inputs["a"], inputs["b"]),
-        "relu": lambda: call(functional.relu, inputs["x"]),
-        "maxpool2d": lambda: window(functional.max_pool2d),
-        "avgpool2d": lambda: window(functional.avg_pool2d, count_include_pad=axes["divisor"] == "window"),
-        "upsample2d": lambda: upsampled(inputs["x"], axes["scale"], axes["mode"]),
-        "concat": lambda: call(torch.cat, (inputs["a"], inputs["b"]), 1),
-        "split": lambda: call(torch.split, inputs["x"], (axes["c1"], axes["c2"]), 1),
-        "upsample_concat": joined,
-        "upsample_concat_conv2d": lambda: conv(joined()),
-        "batchnorm2d": norm,
-        "softmax": lambda: call(
-            functional.log_softmax if axes["log"] == "yes" else functional.softmax, inputs["x"], dim=-1
-        ),
-        "elementwise": lambda: (_arithmetic if axes["op"] in ARITHMETIC else _activation)(trace, graph, node, inputs),
-        "add": lambda: call(torch.add, *inputs.values()),
-        "dropout": lambda: call(functional.dropout, inputs["x"], int(axes["percent"]) / 100, training=training),
-    }
-    only_form = {"attention": ("layout", "qkv"), "gather": ("batches", "one")}.get(node.operator)
-    if (
-        node.operator not in makers
-        or axes.get("training") == "yes"
-        or (only_form and axes[only_form[0]] != only_form[1])
-    ):
+    add_calls = CALLS.get(node.operator)
+    axis, value = REQUIRED_MODE.get(node.operator, ("", ""))
+    if add_calls is None or axes.get("training") == "yes" or axes.get(axis, "") != value:
         raise UsageError(
             f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; remove --compare torch",
             kind="no-counterpart",
             subject=node.name,
             value=node.operator,
         )
-    out = makers[node.operator]()
-    if isinstance(out, list):
-        return out
-    if "relu" in str(axes.get("epilogue", "")) or axes.get("op") == "add_relu":
-        out = call(functional.relu, out)
-    if axes.get("epilogue") == "bias_gelu_tanh":
-        out = call(functional.gelu, out, approximate="tanh")
-    count = len(node.outputs)
-    return [out] if count == 1 else [trace.call_method("__getitem__", (out, index)) for index in range(count)]
+    calls = _NodeCalls(trace, graph, node, inputs, training, torch)
+    result = add_calls(calls)
+    return result if isinstance(result, list) else calls.outputs_of(result)
 
 
 def _activation(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping[str, Call]) -> Call:
@@ -231,11 +342,19 @@ def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping
     a, b = inputs["a"], inputs["b"]
     shapes = [graph.values[node.inputs[tensor]].shape for tensor in ("a", "b")]
     if len(shapes[1]) <= len(shapes[0]) and all(
-        own in (1, other) for own, other in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)
+        size in (1, other) for size, other in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)
     ):
         return trace.call_function(operation, (a, b))
-    seen = tuple(int(axes[axis]) for axis in ("outer", "channels", "inner"))
-    flat = {"none": seen, "channel": (seen[1], 1), "inner": (seen[2],), "scalar": (1,)}[str(axes["broadcast"])]
-    parts = (trace.call_function(torch.reshape, (a, seen)), trace.call_function(torch.reshape, (b, flat)))
+    operator_shape = tuple(int(axes[axis]) for axis in ("outer", "channels", "inner"))
+    broadcast_shape = {
+        "none": operator_shape,
+        "channel": (operator_shape[1], 1),
+        "inner": (operator_shape[2],),
+        "scalar": (1,),
+    }[str(axes["broadcast"])]
+    operands = (
+        trace.call_function(torch.reshape, (a, operator_shape)),
+        trace.call_function(torch.reshape, (b, broadcast_shape)),
+    )
     (out,) = (graph.values[name] for name in node.outputs.values())
-    return trace.call_function(torch.reshape, (trace.call_function(operation, parts), tuple(out.shape)))
+    return trace.call_function(torch.reshape, (trace.call_function(operation, operands), tuple(out.shape)))

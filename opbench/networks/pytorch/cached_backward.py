@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_CACHED = 4
-"""Most forms of gradients remembered for calls of one form."""
+"""Most combinations of gradient shapes and strides that are cached for one form of call."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,17 @@ class CachedStep:
 class CachedBackward:
     """Compute gradients from saved tensors and the output's gradient by launches that are prepared."""
 
-    def __init__(self, steps: Sequence[CachedStep], index: int, found: Sequence[Tensor | None]) -> None:
-        """Prepare the steps; `found` has gradients in the form that the kernels write."""
+    def __init__(self, steps: Sequence[CachedStep], index: int, gradients: Sequence[Tensor | None]) -> None:
+        """Prepare the steps; `gradients` have the shapes and strides that the kernels write."""
         self._steps = [(step.runner, step.inputs, step.outputs) for step in steps]
-        self._index, self._none = index, [None] * len(found)
-        types = {whose: dtype for step in steps for _, _, dtype, whose in step.outputs if whose is not None}
-        self._rounded = [(p, t.dtype) for p, t in enumerate(found) if t is not None and t.dtype != types[p]]
+        self._index, self._none = index, [None] * len(gradients)
+        types = {
+            gradient_index: dtype
+            for step in steps
+            for _, _, dtype, gradient_index in step.outputs
+            if gradient_index is not None
+        }
+        self._rounded = [(p, t.dtype) for p, t in enumerate(gradients) if t is not None and t.dtype != types[p]]
 
     def __call__(self, saved: Sequence[Tensor], gradient: Tensor) -> tuple[Tensor | None, ...] | None:
         """Enqueue the kernels and return the gradients; None if a tensor is not aligned for them."""
@@ -51,30 +56,30 @@ class CachedBackward:
         if current_device() != index:
             with torch.cuda.device(index):
                 return self(saved, gradient)
-        places = []
+        pointers = []
         for tensor in (*saved, gradient):
-            place = tensor.data_ptr()
-            if place & MISALIGNED:
+            pointer = tensor.data_ptr()
+            if pointer & MISALIGNED:
                 return None
-            places.append(place)
+            pointers.append(pointer)
         gradients: list[Tensor | None] = self._none.copy()
         tensors = []  # what a later step reads must not be given to its outputs
         stream = current_stream(index)
         for runner, inputs, outputs in self._steps:
             addresses = []
-            for number in inputs:
-                addresses.append(places[number])
-            for shape, strides, dtype, whose in outputs:
+            for tensor_index in inputs:
+                addresses.append(pointers[tensor_index])
+            for shape, strides, dtype, gradient_index in outputs:
                 out = EMPTY(shape, strides, dtype)
                 tensors.append(out)
-                place = out.data_ptr()
-                addresses.append(place)
-                places.append(place)
-                if whose is not None:
-                    gradients[whose] = out
+                pointer = out.data_ptr()
+                addresses.append(pointer)
+                pointers.append(pointer)
+                if gradient_index is not None:
+                    gradients[gradient_index] = out
             runner.launch_on(addresses, stream)
-        for whose, dtype in self._rounded:
-            gradients[whose] = gradients[whose].to(dtype)  # type: ignore[union-attr]
+        for gradient_index, dtype in self._rounded:
+            gradients[gradient_index] = gradients[gradient_index].to(dtype)  # type: ignore[union-attr]
         return tuple(gradients)
 
 
@@ -84,10 +89,10 @@ CachedBackwards = tuple[Callable[..., bool], "CachedBackward | None"]
 
 def cache_backward(
     known_backwards: list[CachedBackwards],
-    way: BackwardPass,
+    backward_pass: BackwardPass,
     saved: Sequence[Tensor],
     gradient: Tensor,
-    found: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None],
 ) -> None:
     """Use a cached backward pass for tensors of this form from now on.
 
@@ -102,23 +107,23 @@ def cache_backward(
     ):
         return
     if not any(fits(*tensors) for fits, _ in known_backwards):
-        known_backwards.append((make_guard(tensors), _make_cached(way, saved, gradient, found)))
+        known_backwards.append((make_guard(tensors), _make_cached(backward_pass, saved, gradient, gradients)))
 
 
 def _make_cached(
-    way: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, found: Sequence[Tensor | None]
+    backward_pass: BackwardPass, saved: Sequence[Tensor], gradient: Tensor, gradients: Sequence[Tensor | None]
 ) -> CachedBackward | None:
-    tensors = way.as_read(saved, gradient)
+    tensors = backward_pass.as_read(saved, gradient)
     if tensors is None:
         return None
     numbers: dict[str, int] = {}
-    for number, (given, (name, seen)) in enumerate(zip((*saved, gradient), tensors, strict=True)):
-        if not seen.is_contiguous() or seen.data_ptr() != given.data_ptr():
+    for number, (call_tensor, (name, read_tensor)) in enumerate(zip((*saved, gradient), tensors, strict=True)):
+        if not read_tensor.is_contiguous() or read_tensor.data_ptr() != call_tensor.data_ptr():
             return None
         numbers[name] = number
-    wanted = {name: (place, turned) for place, name, turned in way.found}
+    position_by_name = {name: (position, is_channels_last) for position, name, is_channels_last in backward_pass.found}
     index, steps, count = gradient.get_device(), [], len(tensors)
-    for step in way.steps:
+    for step in backward_pass.steps:
         if not step.operator:
             return None
         ready = ready_problem(step.operator, step.text, index)
@@ -126,13 +131,17 @@ def _make_cached(
             return None
         outputs = []
         for (name, _), (_, shape, dtype) in zip(step.outputs, ready.signature.outputs, strict=True):
-            whose, turned = wanted.pop(name, (None, False))
-            like = torch.empty(shape, device="meta") if whose is None else found[whose]
-            form = torch.channels_last if turned else torch.contiguous_format
-            if like is None or not like.is_contiguous(memory_format=form) or like.numel() != math.prod(shape):
+            gradient_index, is_channels_last = position_by_name.pop(name, (None, False))
+            template = torch.empty(shape, device="meta") if gradient_index is None else gradients[gradient_index]
+            memory_format = torch.channels_last if is_channels_last else torch.contiguous_format
+            if (
+                template is None
+                or not template.is_contiguous(memory_format=memory_format)
+                or template.numel() != math.prod(shape)
+            ):
                 return None
-            outputs.append((tuple(like.shape), tuple(like.stride()), dtype, whose))
+            outputs.append((tuple(template.shape), tuple(template.stride()), dtype, gradient_index))
         steps.append(CachedStep(ready.runner, tuple(numbers[name] for name, _ in step.inputs), tuple(outputs)))
         for name, _ in step.outputs:
             numbers[name], count = count, count + 1
-    return None if wanted else CachedBackward(steps, index, found)
+    return None if position_by_name else CachedBackward(steps, index, gradients)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opbench.networks.pytorch.plans import CallPlan
 
 MAX_FORMS = 8
-"""Most forms remembered for calls of one operator with the same numbers and first shape."""
+"""Most guards that are cached for calls of one operator with the same numbers and the same first shape."""
 
 _any_autocast = torch._C._is_any_autocast_enabled
 _trusted: bool | None = None
@@ -55,40 +55,47 @@ def cache_call(
     plan: CallPlan,
     differentiated: Callable[..., Tensor] | None,
 ) -> None:
-    """Use a prepared launch for calls of this form from now on; `differentiated` is for calls with gradients."""
+    """Use a prepared launch for later calls with the same shapes, strides, dtypes and numbers.
+
+    `differentiated` is the function for calls that need gradients.
+    """
     first = tensors[0]
     assert first is not None
     key = name, first.shape, numbers
     # Under autocast a guard would not show the target type.
     if not _any_autocast() and are_guards_reliable():
-        known = tuple(form for form in KNOWN_CALLS.get(key, ()) if not form.fits(*tensors))
-        if len(known) < MAX_FORMS:
-            wanted = any(tensor is not None and tensor.requires_grad for tensor in tensors)
-            KNOWN_CALLS[key] = (*known, CallGuard(make_guard(tensors), plan.__call__, wanted, differentiated))
+        guards = tuple(guard for guard in KNOWN_CALLS.get(key, ()) if not guard.fits(*tensors))
+        if len(guards) < MAX_FORMS:
+            requires_grad = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+            KNOWN_CALLS[key] = (*guards, CallGuard(make_guard(tensors), plan.__call__, requires_grad, differentiated))
 
 
 def make_guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
-    """Return a guard that tests whether tensors have the form of these, in the same global state.
+    """Return a function that tests whether other tensors have the shapes, strides and dtypes of `tensors`.
 
-    A tensor may be None.
+    It also requires the same global state of PyTorch. A tensor may be None.
     """
     # PyTorch's guards do not support None, nor the same tensor twice.
-    same = [next((p for p, other in enumerate(tensors[:index]) if other is t), None) for index, t in enumerate(tensors)]
-    places = [
-        index for index, (t, first) in enumerate(zip(tensors, same, strict=True)) if t is not None and first is None
+    first_position = [
+        next((p for p, other in enumerate(tensors[:index]) if other is t), None) for index, t in enumerate(tensors)
+    ]
+    positions = [
+        index
+        for index, (t, first) in enumerate(zip(tensors, first_position, strict=True))
+        if t is not None and first is None
     ]
     check: Callable[..., bool] = _guards(
-        *(tensors[place] for place in places), dynamic_dims_sizes=None, dynamic_dims_strides=None
+        *(tensors[position] for position in positions), dynamic_dims_sizes=None, dynamic_dims_strides=None
     ).check
-    if len(places) == len(tensors):
+    if len(positions) == len(tensors):
         return check
-    tied = [(index, first) for index, first in enumerate(same) if index not in places]
+    repeated = [(index, first) for index, first in enumerate(first_position) if index not in positions]
 
     def fits(*tensor: Tensor | None) -> bool:
-        for place, first in tied:
-            if tensor[place] is not (None if first is None else tensor[first]):
+        for position, first in repeated:
+            if tensor[position] is not (None if first is None else tensor[first]):
                 return False
-        return check(*[tensor[place] for place in places])
+        return check(*[tensor[position] for position in positions])
 
     return fits
 
@@ -113,13 +120,13 @@ def _tells_apart() -> bool:
         others.append(torch.zeros(2, 3))
     if not fits(x.clone()) or any(fits(other) for other in others):
         return False
-    seen = []
+    results = []
     with torch.autocast("cpu", torch.bfloat16):
-        seen.append(fits(x))
+        results.append(fits(x))
 
     def transformed(row: Tensor) -> Tensor:
-        seen.extend([fits(row), fits(x)])
+        results.extend([fits(row), fits(x)])
         return row
 
     torch.vmap(transformed)(torch.zeros(1, 2, 3))
-    return not any(seen)
+    return not any(results)

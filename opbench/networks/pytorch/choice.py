@@ -129,8 +129,8 @@ def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
         )
     with _LOCK:
         if (operator, text, index) not in _chosen:
-            place = place_of(index)
-            _chosen[operator, text, index] = _make_choice(problem_of(operator, text), place)
+            device_place = place_of(index)
+            _chosen[operator, text, index] = _make_choice(problem_of(operator, text), device_place)
         return _chosen[operator, text, index]
 
 
@@ -150,14 +150,14 @@ def _make_choice(problem: Operator, device_place: DevicePlace) -> ChosenRunner:
         return _first_runnable(fitting, device_place, "ranked first, as nothing was measured")
     if entry.speedup is not None and entry.speedup < 1 and has_peer(problem):
         return ChosenRunner(None, "PyTorch is faster")
-    named = [case for case in fitting if case.name == entry.winner.case]
-    if not named:
+    winner_cases = [case for case in fitting if case.name == entry.winner.case]
+    if not winner_cases:
         if has_peer(problem):
             return ChosenRunner(
                 None, f"the variant of {entry.winner.case}, which the winners file names, does not exist"
             )
         return _first_runnable(fitting, device_place, "ranked first, as the book's is not there")
-    return _first_runnable(named, device_place, "fastest in the book")
+    return _first_runnable(winner_cases, device_place, "fastest in the book")
 
 
 def entry_for(problem: Operator, device_place: DevicePlace) -> BookEntry | None:
@@ -185,13 +185,13 @@ def prepare(problems: Sequence[Operator], device_place: DevicePlace) -> None:
         return
     from opbench.networks.pytorch.measuring import compile_ahead
 
-    known = book()
-    new = [
+    winners = book()
+    unknown_problems = [
         p
         for p in problems
-        if not known.find(p.name, p, gpu=device_place.gpu, precisions=allowed_precisions(p, device_place))
+        if not winners.find(p.name, p, gpu=device_place.gpu, precisions=allowed_precisions(p, device_place))
     ]
-    compile_ahead([candidates(problem, device_place) for problem in dict.fromkeys(new)], device_place)
+    compile_ahead([candidates(problem, device_place) for problem in dict.fromkeys(unknown_problems)], device_place)
 
 
 def _first_runnable(cases: Sequence[Case], device_place: DevicePlace, why: str) -> ChosenRunner:
@@ -252,5 +252,5 @@ def _tf32(operator: str) -> bool:
     precision = getattr(switch, "fp32_precision", None)
     if precision is not None:
         return str(precision) == "tf32"
-    old = torch.backends.cudnn if operator.startswith("conv2d") else torch.backends.cuda.matmul
-    return bool(old.allow_tf32)
+    settings_of_backend = torch.backends.cudnn if operator.startswith("conv2d") else torch.backends.cuda.matmul
+    return bool(settings_of_backend.allow_tf32)

@@ -71,8 +71,8 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             self.model = model
         for name, array in graph.weights.items():
             value = graph.values[name]
-            if model.training and (source := _model_tensor(model, name)) is not None:
-                self._sources[name] = source
+            if model.training and (model_tensor := _model_tensor(model, name)) is not None:
+                self._sources[name] = model_tensor
                 continue
             if model.training and any(name.startswith(f"{own}.") for own, _ in model.named_parameters()):
                 raise UsageError(f"{name}: is computed from a parameter when the network is made; it cannot be trained")
@@ -103,10 +103,10 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             if problem.name not in ("dropout", "layout2d"):
                 problems.append((node.name, problem))
             if self.training_mode and node.name in self._nodes_with_gradient:
-                wanted = frozenset(t for t, v in node.inputs.items() if v not in self.network.inputs)
+                input_names = frozenset(t for t, v in node.inputs.items() if v not in self.network.inputs)
                 if problem.name == "batchnorm2d_train":
-                    wanted = frozenset(("x", "scale", "shift"))
-                for step in backward_steps(problem, wanted) if wanted and problem.name != "dropout" else ():
+                    input_names = frozenset(("x", "scale", "shift"))
+                for step in backward_steps(problem, input_names) if input_names and problem.name != "dropout" else ():
                     if step.operator:
                         problems.append((f"{node.name}.{step.operator}", problem_of(step.operator, step.text)))
         return problems
@@ -123,11 +123,11 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             text = str(problem)
             chosen = choice_for(problem.name, text, self.index)
             entry = entry_for(problem, place_of(self.index)) if self.index != CPU else None
-            own = entry.winner.median_s if entry else None
-            theirs = entry.library.median_s if entry and entry.library else None
+            own_s = entry.winner.median_s if entry else None
+            torch_s = entry.library.median_s if entry and entry.library else None
             case = chosen.runner.case.name.removesuffix(text) if chosen.runner else ""
-            word = "opbench" if chosen.runner else f"PyTorch: {chosen.why}"
-            choices.append(LayerChoice(name, f"{problem.name}{text}", word, theirs, own, case))
+            choice_text = "opbench" if chosen.runner else f"PyTorch: {chosen.why}"
+            choices.append(LayerChoice(name, f"{problem.name}{text}", choice_text, torch_s, own_s, case))
         return LayerChoices(tuple(choices))
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
@@ -156,12 +156,12 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
     def _step(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Compute the outputs by two CUDA graphs, forward and backward, recorded at the first call."""
         if self._trained_by is None:
-            kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-            places = tuple(input_name.clone(memory_format=torch.preserve_format) for input_name in inputs)
-            made = torch.cuda.make_graphed_callables(_Recorded(self), places)
+            saved_buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+            static_inputs = tuple(input_name.clone(memory_format=torch.preserve_format) for input_name in inputs)
+            graphed = torch.cuda.make_graphed_callables(_Recorded(self), static_inputs)
             for name, buffer in self.model.named_buffers():
-                buffer.copy_(kept[name])  # recording has changed it
-            self.__dict__["_trained_by"] = made  # no child: it holds this network
+                buffer.copy_(saved_buffers[name])  # recording has changed it
+            self.__dict__["_trained_by"] = graphed  # no child: it holds this network
         return list(self._trained_by(*inputs))  # type: ignore[misc]
 
     def _replayed(self, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -169,38 +169,38 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         with torch.no_grad():
             if self._graph is None:
                 self._record(inputs)
-            for place, input_name in zip(self._static[0], inputs, strict=True):
-                place.copy_(input_name)
+            for static_input, tensor in zip(self._static[0], inputs, strict=True):
+                static_input.copy_(tensor)
             assert self._graph is not None
             self._graph.replay()
             return [output.clone() for output in self._static[1]]
 
     def _record(self, inputs: Sequence[Tensor]) -> None:
-        places = [input_name.clone(memory_format=torch.preserve_format) for input_name in inputs]
+        static_inputs = [tensor.clone(memory_format=torch.preserve_format) for tensor in inputs]
         side = torch.cuda.Stream(self.index)
         side.wait_stream(torch.cuda.current_stream(self.index))
         with torch.cuda.stream(side):
             for _ in range(WARM_UP_RUNS):
-                self._run(places)
+                self._run(static_inputs)
         torch.cuda.current_stream(self.index).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            outputs = self._run(places)
-        self._graph, self._static = graph, (places, outputs)
+            outputs = self._run(static_inputs)
+        self._graph, self._static = graph, (static_inputs, outputs)
 
     def _run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Compute the outputs node by node; release each value after its last reader."""
         graph = self.network
-        known: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
-        for number, node in enumerate(graph.nodes):
-            form = self._forms[number]
-            operands = [to_operator_order(self._value(known, name), shape) for name, shape in form.inputs]
-            outputs = self._computed(node, self._texts[number], operands)
-            for (name, shape), tensor in zip(form.outputs, outputs, strict=False):
-                known[name] = to_operator_order(tensor, shape)
-            for name in self._last_uses.get(number, ()):
-                known.pop(name, None)
-        return [self._value(known, name) for name in graph.outputs]
+        values: dict[str, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
+        for index, node in enumerate(graph.nodes):
+            node_values = self._forms[index]
+            operands = [to_operator_order(self._value(values, name), shape) for name, shape in node_values.inputs]
+            outputs = self._computed(node, self._texts[index], operands)
+            for (name, shape), tensor in zip(node_values.outputs, outputs, strict=False):
+                values[name] = to_operator_order(tensor, shape)
+            for name in self._last_uses.get(index, ()):
+                values.pop(name, None)
+        return [self._value(values, name) for name in graph.outputs]
 
     @property
     def _last_uses(self) -> Mapping[int, Sequence[str]]:
@@ -208,28 +208,28 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         readers: dict[int, list[str]] | None = self.__dict__.get("_last_readers")
         if readers is None:
             graph = self.network
-            last: dict[str, int] = {}
-            for number, node in enumerate(graph.nodes):
-                last |= dict.fromkeys((graph.base(name) for name in node.inputs.values()), number)
-            kept = {graph.base(name) for name in graph.outputs} | set(graph.inputs)
+            last_reader: dict[str, int] = {}
+            for index, node in enumerate(graph.nodes):
+                last_reader |= dict.fromkeys((graph.base(name) for name in node.inputs.values()), index)
+            kept_to_end = {graph.base(name) for name in graph.outputs} | set(graph.inputs)
             readers = {}
-            for name, number in last.items():
-                if name not in kept:
-                    readers.setdefault(number, []).append(name)
+            for name, index in last_reader.items():
+                if name not in kept_to_end:
+                    readers.setdefault(index, []).append(name)
             self.__dict__["_last_readers"] = readers
         return readers
 
-    def _value(self, known: Mapping[str, Tensor], name: str) -> Tensor:
+    def _value(self, values: Mapping[str, Tensor], name: str) -> Tensor:
         """Return a value in the memory order that its layout states."""
-        if name in known:
-            return known[name]
+        if name in values:
+            return values[name]
         if name in self.network.weights:
             return getattr(self, self._own[name]) if name in self._own else self._parameter(name)
         value = self.network.values[name]
-        whole = self._value(known, value.of)
+        base = self._value(values, value.of)
         if value.elements != self.network.values[value.of].elements:
-            whole = whole.reshape(-1)[value.offset : value.offset + value.elements]
-        return whole.reshape(value.shape)
+            base = base.reshape(-1)[value.offset : value.offset + value.elements]
+        return base.reshape(value.shape)
 
     def _parameter(self, name: str) -> Tensor:
         """Return a parameter of the model in the memory order that a node reads."""
@@ -242,9 +242,9 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
 
     def _computed(self, node: Node, text: str, inputs: list[Tensor]) -> Sequence[Tensor]:
         if node.operator == "layout2d":
-            to = (0, 2, 3, 1) if node.problem.axes["to"] == "nhwc" else (0, 3, 1, 2)
-            if (seen := inputs[0].permute(to)).is_contiguous():
-                return [seen]
+            permutation = (0, 2, 3, 1) if node.problem.axes["to"] == "nhwc" else (0, 3, 1, 2)
+            if (view := inputs[0].permute(permutation)).is_contiguous():
+                return [view]
         if node.operator == "dropout":
             return [functional.dropout(inputs[0], int(node.problem.axes["percent"]) / 100, self.training)]
         if node.operator == "batchnorm2d" and self.training_mode:
@@ -310,20 +310,20 @@ def compile(
             f"opbench.torch.compile: {inputs[0].dtype}{' in training' if model.training else ''} is not there; "
             "torch.float32 is, and torch.bfloat16 for inference"
         )
-    still = copy.deepcopy(model).eval().float().cpu()
+    frozen = copy.deepcopy(model).eval().float().cpu()
     with torch.no_grad():
-        network = from_torch(still, *(t.detach().float().cpu() for t in inputs), name=type(model).__name__)
-    keep = ("fold_batchnorm", "drop_dropout") if model.training else ()
+        network = from_torch(frozen, *(t.detach().float().cpu() for t in inputs), name=type(model).__name__)
+    disabled = ("fold_batchnorm", "drop_dropout") if model.training else ()
     index = inputs[0].get_device()
-    options = NetOptions(network=network.name, without=keep, precision=dtype, layout=layout, backend="cpu")
-    rewrote, _ = apply_enabled_passes(network, options)
-    laid, _ = convert_layouts(rewrote, options, {}, place_of(index).chosen_for)
+    options = NetOptions(network=network.name, without=disabled, precision=dtype, layout=layout, backend="cpu")
+    rewritten, _ = apply_enabled_passes(network, options)
+    in_layouts, _ = convert_layouts(rewritten, options, {}, place_of(index).chosen_for)
     if model.training:
         _require_trainable(model)
         for parameter in model.parameters():
-            if parameter.dim() == 4 and "nhwc" in {node.problem.axes.get("layout") for node in laid.nodes}:
+            if parameter.dim() == 4 and "nhwc" in {node.problem.axes.get("layout") for node in in_layouts.nodes}:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    compiled = CompiledNetwork(laid, model, inputs, not model.training if graph is None else graph)
+    compiled = CompiledNetwork(in_layouts, model, inputs, not model.training if graph is None else graph)
     prepare([problem for _, problem in compiled.problems()], place_of(index))
     return compiled
 

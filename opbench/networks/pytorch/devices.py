@@ -151,9 +151,9 @@ class CudaRunner:
         with self._making:
             if self._launch is None:
                 problem = self.case.problem
-                named = [*problem.input_tensors(), *problem.output_tensors(), *self._workspaces]
-                first = {tensor.name: address for tensor, address in zip(named, addresses, strict=True)}
-                self._launch = self._backend.movable(self.case, first)
+                tensors = [*problem.input_tensors(), *problem.output_tensors(), *self._workspaces]
+                address_by_name = {tensor.name: address for tensor, address in zip(tensors, addresses, strict=True)}
+                self._launch = self._backend.movable(self.case, address_by_name)
         return self._launch
 
 
@@ -175,8 +175,8 @@ class CpuRunner:
         """Compute the outputs and wait for them; inputs and outputs are contiguous, in the problem's order."""
         scratch = [torch.empty(t.nbytes, dtype=torch.uint8) for t in self._workspaces]
         buffers = {
-            ours.name: self._backend.on_array(ours, _memory(tensor))
-            for ours, tensor in zip([*self._tensors, *self._workspaces], [*tensors, *scratch], strict=True)
+            declared.name: self._backend.on_array(declared, _memory(tensor))
+            for declared, tensor in zip([*self._tensors, *self._workspaces], [*tensors, *scratch], strict=True)
         }
         with _ONE_AT_A_TIME:
             self._program.bind(self._launches, buffers)()

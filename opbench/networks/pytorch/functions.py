@@ -79,8 +79,8 @@ def maxpool2d(
 ) -> Tensor:
     """Return the result of `torch.nn.functional.max_pool2d`, except that a NaN loses every comparison."""
     window = one_number("maxpool2d", "kernel_size", kernel_size)
-    step = window if stride is None else one_number("maxpool2d", "stride", stride)
-    return call("maxpool2d", (x,), (window, step, one_number("maxpool2d", "padding", padding)))
+    window_stride = window if stride is None else one_number("maxpool2d", "stride", stride)
+    return call("maxpool2d", (x,), (window, window_stride, one_number("maxpool2d", "padding", padding)))
 
 
 def batchnorm2d(
@@ -169,62 +169,62 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
     strides and so on that the shapes do not determine. It calls `torch.ops.opbench.compute`, and is differentiable if
     the operator has a gradient rule.
     """
-    kind = settings().catalog.operator(name)
+    operator_class = settings().catalog.operator(name)
 
-    def apply(*tensors: Tensor, **more: Tensor | int | str) -> Tensor | tuple[Tensor, ...]:
-        modes = {key: value for key, value in more.items() if isinstance(value, (int, str))}
-        names = _input_names(kind, modes)
-        arrays = dict(zip(names, tensors, strict=False)) | {k: v for k, v in more.items() if k not in modes}
+    def apply(*tensors: Tensor, **keywords: Tensor | int | str) -> Tensor | tuple[Tensor, ...]:
+        modes = {key: value for key, value in keywords.items() if isinstance(value, (int, str))}
+        names = _input_names(operator_class, modes)
+        arrays = dict(zip(names, tensors, strict=False)) | {k: v for k, v in keywords.items() if k not in modes}
         tensor_by_name = {k: a if isinstance(a, torch.Tensor) else torch.from_dlpack(a) for k, a in arrays.items()}
         if missing := [tensor for tensor in names if tensor not in tensor_by_name]:
             raise UsageError(
                 f"opbench.torch.operator('{name}'): '{missing[0]}' is not given; it takes {', '.join(names)}"
             )
         inputs = [tensor_by_name[tensor] for tensor in names]
-        axes = _axes_of_call(kind, modes, dict(zip(names, inputs, strict=True)))
-        text = str(kind.from_axes(axes))
+        axes = _axes_of_call(operator_class, modes, dict(zip(names, inputs, strict=True)))
+        text = str(operator_class.from_axes(axes))
         outputs = compute(name, text, inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    apply.__name__, apply.__doc__ = name, kind.__doc__
+    apply.__name__, apply.__doc__ = name, operator_class.__doc__
     return apply
 
 
-def _operator_with_modes(kind: type[Operator], modes: Mapping[str, object]) -> Operator:
+def _operator_with_modes(operator_class: type[Operator], modes: Mapping[str, object]) -> Operator:
     """Return an operator with only its modes set; the axes of its tensors depend on nothing else."""
-    draft = object.__new__(kind)
-    for mode, default in kind.modes().items():
+    draft = object.__new__(operator_class)
+    for mode, default in operator_class.modes().items():
         object.__setattr__(draft, mode, modes.get(mode, default))
     for key, value in modes.items():
         object.__setattr__(draft, key, value)
     return draft
 
 
-def _input_names(kind: type[Operator], modes: Mapping[str, object]) -> list[str]:
-    return list(_operator_with_modes(kind, modes).inputs)
+def _input_names(operator_class: type[Operator], modes: Mapping[str, object]) -> list[str]:
+    return list(_operator_with_modes(operator_class, modes).inputs)
 
 
 def _axes_of_call(
-    kind: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]
+    operator_class: type[Operator], modes: Mapping[str, int | str], tensors: Mapping[str, Tensor]
 ) -> dict[str, int | str]:
     """Return the axes of a problem, from the shapes and the dtype of its inputs."""
     axes: dict[str, int | str] = dict(modes)
-    if "dtype" in kind.choices and "dtype" not in axes:
+    if "dtype" in operator_class.choices and "dtype" not in axes:
         first = next(iter(tensors.values()))
         axes["dtype"] = DTYPE_NAMES.get(first.dtype, str(first.dtype))
-    for name, declared in _operator_with_modes(kind, modes).inputs.items():
-        sizes, sides = tensors[name].shape, declared.split()
-        if len(sizes) != len(sides):
+    for name, declared in _operator_with_modes(operator_class, modes).inputs.items():
+        sizes, axis_names = tensors[name].shape, declared.split()
+        if len(sizes) != len(axis_names):
             raise UsageError(
-                f"{kind.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is",
+                f"{operator_class.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is",
                 kind="other-shape",
                 subject=name,
                 value=tuple(sizes),
                 allowed=declared,
             )
-        for side, size in zip(sides, sizes, strict=True):
-            if side in kind.__dataclass_fields__ and axes.setdefault(side, int(size)) != int(size):
+        for axis, size in zip(axis_names, sizes, strict=True):
+            if axis in operator_class.__dataclass_fields__ and axes.setdefault(axis, int(size)) != int(size):
                 raise UsageError(
-                    f"{kind.name}: '{name}' {list(sizes)} has {side}={size}; another input has {axes[side]}"
+                    f"{operator_class.name}: '{name}' {list(sizes)} has {axis}={size}; another input has {axes[axis]}"
                 )
     return axes

@@ -80,17 +80,17 @@ class LayerOperator:
     def compute(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Compute the outputs from real tensors."""
         plan = self.plan(arguments)
-        found = plan(arguments[: self.tensors]) if plan else self._empty_outputs(arguments)
-        return found[0] if self.outputs == 1 else tuple(found)
+        outputs = plan(arguments[: self.tensors]) if plan else self._empty_outputs(arguments)
+        return outputs[0] if self.outputs == 1 else tuple(outputs)
 
-    def dispatched(self, tensors: Sequence[Tensor | None], numbers: Sequence[object]) -> Tensor:
+    def dispatched(self, tensors: Sequence[Tensor | None], options: Sequence[object]) -> Tensor:
         """Compute the first output through PyTorch's dispatcher."""
-        outputs = _overloads[self.name](*tensors, *numbers)
+        outputs = _overloads[self.name](*tensors, *options)
         if isinstance(outputs, torch.Tensor):
             return outputs
-        for place, new in zip(self.updated, outputs[len(outputs) - len(self.updated) :], strict=True):
-            if (updated := tensors[place]) is not None:
-                updated.copy_(new)
+        for position, value in zip(self.updated, outputs[len(outputs) - len(self.updated) :], strict=True):
+            if (updated := tensors[position]) is not None:
+                updated.copy_(value)
         return outputs[0]
 
     def _empty_outputs(self, arguments: Sequence[object]) -> list[Tensor]:
@@ -109,8 +109,8 @@ class LayerOperator:
         """Return the outputs as fake tensors, which have shapes but no data."""
         first: Tensor = arguments[0]
         outputs = [
-            torch.empty(shape, dtype=dtype, device=first.device, memory_format=form)
-            for shape, dtype, form in self.describe(*arguments).outputs
+            torch.empty(shape, dtype=dtype, device=first.device, memory_format=memory_format)
+            for shape, dtype, memory_format in self.describe(*arguments).outputs
         ]
         return outputs[0] if self.outputs == 1 else tuple(outputs)
 
@@ -122,30 +122,30 @@ class LayerOperator:
         Values that all calls of a form share are captured by the function, so they do not pass through PyTorch.
         Outputs without a gradient are saved without being outputs for PyTorch.
         """
-        found = plan.differentiated.get(needs)
-        if found is not None:
-            return found
-        operator, backward, filled = self, plan.backward(needs), plan.filled
+        cached = plan.differentiated.get(needs)
+        if cached is not None:
+            return cached
+        operator, backward, constant_tensors = self, plan.backward(needs), plan.filled
 
         class DifferentiableFunction(torch.autograd.Function):  # type: ignore[misc]
             """The autograd function without PyTorch's dispatcher."""
 
             @staticmethod
-            def forward(ctx: torch.autograd.function.FunctionCtx, *given: Tensor | None) -> Tensor:
-                outputs = run(given)
-                known = [*given, *outputs]
-                for place, tensor in filled:
-                    known[place] = tensor
-                ctx.save_for_backward(*select_saved(known))
+            def forward(ctx: torch.autograd.function.FunctionCtx, *tensors: Tensor | None) -> Tensor:
+                outputs = run(tensors)
+                values = [*tensors, *outputs]
+                for position, tensor in constant_tensors:
+                    values[position] = tensor
+                ctx.save_for_backward(*select_saved(values))
                 return outputs[0]
 
             @staticmethod
             def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Sequence[Tensor | None]:
                 saved = ctx.saved_tensors
                 if not (_compiling() or _differentiating() or _modes() or _functions() or _profiling()):
-                    for fits, straight in known_backwards:
+                    for fits, cached_backward in known_backwards:
                         if fits(*saved, gradient):
-                            gradients = straight(saved, gradient) if straight is not None else None
+                            gradients = cached_backward(saved, gradient) if cached_backward is not None else None
                             if gradients is not None:
                                 return gradients
                             break
@@ -153,8 +153,8 @@ class LayerOperator:
 
         known_backwards: list[CachedBackwards] = []
         run, select_saved = plan.__call__, _select_positions(self.saved_positions(backward))
-        found = plan.differentiated[needs] = apply_function(DifferentiableFunction)
-        return found
+        cached = plan.differentiated[needs] = apply_function(DifferentiableFunction)
+        return cached
 
     def setup(
         self,
@@ -165,17 +165,17 @@ class LayerOperator:
         """Save the tensors that the backward pass of a traced or empty call needs."""
         tensors: Sequence[Tensor | None] = inputs[: self.tensors]
         needs = ctx.needs_input_grad[: self.tensors]
-        like = [None if t is None else (t.shape, t.dtype) for t in tensors]
-        described = self.describe(*inputs) if all(t is None or t.numel() for t in tensors) else None
+        shapes_and_dtypes = [None if t is None else (t.shape, t.dtype) for t in tensors]
+        operator_call = self.describe(*inputs) if all(t is None or t.numel() for t in tensors) else None
         outputs = (output,) if self.outputs == 1 else output
-        ctx.backward_of = backward = Backward(described, like, needs)
+        ctx.backward_of = backward = Backward(operator_call, shapes_and_dtypes, needs)
         if len(outputs) > self.differentiable:
             ctx.mark_non_differentiable(*outputs[self.differentiable :])
-        known = [*tensors, *outputs]
-        if described and any(t is None for t in tensors):
-            for place, tensor in missing_tensor_constants(described, tensors):
-                known[place] = tensor
-        ctx.save_for_backward(*[known[place] for place in self.saved_positions(backward)])
+        values = [*tensors, *outputs]
+        if operator_call and any(t is None for t in tensors):
+            for position, tensor in missing_tensor_constants(operator_call, tensors):
+                values[position] = tensor
+        ctx.save_for_backward(*[values[position] for position in self.saved_positions(backward)])
 
     def saved_positions(self, backward: Backward) -> Sequence[int]:
         """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
@@ -183,8 +183,8 @@ class LayerOperator:
 
     def back(self, ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor | None) -> tuple[object, ...]:
         """Return the gradients of a traced call's arguments; None for numbers."""
-        found = self.input_gradients(ctx.backward_of, ctx.saved_tensors, gradients[0])
-        return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
+        gradients_of_tensors = self.input_gradients(ctx.backward_of, ctx.saved_tensors, gradients[0])
+        return *gradients_of_tensors, *(None,) * (len(ctx.needs_input_grad) - len(gradients_of_tensors))
 
     def gradients_and_cache(
         self,
@@ -206,26 +206,26 @@ class LayerOperator:
         self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None
     ) -> Sequence[Tensor | None]:
         """Return the gradients of the tensors, from the gradient of the first output."""
-        like, way = backward.like, backward.way
-        gradients: list[Tensor | None] = [None] * len(like)
-        if out is not None and way is not None:
-            for place, gradient in way.input_gradients(saved, (out,)):
-                shape, dtype = like[place]  # type: ignore[misc]
-                seen = gradient if gradient.shape == shape else gradient.reshape(shape)
-                gradients[place] = seen if seen.dtype == dtype else seen.to(dtype)
+        shapes_and_dtypes, backward_pass = backward.like, backward.way
+        gradients: list[Tensor | None] = [None] * len(shapes_and_dtypes)
+        if out is not None and backward_pass is not None:
+            for position, gradient in backward_pass.input_gradients(saved, (out,)):
+                shape, dtype = shapes_and_dtypes[position]  # type: ignore[misc]
+                shaped = gradient if gradient.shape == shape else gradient.reshape(shape)
+                gradients[position] = shaped if shaped.dtype == dtype else shaped.to(dtype)
         elif out is not None:  # of no elements
-            for place, form in enumerate(like):
-                if form is not None and backward.needs[place]:
-                    gradients[place] = out.new_zeros(form[0], dtype=form[1])
+            for position, shape_and_dtype in enumerate(shapes_and_dtypes):
+                if shape_and_dtype is not None and backward.needs[position]:
+                    gradients[position] = out.new_zeros(shape_and_dtype[0], dtype=shape_and_dtype[1])
         return gradients
 
 
-def _select_positions(places: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
+def _select_positions(positions: Sequence[int]) -> Callable[[list[Tensor | None]], Sequence[Tensor]]:
     """Return a function that selects the elements at these positions of a list."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    first = places[0] if places else 0
-    return itemgetter(slice(first, first + len(places)))
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    first = positions[0] if positions else 0
+    return itemgetter(slice(first, first + len(positions)))
 
 
 class LossOperator(LayerOperator):
@@ -243,8 +243,8 @@ class LossOperator(LayerOperator):
         """Return the stored gradient times the gradient of the loss; the target's gradient is its negative."""
         if out is None:
             return None, None
-        (own,) = saved
-        scaled = own * out.to(own.dtype)
+        (stored_gradient,) = saved
+        scaled = stored_gradient * out.to(stored_gradient.dtype)
         return scaled if backward.needs[0] else None, -scaled if backward.needs[1] else None
 
 
@@ -306,12 +306,12 @@ def call(
     # by other ways, and modes, of which it sees some.
     if not (_compiling() or _modes() or _functions() or _profiling()):
         try:
-            known = KNOWN_CALLS.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
+            guards = KNOWN_CALLS.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
         except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
-            known = ()
-        for fits, run, wanted, differentiated in known:
+            guards = ()
+        for fits, run, requires_grad, differentiated in guards:
             if fits(*tensors):
-                if not wanted or not _differentiating():
+                if not requires_grad or not _differentiating():
                     return run(tensors)[0]
                 if differentiated is not None:
                     return differentiated(*tensors)

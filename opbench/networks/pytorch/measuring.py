@@ -34,16 +34,16 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place:
     Returns None if nothing can be timed. A case whose result differs from PyTorch's in float64 by more than its
     operator allows gets no time, and a message.
     """
-    able = compile_candidates(fitting, device_place)
-    if not isinstance(device_place.backend, TimedBackend) or not able:
+    runnable = compile_candidates(fitting, device_place)
+    if not isinstance(device_place.backend, TimedBackend) or not runnable:
         return None
     with torch.no_grad(), on_backend_stream(device_place) as stream:
         inputs = _inputs(problem, device_place)
         launches: dict[str, Callable[[], None]] = {}
         expected: list[torch.Tensor] = []
         if torch_operators.has_peer(problem):
-            wide = [t.double() if t.is_floating_point() else t for t in inputs]
-            expected = torch_operators.compute(problem, wide)  # in float64: PyTorch's float32 may be TF32
+            float64_inputs = [t.double() if t.is_floating_point() else t for t in inputs]
+            expected = torch_operators.compute(problem, float64_inputs)  # in float64: PyTorch's float32 may be TF32
 
             def ask() -> None:
                 with torch.cuda.stream(torch.cuda.ExternalStream(stream)), torch.no_grad():
@@ -51,7 +51,7 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place:
 
             launches[TORCH_NAME] = ask
         precisions = {}
-        for case in able:
+        for case in runnable:
             run = _bind_case(case, device_place, inputs, stream, expected)
             if run is not None:
                 launches[case.name], precisions[case.name] = run, case.precision
@@ -59,16 +59,16 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place:
         if not precisions:
             return None
         measured = measure(device_place.backend.clock("cold"), launches, TUNING)
-    times = {name: _book_time(name, problem, measurement, able) for name, measurement in measured.items()}
-    own = sorted((time for name, time in times.items() if name != TORCH_NAME), key=lambda time: time.median_s)
-    ties = tuple(time for time in own[1:] if time.overlaps(own[0]))
+    times = {name: _book_time(name, problem, measurement, runnable) for name, measurement in measured.items()}
+    own_times = sorted((time for name, time in times.items() if name != TORCH_NAME), key=lambda time: time.median_s)
+    ties = tuple(time for time in own_times[1:] if time.overlaps(own_times[0]))
     return BookEntry(
         problem.name,
         str(problem),
-        precisions[own[0].case],
+        precisions[own_times[0].case],
         device_place.gpu,
         device_place.compute_capability,
-        own[0],
+        own_times[0],
         ties,
         times.get(TORCH_NAME),
     )
@@ -76,18 +76,20 @@ def measure_candidates(problem: Operator, fitting: Sequence[Case], device_place:
 
 def compile_candidates(fitting: Sequence[Case], device_place: DevicePlace) -> list[Case]:
     """Compile the first fitting cases in parallel; return those that compile and that the device can run."""
-    able = [case for case in fitting if device_place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
+    supported = [case for case in fitting if device_place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        ready = list(pool.map(lambda case: _can_compile(case, device_place), able))
-    return [case for case, good in zip(able, ready, strict=True) if good]
+        compiled = list(pool.map(lambda case: _can_compile(case, device_place), supported))
+    return [case for case, is_compiled in zip(supported, compiled, strict=True) if is_compiled]
 
 
 def compile_ahead(ladders: Iterable[Sequence[Case]], device_place: DevicePlace) -> None:
     """Compile in parallel the kernels of many problems that will be measured."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for cases in ladders:
-            able = [case for case in cases if device_place.backend.unsupported(case.request()) is None][:MAX_CANDIDATES]
-            for case in able:
+            supported = [case for case in cases if device_place.backend.unsupported(case.request()) is None][
+                :MAX_CANDIDATES
+            ]
+            for case in supported:
                 pool.submit(_can_compile, case, device_place)
 
 
@@ -127,12 +129,17 @@ def _bind_case(
         warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
         return None
     allowed = case.problem.allowance(case.precision).norm
-    for declared, out, right in zip(case.problem.output_tensors(), outputs, expected, strict=False):
-        wide, other = out.double(), right.double()
-        off = float(torch.linalg.vector_norm(wide - other) / torch.linalg.vector_norm(other).clamp_min(1e-30))
-        if not off <= allowed:
-            text = f"{case.name}: its {declared.name} is {off:.2g} from float64, {allowed:.2g} is allowed: not used"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+    for declared, out, expected_output in zip(case.problem.output_tensors(), outputs, expected, strict=False):
+        values, expected_values = out.double(), expected_output.double()
+        difference = float(
+            torch.linalg.vector_norm(values - expected_values)
+            / torch.linalg.vector_norm(expected_values).clamp_min(1e-30)
+        )
+        if not difference <= allowed:
+            message = (
+                f"{case.name}: its {declared.name} is {difference:.2g} from float64, {allowed:.2g} is allowed: not used"
+            )
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
             return None
 
     def launch() -> None:
@@ -143,8 +150,8 @@ def _bind_case(
 
 
 def _book_time(name: str, problem: Operator, measurement: Measurement, cases: Sequence[Case]) -> BookTime:
-    off = measurement.offset_s or 0.0
-    median, low, high = (max(1e-9, t - off) for t in (measurement.median_s, measurement.low_s, measurement.high_s))
+    offset_s = measurement.offset_s or 0.0
+    median, low, high = (max(1e-9, t - offset_s) for t in (measurement.median_s, measurement.low_s, measurement.high_s))
     hashes = {case.name: case.variant.source_sha256 for case in cases}
     return BookTime(
         f"{problem.name}/{TORCH_NAME}{problem}" if name == TORCH_NAME else name,

@@ -45,11 +45,11 @@ class OperatorCall:
         return f"({','.join(f'{name}={value}' for name, value in values.items())})"
 
 
-def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
+def _dtype(operator: str, tensor: Tensor, supported: Sequence[str]) -> str:
     """Return opbench's name of a tensor's dtype; raise UsageError if the operator does not support the dtype."""
     name = DTYPE_NAMES.get(tensor.dtype)
-    if name not in known:
-        allowed = ", ".join(known)
+    if name not in supported:
+        allowed = ", ".join(supported)
         raise UsageError(
             f"opbench.torch.{operator}: {tensor.dtype} is not supported; use {allowed}, for example "
             "x.to(torch.bfloat16)",
@@ -62,12 +62,12 @@ def _dtype(operator: str, tensor: Tensor, known: Sequence[str]) -> str:
 
 def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
     """Raise UsageError for tensors of different types or devices."""
-    present = [t for t in tensors if t is not None]
-    for other in present[1:]:
-        if other.dtype != present[0].dtype or other.device != present[0].device:
+    given = [t for t in tensors if t is not None]
+    for tensor in given[1:]:
+        if tensor.dtype != given[0].dtype or tensor.device != given[0].device:
             raise UsageError(
-                f"opbench.torch.{operator}: {present[0].dtype} on {present[0].device} and {other.dtype} on "
-                f"{other.device}; all of one type and device are needed",
+                f"opbench.torch.{operator}: {given[0].dtype} on {given[0].device} and {tensor.dtype} on "
+                f"{tensor.device}; all of one type and device are needed",
                 kind="mixed-tensors",
                 subject=operator,
             )
@@ -75,16 +75,16 @@ def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
 
 def is_channels_last(image: Tensor, weight: Tensor | None = None) -> bool:
     """Return whether a call is channels_last: by the image's memory format or, if that is ambiguous, the weight's."""
-    plain, last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
-    if plain != last or weight is None:
-        return bool(last and not plain)
+    is_contiguous, is_last = image.is_contiguous(), image.is_contiguous(memory_format=LAST)
+    if is_contiguous != is_last or weight is None:
+        return bool(is_last and not is_contiguous)
     return bool(weight.is_contiguous(memory_format=LAST) and not weight.is_contiguous())
 
 
-def _image_shape(operator: str, image: Tensor, what: str = "image") -> tuple[int, int, int, int]:
+def _image_shape(operator: str, image: Tensor, label: str = "image") -> tuple[int, int, int, int]:
     if image.dim() != 4:
         raise UsageError(
-            f"opbench.torch.{operator}: {what} {list(image.shape)} is not allowed; four axes are needed",
+            f"opbench.torch.{operator}: {label} {list(image.shape)} is not allowed; four axes are needed",
             kind="not-an-image",
             subject=operator,
             value=tuple(image.shape),
@@ -93,31 +93,31 @@ def _image_shape(operator: str, image: Tensor, what: str = "image") -> tuple[int
     return n, c, h, w
 
 
-def _per_channel(operator: str, channels: int, **parts: Tensor | None) -> None:
-    for name, part in parts.items():
-        if part is not None and tuple(part.shape) != (channels,):
+def _per_channel(operator: str, channels: int, **tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and tuple(tensor.shape) != (channels,):
             raise UsageError(
-                f"opbench.torch.{operator}: {name} {list(part.shape)} is not allowed; [{channels}] is",
+                f"opbench.torch.{operator}: {name} {list(tensor.shape)} is not allowed; [{channels}] is",
                 kind="other-shape",
                 subject=operator,
-                value=tuple(part.shape),
+                value=tuple(tensor.shape),
                 allowed=(channels,),
             )
 
 
-def one_number(operator: str, what: str, value: int | Sequence[int]) -> int:
+def one_number(operator: str, argument: str, value: int | Sequence[int]) -> int:
     """Return the common value of one number per side; raise UsageError if the numbers differ."""
     if isinstance(value, int):
         return value
-    sides = set(value)
-    if len(sides) != 1:
+    distinct = set(value)
+    if len(distinct) != 1:
         raise UsageError(
-            f"opbench.torch.{operator}: {what}={value} is not allowed; one number for all sides is",
+            f"opbench.torch.{operator}: {argument}={value} is not allowed; one number for all sides is",
             kind="unsupported-option",
             subject=operator,
-            value=(what, value),
+            value=(argument, value),
         )
-    return int(sides.pop())
+    return int(distinct.pop())
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> OperatorCall:
@@ -145,18 +145,18 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     _require_same_type("conv2d", (image, weight, bias))
     dtype = _dtype("conv2d", image, ("f32", "bf16"))
     n, c, h, w = _image_shape("conv2d", image)
-    k, own, r, s = _image_shape("conv2d", weight, "weight")
-    if own != c:
+    k, filter_channels, r, s = _image_shape("conv2d", weight, "weight")
+    if filter_channels != c:
         raise UsageError(
-            f"opbench.torch.conv2d: the image has {c} channels and the filters have {own}; "
+            f"opbench.torch.conv2d: the image has {c} channels and the filters have {filter_channels}; "
             "grouped convolutions are not supported",
             kind="grouped",
             subject="conv2d",
             value=c,
-            allowed=own,
+            allowed=filter_channels,
         )
     _per_channel("conv2d", k, bias=bias)
-    last = is_channels_last(image, weight)
+    is_last = is_channels_last(image, weight)
     p, q = (h + 2 * padding - r) // stride + 1, (w + 2 * padding - s) // stride + 1
     if p < 1 or q < 1:
         raise UsageError(
@@ -168,11 +168,13 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
         )
     axes: dict[str, int | str] = dict(zip("nchwkrs", (n, c, h, w, k, r, s), strict=True))
     epilogue = "bias_relu" if relu else "bias" if bias is not None else "none"
-    axes |= {"stride": stride, "padding": padding, "layout": "nhwc" if last else "nchw", "epilogue": epilogue}
+    axes |= {"stride": stride, "padding": padding, "layout": "nhwc" if is_last else "nchw", "epilogue": epilogue}
     names = ("image", "weight", "bias") if epilogue != "none" else ("image", "weight")
-    form = LAST if last else CONTIGUOUS
-    outputs = (((n, k, p, q), image.dtype, form),)
-    return OperatorCall("conv2d", names, {**axes, "dtype": dtype}, (form, form, CONTIGUOUS), outputs, (0.0,), k)
+    memory_format = LAST if is_last else CONTIGUOUS
+    outputs = (((n, k, p, q), image.dtype, memory_format),)
+    return OperatorCall(
+        "conv2d", names, {**axes, "dtype": dtype}, (memory_format, memory_format, CONTIGUOUS), outputs, (0.0,), k
+    )
 
 
 def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> OperatorCall:
@@ -180,11 +182,11 @@ def maxpool2d(x: Tensor, window: int, stride: int, padding: int) -> OperatorCall
     dtype = _dtype("maxpool2d", x, ("f32", "bf16"))
     n, c, h, w = _image_shape("maxpool2d", x, "x")
     p, q = (h + 2 * padding - window) // stride + 1, (w + 2 * padding - window) // stride + 1
-    last = is_channels_last(x)
+    is_last = is_channels_last(x)
     axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "window": window, "stride": stride}
-    axes |= {"padding": padding, "layout": "nhwc" if last else "nchw", "dtype": dtype}
-    form = LAST if last else CONTIGUOUS
-    return OperatorCall("maxpool2d", ("x",), axes, (form,), (((n, c, p, q), x.dtype, form),))
+    axes |= {"padding": padding, "layout": "nhwc" if is_last else "nchw", "dtype": dtype}
+    memory_format = LAST if is_last else CONTIGUOUS
+    return OperatorCall("maxpool2d", ("x",), axes, (memory_format,), (((n, c, p, q), x.dtype, memory_format),))
 
 
 def batchnorm2d(
@@ -192,12 +194,12 @@ def batchnorm2d(
 ) -> OperatorCall:
     """Return the problem of a batch norm with running statistics: x [n, c, h, w], the others [c], all of one type."""
     _require_same_type("batchnorm2d", (x, scale, shift, mean, variance))
-    axes, form = _batchnorm_axes(x, relu)
+    axes, memory_format = _batchnorm_axes(x, relu)
     _per_channel("batchnorm2d", x.shape[1], weight=scale, bias=shift, running_mean=mean, running_var=variance)
     names = ("x", "scale", "shift", "mean", "variance")
-    outputs = ((tuple(x.shape), x.dtype, form),)
+    outputs = ((tuple(x.shape), x.dtype, memory_format),)
     fill = (1.0, 0.0, 0.0, 1.0)
-    return OperatorCall("batchnorm2d", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, x.shape[1])
+    return OperatorCall("batchnorm2d", names, axes, (memory_format, *(CONTIGUOUS,) * 4), outputs, fill, x.shape[1])
 
 
 def batchnorm2d_train(
@@ -213,29 +215,29 @@ def batchnorm2d_train(
 
     The results include the new running statistics.
     """
-    for name, part in {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}.items():
-        if part is not None and (part.dtype != torch.float32 or part.device != x.device):
+    for name, tensor in {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}.items():
+        if tensor is not None and (tensor.dtype != torch.float32 or tensor.device != x.device):
             raise UsageError(
-                f"opbench.torch.batchnorm2d: {name} is {part.dtype} on {part.device}; in training it must be "
+                f"opbench.torch.batchnorm2d: {name} is {tensor.dtype} on {tensor.device}; in training it must be "
                 f"torch.float32 on {x.device}, independent of the dtype of images"
             )
-    axes, form = _batchnorm_axes(x, relu)
+    axes, memory_format = _batchnorm_axes(x, relu)
     c = x.shape[1]
     _per_channel("batchnorm2d", c, weight=scale, bias=shift, running_mean=mean, running_var=variance)
     names = ("x", "scale", "shift", "running_mean", "running_variance")
-    outputs = ((tuple(x.shape), x.dtype, form), *(((c,), torch.float32, CONTIGUOUS),) * 4)
+    outputs = ((tuple(x.shape), x.dtype, memory_format), *(((c,), torch.float32, CONTIGUOUS),) * 4)
     axes["momentum_percent"] = momentum
     fill = (1.0, 0.0, 0.0, 1.0)
-    return OperatorCall("batchnorm2d_train", names, axes, (form, *(CONTIGUOUS,) * 4), outputs, fill, c)
+    return OperatorCall("batchnorm2d_train", names, axes, (memory_format, *(CONTIGUOUS,) * 4), outputs, fill, c)
 
 
 def _batchnorm_axes(x: Tensor, relu: bool) -> tuple[dict[str, int | str], torch.memory_format]:
     dtype = _dtype("batchnorm2d", x, ("f32", "bf16"))
     n, c, h, w = _image_shape("batchnorm2d", x, "x")
-    last = is_channels_last(x)
-    axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "layout": "nhwc" if last else "nchw"}
+    is_last = is_channels_last(x)
+    axes: dict[str, int | str] = {"n": n, "c": c, "h": h, "w": w, "layout": "nhwc" if is_last else "nchw"}
     axes |= {"dtype": dtype, "epilogue": "relu" if relu else "none"}
-    return axes, LAST if last else CONTIGUOUS
+    return axes, LAST if is_last else CONTIGUOUS
 
 
 def softmax(x: Tensor) -> OperatorCall:
@@ -261,7 +263,9 @@ def l1_loss(x: Tensor, target: Tensor) -> OperatorCall:
             value=tuple(x.shape),
             allowed=tuple(target.shape),
         )
-    last = is_channels_last(x, target) if x.dim() == 4 else False
-    form = LAST if last else CONTIGUOUS
-    outputs = (((), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, form))
-    return OperatorCall("l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (form, form), outputs)
+    is_last = is_channels_last(x, target) if x.dim() == 4 else False
+    memory_format = LAST if is_last else CONTIGUOUS
+    outputs = (((), torch.float32, CONTIGUOUS), (tuple(x.shape), x.dtype, memory_format))
+    return OperatorCall(
+        "l1_loss", ("x", "target"), {"n": x.numel(), "dtype": dtype}, (memory_format, memory_format), outputs
+    )

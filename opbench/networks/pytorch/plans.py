@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backward:
-    """The backward pass for calls of one form, to those tensors that require a gradient."""
+    """The backward pass of a prepared call, for those of its tensors that require a gradient."""
 
     call: OperatorCall | None
     """None for a call without elements."""
@@ -44,13 +44,17 @@ class Backward:
         """Return the backward pass to these tensors; None for a call without elements."""
         if self.call is None:
             return None
-        wanted = frozenset(name for name, need in zip(self.call.names, self.needs, strict=False) if need)
-        return BackwardPass(signature(self.call.operator, self.call.text).problem, wanted)
+        input_names = frozenset(name for name, is_needed in zip(self.call.names, self.needs, strict=False) if is_needed)
+        return BackwardPass(signature(self.call.operator, self.call.text).problem, input_names)
 
     @property
     def saved_positions(self) -> list[int]:
         """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
-        return [place if own else len(self.like) + place for place, own in self.way.saved] if self.way else []
+        return (
+            [position if is_input else len(self.like) + position for position, is_input in self.way.saved]
+            if self.way
+            else []
+        )
 
 
 class CallPlan:
@@ -87,54 +91,54 @@ class CallPlan:
         self.differentiated: dict[tuple[bool, ...], Callable[..., Tensor]] = {}
         """The functions for autograd, by which tensors require gradients."""
 
-    def __call__(self, given: Sequence[Tensor | None]) -> list[Tensor]:
+    def __call__(self, call_tensors: Sequence[Tensor | None]) -> list[Tensor]:
         """Enqueue the call and return its outputs."""
-        launching = self._launching
-        if launching is None:
-            tensors: Sequence[Tensor] = given if self._as_it_is else self._prepare_inputs(given)
-            return self._run_without_kernels(given, tensors)
+        cuda_runner = self._launching
+        if cuda_runner is None:
+            tensors: Sequence[Tensor] = call_tensors if self._as_it_is else self._prepare_inputs(call_tensors)
+            return self._run_without_kernels(call_tensors, tensors)
         if current_device() != self.index:
             with torch.cuda.device(self.index):
-                return self(given)
-        tensors = given if self._as_it_is else self._prepare_inputs(given)
+                return self(call_tensors)
+        tensors = call_tensors if self._as_it_is else self._prepare_inputs(call_tensors)
         addresses = []
         for tensor in tensors:
             address = tensor.data_ptr()
             if address & MISALIGNED:
-                return self._run_on_aligned_copies(given, tensors)
+                return self._run_on_aligned_copies(call_tensors, tensors)
             addresses.append(address)
         outputs = []
         for shape, strides, dtype in self.outputs:
             out = EMPTY(shape, strides, dtype)
             outputs.append(out)
             addresses.append(out.data_ptr())
-        for place in self._into:
-            addresses.append(addresses[place])
-        launching.launch_on(addresses, current_stream(self.index))
-        return self._copy_updated_inputs(given, outputs) if self._after else outputs
+        for position in self._into:
+            addresses.append(addresses[position])
+        cuda_runner.launch_on(addresses, current_stream(self.index))
+        return self._copy_updated_inputs(call_tensors, outputs) if self._after else outputs
 
-    def _prepare_inputs(self, given: Sequence[Tensor | None]) -> list[Tensor]:
+    def _prepare_inputs(self, call_tensors: Sequence[Tensor | None]) -> list[Tensor]:
         """Return the problem's inputs: a constant for a missing tensor, a copy for another memory format."""
-        tensors: list[Tensor] = list(given[: self.count])
-        for place, tensor in self.filled:
-            tensors[place] = tensor
-        for place, form in self.copies:
-            tensors[place] = tensors[place].contiguous(memory_format=form)
+        tensors: list[Tensor] = list(call_tensors[: self.count])
+        for position, tensor in self.filled:
+            tensors[position] = tensor
+        for position, memory_format in self.copies:
+            tensors[position] = tensors[position].contiguous(memory_format=memory_format)
         return tensors
 
-    def _run_on_aligned_copies(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _run_on_aligned_copies(self, call_tensors: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Compute the outputs from copies of tensors that are not aligned for wide accesses."""
         aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
-        outputs = self([*aligned, *given[self.count :]])
-        for place in self._into:
-            if aligned[place] is not tensors[place]:
-                tensors[place].copy_(aligned[place])
-        for place in self._after:
-            if (changed := given[place]) is not None and changed is not aligned[place]:
-                changed.copy_(aligned[place])
+        outputs = self([*aligned, *call_tensors[self.count :]])
+        for position in self._into:
+            if aligned[position] is not tensors[position]:
+                tensors[position].copy_(aligned[position])
+        for position in self._after:
+            if (updated := call_tensors[position]) is not None and updated is not aligned[position]:
+                updated.copy_(aligned[position])
         return outputs
 
-    def _run_without_kernels(self, given: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _run_without_kernels(self, call_tensors: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Compute the outputs with PyTorch or on the CPU."""
         if self.runner is None:
             outputs = self._by_pytorch(tensors)
@@ -142,32 +146,32 @@ class CallPlan:
             aligned = [t.clone() if t.data_ptr() & MISALIGNED else t for t in tensors]
             outputs = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.outputs]
             self.runner.launch([*aligned, *outputs])
-        return self._copy_updated_inputs(given, outputs) if self._after else outputs
+        return self._copy_updated_inputs(call_tensors, outputs) if self._after else outputs
 
-    def _copy_updated_inputs(self, given: Sequence[Tensor | None], tensors: list[Tensor]) -> list[Tensor]:
+    def _copy_updated_inputs(self, call_tensors: Sequence[Tensor | None], tensors: list[Tensor]) -> list[Tensor]:
         """Copy the last outputs over the inputs that they update, and return the other outputs."""
         count = len(self._after)
-        for place, new in zip(self._after, tensors[-count:], strict=True):
-            if (changed := given[place]) is not None:
-                changed.copy_(new)
+        for position, value in zip(self._after, tensors[-count:], strict=True):
+            if (updated := call_tensors[position]) is not None:
+                updated.copy_(value)
         return tensors[:-count]
 
-    def updating(self, places: tuple[int, ...]) -> CallPlan:
-        """Return a plan that writes its last outputs directly over these inputs.
+    def updating(self, positions: tuple[int, ...]) -> CallPlan:
+        """Return a plan that writes its last outputs directly over the inputs at these positions.
 
         The operator's kernels must allow that.
 
         They are copied instead on the host, with PyTorch, and for an input that is None or is copied first.
         """
-        if not places:
+        if not positions:
             return self
         if self._updating is None:
             plan = self._updating = copy.copy(self)
             plan.differentiated = {}
             if self._launching is not None and self._as_it_is:
-                plan.outputs, plan._into = self.outputs[: -len(places)], places
+                plan.outputs, plan._into = self.outputs[: -len(positions)], positions
             else:
-                plan._after = places
+                plan._after = positions
         return self._updating
 
     def backward(self, needs: tuple[bool, ...]) -> Backward:
@@ -176,10 +180,10 @@ class CallPlan:
 
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         problem = self.signature.problem
-        seen = [
+        arrays = [
             to_operator_axes(problem, t, shape) for t, (_, shape, _) in zip(tensors, self.signature.inputs, strict=True)
         ]
-        computed = torch_operators.compute(problem, seen)
+        computed = torch_operators.compute(problem, arrays)
         return [
             from_operator_axes(problem, array, shape)
             for array, (shape, _, _) in zip(computed, self.outputs, strict=True)
@@ -196,18 +200,21 @@ def from_operator_axes(problem: object, array: Tensor, shape: Sequence[int]) -> 
     return torch_operators.logical(problem, array).reshape(shape)  # type: ignore[arg-type]
 
 
-def _strides(shape: Sequence[int], form: torch.memory_format) -> tuple[int, ...]:
-    return tuple(torch.empty(tuple(shape), device="meta", memory_format=form).stride())
+def _strides(shape: Sequence[int], memory_format: torch.memory_format) -> tuple[int, ...]:
+    return tuple(torch.empty(tuple(shape), device="meta", memory_format=memory_format).stride())
 
 
 def missing_tensor_constants(call: OperatorCall, tensors: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
     """Return constants, by position, for missing tensors that the operator needs."""
     first = tensors[0]
     assert first is not None
-    fills = (0.0,) * (len(call.names) - len(call.fill)) + call.fill
-    missing = [place for place in range(len(call.names)) if tensors[place] is None]
+    fill_values = (0.0,) * (len(call.names) - len(call.fill)) + call.fill
+    missing = [position for position in range(len(call.names)) if tensors[position] is None]
     dtype = torch.float32 if call.operator == "batchnorm2d_train" else first.dtype
-    made = [(place, torch.full((call.channels,), fills[place], dtype=dtype, device=first.device)) for place in missing]
-    if made and first.get_device() != CPU:
+    constants = [
+        (position, torch.full((call.channels,), fill_values[position], dtype=dtype, device=first.device))
+        for position in missing
+    ]
+    if constants and first.get_device() != CPU:
         torch.cuda.current_stream(first.device).synchronize()  # other streams will read them, too
-    return made
+    return constants

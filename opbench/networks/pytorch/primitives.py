@@ -78,38 +78,38 @@ class ReadyProblem:
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Compute the outputs; inputs in another memory order are copied first."""
         index, addresses = self.index, []
-        ready = list(inputs)
-        for position, (given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
-            if given.shape != shape or given.dtype != dtype or given.get_device() != index:
-                raise self._refusal(given, position)
-            if not given.is_contiguous():
-                ready[position] = given.contiguous()
-            address = ready[position].data_ptr()
+        aligned = list(inputs)
+        for position, (tensor_given, (_, shape, dtype)) in enumerate(zip(inputs, self._inputs, strict=True)):
+            if tensor_given.shape != shape or tensor_given.dtype != dtype or tensor_given.get_device() != index:
+                raise self._refusal(tensor_given, position)
+            if not tensor_given.is_contiguous():
+                aligned[position] = tensor_given.contiguous()
+            address = aligned[position].data_ptr()
             if address & MISALIGNED:
-                ready[position] = ready[position].clone()
-                address = ready[position].data_ptr()
+                aligned[position] = aligned[position].clone()
+                address = aligned[position].data_ptr()
             addresses.append(address)
         if self._launching is None:
-            return self._run_without_kernels(ready)
+            return self._run_without_kernels(aligned)
         if current_device() != index:
             with torch.cuda.device(index):
-                return self(ready)
+                return self(aligned)
         outputs = [EMPTY(shape, strides, dtype) for shape, strides, dtype in self._outputs]
         for tensor in outputs:
             addresses.append(tensor.data_ptr())
         self._launching.launch_on(addresses, current_stream(index))
         return outputs
 
-    def _run_without_kernels(self, ready: Sequence[Tensor]) -> list[Tensor]:
-        ready = [tensor.detach() for tensor in ready]
+    def _run_without_kernels(self, aligned: Sequence[Tensor]) -> list[Tensor]:
+        aligned = [tensor.detach() for tensor in aligned]
         if self.runner is None:
-            return torch_operators.compute(self.signature.problem, ready)
-        found = [torch.empty(shape, dtype=dtype) for shape, _, dtype in self._outputs]
-        self.runner.launch([*ready, *found])
-        return found
+            return torch_operators.compute(self.signature.problem, aligned)
+        outputs = [torch.empty(shape, dtype=dtype) for shape, _, dtype in self._outputs]
+        self.runner.launch([*aligned, *outputs])
+        return outputs
 
-    def _refusal(self, tensor: Tensor, place: int) -> UsageError:
-        name, shape, dtype = self._inputs[place]
+    def _refusal(self, tensor: Tensor, position: int) -> UsageError:
+        name, shape, dtype = self._inputs[position]
         problem = self.signature.problem
         return UsageError(
             f"{problem.name}{problem}: '{name}' is {tensor.dtype} {list(tensor.shape)} on {tensor.device}; "
@@ -139,7 +139,7 @@ def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
 
 
 def _dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _fake_outputs(operator: str, text: str, inputs: list[Tensor]) -> list[Tensor]:
@@ -161,9 +161,9 @@ class BackwardStep:
     """The name and shape of each output; "" for one that is not needed."""
 
 
-def backward_steps(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardStep, ...]:
+def backward_steps(problem: Operator, input_names: frozenset[str]) -> tuple[BackwardStep, ...]:
     """Return the problems that compute the gradients of these inputs; raise UsageError without a gradient rule."""
-    names = [name for name in problem.inputs if name in wanted]
+    names = [name for name in problem.inputs if name in input_names]
     return tuple(
         _backward_step(problem, entry)
         for entry in gradient_entries(problem, names, "gradients of gradients, or of this operator")
@@ -172,15 +172,17 @@ def backward_steps(problem: Operator, wanted: frozenset[str]) -> tuple[BackwardS
 
 def _backward_step(problem: Operator, entry: Gradient) -> BackwardStep:
     if not entry.operator:
-        (source,), (to,) = entry.inputs.values(), entry.outputs.values()
-        return BackwardStep("", "", ((source, ()),), ((to, forward_tensor_of(problem, to).shape),))
-    own = problem_of_entry(entry, settings().catalog.operator, problem.name)
-    inputs = tuple((entry.inputs[t.name], t.shape) for t in own.input_tensors())
+        (source,), (target,) = entry.inputs.values(), entry.outputs.values()
+        return BackwardStep("", "", ((source, ()),), ((target, forward_tensor_of(problem, target).shape),))
+    entry_problem = problem_of_entry(entry, settings().catalog.operator, problem.name)
+    inputs = tuple((entry.inputs[t.name], t.shape) for t in entry_problem.input_tensors())
     outputs = tuple(
-        (tied, forward_tensor_of(problem, tied).shape) if (tied := entry.outputs.get(t.name, "")) else ("", ())
-        for t in own.output_tensors()
+        (mapped_name, forward_tensor_of(problem, mapped_name).shape)
+        if (mapped_name := entry.outputs.get(t.name, ""))
+        else ("", ())
+        for t in entry_problem.output_tensors()
     )
-    return BackwardStep(entry.operator, str(own), inputs, outputs)
+    return BackwardStep(entry.operator, str(entry_problem), inputs, outputs)
 
 
 class BackwardPass:
@@ -190,9 +192,9 @@ class BackwardPass:
     as for `compute`, tensors are in the operator's order.
     """
 
-    def __init__(self, problem: Operator, wanted: frozenset[str], *, logical: bool = True) -> None:
-        self.wanted = wanted
-        self.steps = backward_steps(problem, wanted)
+    def __init__(self, problem: Operator, input_names: frozenset[str], *, logical: bool = True) -> None:
+        self.wanted = input_names
+        self.steps = backward_steps(problem, input_names)
         inputs, outputs = list(problem.inputs), list(problem.outputs)
         forward = {*inputs, *outputs}
         names = sorted({name for step in self.steps for name, _ in step.inputs if name in forward})
@@ -201,26 +203,26 @@ class BackwardPass:
         nhwc = logical and problem.axes.get("layout") == "nhwc"
         shapes = {t.name: t.shape for t in (*problem.input_tensors(), *problem.output_tensors())}
         self._names = [(name, shapes[name], nhwc and len(shapes[name]) == 4) for name in names]
-        read = {name for step in self.steps for name, _ in step.inputs}
+        read_names = {name for step in self.steps for name, _ in step.inputs}
         self._given = [
             (index, GRADIENT_PREFIX + t.name, t.shape, nhwc and len(t.shape) == 4, TORCH_DTYPES[t.dtype])
             for index, t in enumerate(problem.output_tensors())
-            if GRADIENT_PREFIX + t.name in read
+            if GRADIENT_PREFIX + t.name in read_names
         ]
         self._found = [
             (inputs.index(name), GRADIENT_PREFIX + name, nhwc and len(shapes[name]) == 4)
             for name in inputs
-            if name in wanted
+            if name in input_names
         ]
 
     def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
         """Return the saved tensors and the gradient by name; None if the steps need another gradient."""
         if [place for place, *_ in self._given] != [0]:
             return None
-        ((_, own, form, is_turned, _),) = self._given
+        ((_, gradient_name, gradient_shape, is_permuted, _),) = self._given
         tensors = zip(self._names, saved, strict=True)
-        ordered = [(name, to_operator_order(tensor, shape, turned)) for (name, shape, turned), tensor in tensors]
-        return [*ordered, (own, to_operator_order(gradient, form, is_turned))]
+        ordered = [(name, to_operator_order(tensor, shape, permuted)) for (name, shape, permuted), tensor in tensors]
+        return [*ordered, (gradient_name, to_operator_order(gradient, gradient_shape, is_permuted))]
 
     @property
     def found(self) -> Sequence[tuple[int, str, bool]]:
@@ -232,75 +234,83 @@ class BackwardPass:
 
         At least one gradient of an output is not None. Gradients that no step reads may be None.
         """
-        known: dict[str, Tensor] = {}
-        for (name, shape, turned), tensor in zip(self._names, saved, strict=True):
-            known[name] = to_operator_order(tensor, shape, turned)
-        for place, name, shape, turned, dtype in self._given:
-            given = gradients[place] if place < len(gradients) else None
-            if given is None:
-                like = next(gradient for gradient in gradients if gradient is not None)
-                known[name] = like.new_zeros(shape, dtype=dtype)
+        tensor_by_name: dict[str, Tensor] = {}
+        for (name, shape, permuted), tensor in zip(self._names, saved, strict=True):
+            tensor_by_name[name] = to_operator_order(tensor, shape, permuted)
+        for position, name, shape, permuted, dtype in self._given:
+            output_gradient = gradients[position] if position < len(gradients) else None
+            if output_gradient is None:
+                any_gradient = next(gradient for gradient in gradients if gradient is not None)
+                tensor_by_name[name] = any_gradient.new_zeros(shape, dtype=dtype)
             else:
-                known[name] = to_operator_order(given, shape, turned)
+                tensor_by_name[name] = to_operator_order(output_gradient, shape, permuted)
         # A backward pass that is itself differentiated must be seen; every other one need not be.
         call = (
             torch.ops.opbench.compute.default
-            if torch.is_grad_enabled() or not is_plain_eager_call(known.values())
+            if torch.is_grad_enabled() or not is_plain_eager_call(tensor_by_name.values())
             else execute
         )
         for step in self.steps:
-            given_now = [to_operator_order(known[name], shape or known[name].shape) for name, shape in step.inputs]
-            computed = call(step.operator, step.text, given_now) if step.operator else given_now
+            step_inputs = [
+                to_operator_order(tensor_by_name[name], shape or tensor_by_name[name].shape)
+                for name, shape in step.inputs
+            ]
+            computed = call(step.operator, step.text, step_inputs) if step.operator else step_inputs
             for (name, shape), tensor in zip(step.outputs, computed, strict=True):
                 if name:
-                    known[name] = to_operator_order(tensor, shape)
+                    tensor_by_name[name] = to_operator_order(tensor, shape)
         return [
-            (place, known[name].permute(0, 3, 1, 2) if turned else known[name]) for place, name, turned in self._found
+            (position, tensor_by_name[name].permute(0, 3, 1, 2) if permuted else tensor_by_name[name])
+            for position, name, permuted in self._found
         ]
 
 
-def to_operator_order(tensor: Tensor, shape: Sequence[int], turned: bool = False) -> Tensor:
+def to_operator_order(tensor: Tensor, shape: Sequence[int], permuted: bool = False) -> Tensor:
     """Return a PyTorch tensor with the axes and shape that the operator declares."""
-    if turned:
+    if permuted:
         tensor = tensor.permute(0, 2, 3, 1)
     return tensor if tensor.shape == shape else tensor.reshape(shape)
 
 
-def backward_pass(known: Signature, wanted: frozenset[str]) -> BackwardPass:
+def backward_pass(problem_signature: Signature, input_names: frozenset[str]) -> BackwardPass:
     """Return the backward pass of a problem whose tensors are in the operator's order."""
-    found = known.ways.get(wanted)
-    if found is None:
-        found = known.ways[wanted] = BackwardPass(known.problem, wanted, logical=False)
-    return found
+    cached = problem_signature.ways.get(input_names)
+    if cached is None:
+        cached = problem_signature.ways[input_names] = BackwardPass(
+            problem_signature.problem, input_names, logical=False
+        )
+    return cached
 
 
 def _save_tensors(
     ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: Sequence[Tensor]
 ) -> None:
     operator, text, tensors = inputs
-    known = signature(str(operator), str(text))
+    problem_signature = signature(str(operator), str(text))
     saved: list[Tensor] = list(tensors)  # type: ignore[call-overload]
-    wanted = frozenset(place[0] for place, tensor in zip(known.inputs, saved, strict=True) if tensor.requires_grad)
-    ctx.signature, ctx.way, ctx.error = known, None, None
+    input_names = frozenset(
+        position[0] for position, tensor in zip(problem_signature.inputs, saved, strict=True) if tensor.requires_grad
+    )
+    ctx.signature, ctx.way, ctx.error = problem_signature, None, None
     try:
-        ctx.way = way = backward_pass(known, wanted)
+        ctx.way = backward = backward_pass(problem_signature, input_names)
     except UsageError as error:
         ctx.error = error.with_traceback(None)  # a traceback would keep the tensors of its frames
         return
-    ctx.save_for_backward(*((saved if own else output)[place] for place, own in way.saved))
+    ctx.save_for_backward(*((saved if is_input else output)[position] for position, is_input in backward.saved))
 
 
 def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Return the gradients by position among the inputs."""
-    known: Signature = ctx.signature
+    problem_signature: Signature = ctx.signature
     if ctx.error is not None:
         raise UsageError(str(ctx.error), cause=ctx.error)
-    converted: list[Tensor | None] = [None] * len(known.inputs)
+    converted: list[Tensor | None] = [None] * len(problem_signature.inputs)
     if all(gradient is None for gradient in gradients):
         return converted
-    for place, tensor in ctx.way.input_gradients(ctx.saved_tensors, gradients):
-        dtype = known.inputs[place][2]
-        converted[place] = tensor if tensor.dtype == dtype else tensor.to(dtype)
+    for position, tensor in ctx.way.input_gradients(ctx.saved_tensors, gradients):
+        dtype = problem_signature.inputs[position][2]
+        converted[position] = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return converted
 
 
@@ -309,7 +319,7 @@ def _backward(ctx: torch.autograd.function.FunctionCtx, gradients: list[Tensor |
 
 
 def apply_function(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
-    """Return PyTorch's `apply` of an autograd function without its check for functorch."""
+    """Return the `apply` of an autograd function; it skips PyTorch's check for functorch to save time."""
     result: Callable[..., Tensor] = super(torch.autograd.Function, function).apply
     return result
 

@@ -63,11 +63,13 @@ class OpbenchBatchNorm2d(nn.BatchNorm2d):  # type: ignore[misc]
         """Return the normalised image."""
         if x.dtype not in SUPPORTED_DTYPES or not x.numel():
             return super().forward(x)
-        own = self.training or self.running_mean is None
+        use_batch_statistics = self.training or self.running_mean is None
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         mean, variance = self.running_mean, self.running_var
-        return functions.batchnorm2d(x, mean, variance, self.weight, self.bias, own, self.momentum or 0.0, self.eps)
+        return functions.batchnorm2d(
+            x, mean, variance, self.weight, self.bias, use_batch_statistics, self.momentum or 0.0, self.eps
+        )
 
 
 class OpbenchSoftmax(nn.Softmax):  # type: ignore[misc]
@@ -133,9 +135,11 @@ class LayerChoices:
         rows = [
             [c.layer, units.time(c.pytorch_s), units.time(c.ours_s), c.choice, c.problem, c.case] for c in self.choices
         ]
-        head = ["layer", "PyTorch", "ours", "choice", "problem", "variant"]
-        swapped = sum(choice.ours for choice in self.choices)
-        return "\n".join([*align_columns(head, rows, left=[0, 3, 4, 5]), f"{swapped} of {len(rows)} layers by opbench"])
+        headings = ["layer", "PyTorch", "ours", "choice", "problem", "variant"]
+        replaced = sum(choice.ours for choice in self.choices)
+        return "\n".join(
+            [*align_columns(headings, rows, left=[0, 3, 4, 5]), f"{replaced} of {len(rows)} layers by opbench"]
+        )
 
 
 def replace(
@@ -154,10 +158,10 @@ def replace(
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     names = {module: name for name, module in model.named_modules() if type(module) in REPLACEMENTS}
     choices = []
-    everything = _recorded_calls(model, inputs, list(names))
-    _compile_all(everything)
-    for module, seen in everything.items():
-        choice = _choose_layer(names[module], module, seen)
+    calls_by_layer = _recorded_calls(model, inputs, list(names))
+    _compile_all(calls_by_layer)
+    for module, calls in calls_by_layer.items():
+        choice = _choose_layer(names[module], module, calls)
         choices.append(choice)
         if choice.ours:
             _replace_layer(model, names[module], module)
@@ -167,25 +171,25 @@ def replace(
     return choices_made
 
 
-def _compile_all(everything: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
+def _compile_all(calls_by_layer: Mapping[nn.Module, Sequence[tuple[Tensor, Tensor]]]) -> None:
     """Compile the kernels that will be measured for all layers, in parallel."""
     problems: dict[int, list[Operator]] = {}
-    for module, seen in everything.items():
+    for module, calls in calls_by_layer.items():
         with contextlib.suppress(OpbenchError):  # the error is reported when the layer is decided
-            problems.setdefault(seen[0][0].get_device(), []).extend(_layer_problems(module, seen)[1])
-    for index, needed in problems.items():
-        prepare(needed, place_of(index))
+            problems.setdefault(calls[0][0].get_device(), []).extend(_layer_problems(module, calls)[1])
+    for index, layer_problems in problems.items():
+        prepare(layer_problems, place_of(index))
 
 
 def _replace_layer(model: nn.Module, name: str, module: nn.Module) -> None:
     """Replace a layer by one that shares all parameters, buffers and hooks with it."""
-    kind = REPLACEMENTS[type(module)]
-    new = object.__new__(kind)
-    new.__dict__ = module.__dict__
+    replacement_class = REPLACEMENTS[type(module)]
+    replacement = object.__new__(replacement_class)
+    replacement.__dict__ = module.__dict__
     if not name:
         raise UsageError("the model is one layer; put it into a container, such as torch.nn.Sequential")
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, new)
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, replacement)
 
 
 def _recorded_calls(
@@ -197,7 +201,7 @@ def _recorded_calls(
     def note(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
         calls.setdefault(module, []).append((arguments[0].detach(), output.detach()))
 
-    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    saved_buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         with torch.no_grad():
@@ -206,55 +210,74 @@ def _recorded_calls(
         for hook in hooks:
             hook.remove()
         for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
+            buffer.copy_(saved_buffers[name])
     return calls
 
 
-def _choose_layer(name: str, module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
+def _choose_layer(name: str, module: nn.Module, calls: Sequence[tuple[Tensor, Tensor]]) -> LayerChoice:
     """Decide whether to replace a layer, from the times of all its problems."""
     try:
-        shown, needed = _layer_problems(module, seen)
+        problem_text, problems = _layer_problems(module, calls)
     except OpbenchError as error:
         return LayerChoice(name, "", f"PyTorch: {str(error).removeprefix('opbench.torch.')}")
-    index = seen[0][0].get_device()
+    index = calls[0][0].get_device()
     if index == CPU:
-        return LayerChoice(name, shown, "PyTorch: the host has no clock of ours")
-    place = place_of(index)
-    entries = [entry_for(problem, place) for problem in needed]
-    return _compare_layer(name, shown, entries, needed, place)
+        return LayerChoice(name, problem_text, "PyTorch: the host has no clock of ours")
+    device_place = place_of(index)
+    entries = [entry_for(problem, device_place) for problem in problems]
+    return _compare_layer(name, problem_text, entries, problems, device_place)
 
 
-def _layer_problems(module: nn.Module, seen: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
+def _layer_problems(module: nn.Module, calls_of_layer: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[Operator]]:
     """Return a layer's first problem as text, and all its problems; in training with those of the backward pass."""
-    calls = [_call_of(module, x) for x, _ in seen]
+    calls = [_call_of(module, x) for x, _ in calls_of_layer]
     problems = [problem_of(call.operator, call.text) for call in calls]
-    needed = list(problems)
+    all_problems = list(problems)
     if module.training and (not list(module.parameters()) or any(p.requires_grad for p in module.parameters())):
-        needed += [back for problem in problems for back in _backward_problems(problem, calls[0])]
-    return f"{problems[0].name}{problems[0]}", needed
+        all_problems += [
+            backward_problem for problem in problems for backward_problem in _backward_problems(problem, calls[0])
+        ]
+    return f"{problems[0].name}{problems[0]}", all_problems
 
 
 def _backward_problems(problem: Operator, call: OperatorCall) -> list[Operator]:
-    wanted = frozenset(name for name in problem.inputs if name in call.names and not name.startswith("running"))
-    steps = backward_steps(problem, wanted)
+    input_names = frozenset(name for name in problem.inputs if name in call.names and not name.startswith("running"))
+    steps = backward_steps(problem, input_names)
     return [problem_of(step.operator, step.text) for step in steps if step.operator]
 
 
 def _compare_layer(
-    name: str, shown: str, entries: Sequence[BookEntry | None], problems: Sequence[Operator], device_place: DevicePlace
+    name: str,
+    problem_text: str,
+    entries: Sequence[BookEntry | None],
+    problems: Sequence[Operator],
+    device_place: DevicePlace,
 ) -> LayerChoice:
-    known = [entry for entry in entries if entry is not None]
-    lacking = [p for e, p in zip(entries, problems, strict=True) if e is None or e.library is None]
-    if lacking:
-        return LayerChoice(name, shown, f"PyTorch: no times of {lacking[0].name}{lacking[0]} on {device_place.gpu}")
-    theirs = [entry.library for entry in known if entry.library is not None]
-    ours = [min(entry.winner, other, key=lambda t: t.median_s) for entry, other in zip(known, theirs, strict=True)]
-    total, own = sum(t.median_s for t in theirs), sum(t.median_s for t in ours)
-    high, low = sum(t.high_s for t in ours), sum(t.low_s for t in theirs)
-    mine = any(entry.winner is time for entry, time in zip(known, ours, strict=True))
-    choice = "opbench" if mine and high < low else "PyTorch: as fast" if own < total else "PyTorch: faster"
-    cases = " ".join(e.winner.case.removesuffix(e.problem) for e, t in zip(known, ours, strict=True) if e.winner is t)
-    return LayerChoice(name, shown, choice, total, own, cases)
+    known_entries = [entry for entry in entries if entry is not None]
+    missing_problems = [p for e, p in zip(entries, problems, strict=True) if e is None or e.library is None]
+    if missing_problems:
+        return LayerChoice(
+            name,
+            problem_text,
+            f"PyTorch: no times of {missing_problems[0].name}{missing_problems[0]} on {device_place.gpu}",
+        )
+    torch_times = [entry.library for entry in known_entries if entry.library is not None]
+    opbench_times = [
+        min(entry.winner, other, key=lambda t: t.median_s)
+        for entry, other in zip(known_entries, torch_times, strict=True)
+    ]
+    torch_s, opbench_s = sum(t.median_s for t in torch_times), sum(t.median_s for t in opbench_times)
+    high, low = sum(t.high_s for t in opbench_times), sum(t.low_s for t in torch_times)
+    has_own_winner = any(entry.winner is time for entry, time in zip(known_entries, opbench_times, strict=True))
+    choice = (
+        "opbench" if has_own_winner and high < low else "PyTorch: as fast" if opbench_s < torch_s else "PyTorch: faster"
+    )
+    cases = " ".join(
+        e.winner.case.removesuffix(e.problem)
+        for e, t in zip(known_entries, opbench_times, strict=True)
+        if e.winner is t
+    )
+    return LayerChoice(name, problem_text, choice, torch_s, opbench_s, cases)
 
 
 def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
@@ -291,9 +314,11 @@ def _batchnorm_call(module: nn.BatchNorm2d, x: Tensor) -> OperatorCall:
     momentum = module.momentum
     if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
         raise UsageError(f"eps={module.eps}, momentum={momentum}")
-    parts = (module.weight, module.bias, module.running_mean, module.running_var)
+    parameters = (module.weight, module.bias, module.running_mean, module.running_var)
     if module.training:
-        return operator_calls.batchnorm2d_train(x, *parts, round(100 * momentum), False)
-    if DTYPE_NAMES.get(x.dtype) == "bf16" and any(part is not None and part.dtype != x.dtype for part in parts):
+        return operator_calls.batchnorm2d_train(x, *parameters, round(100 * momentum), False)
+    if DTYPE_NAMES.get(x.dtype) == "bf16" and any(
+        parameter is not None and parameter.dtype != x.dtype for parameter in parameters
+    ):
         raise UsageError("bf16 images by float32 statistics")
-    return operator_calls.batchnorm2d(x, *parts, False)
+    return operator_calls.batchnorm2d(x, *parameters, False)

@@ -29,10 +29,10 @@ def physical(problem: Operator, tensor: torch.Tensor) -> torch.Tensor:
 
 def compute(problem: Operator, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Run a problem with PyTorch's implementation; return dense results in the declared dtypes."""
-    seen = [logical(problem, array) for array in inputs]
-    outputs = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *seen)]
-    shaped = zip(outputs, problem.output_tensors(), strict=True)
-    return [tensor.reshape(declared.shape).contiguous() for tensor, declared in shaped]
+    tensors = [logical(problem, array) for array in inputs]
+    outputs = [physical(problem, tensor) for tensor in PEERS[problem.name](problem, *tensors)]
+    declared_outputs = zip(outputs, problem.output_tensors(), strict=True)
+    return [tensor.reshape(declared.shape).contiguous() for tensor, declared in declared_outputs]
 
 
 def _axis(problem: Operator, name: str) -> int:
@@ -51,12 +51,12 @@ def _linear(problem: Operator, x: torch.Tensor, weight: torch.Tensor, *bias: tor
 
 
 def _linear_dgrad(
-    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *other: torch.Tensor
+    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *extra: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     dx = dout @ weight
     if problem.axes["epilogue"] == "gelu_tanh":
-        return (aten.gelu_backward(dx, other[0], approximate="tanh"),)
-    return (torch.where(other[0] > 0, dx, 0.0) if other else dx,)
+        return (aten.gelu_backward(dx, extra[0], approximate="tanh"),)
+    return (torch.where(extra[0] > 0, dx, 0.0) if extra else dx,)
 
 
 def _linear_wgrad(problem: Operator, x: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -65,9 +65,9 @@ def _linear_wgrad(problem: Operator, x: torch.Tensor, dout: torch.Tensor) -> tup
 
 
 def _conv2d(
-    problem: Operator, image: torch.Tensor, weight: torch.Tensor, *others: torch.Tensor
+    problem: Operator, image: torch.Tensor, weight: torch.Tensor, *extra: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    bias, residual = (*others, None, None)[:2]
+    bias, residual = (*extra, None, None)[:2]
     out = functional.conv2d(image, weight, bias, _axis(problem, "stride"), _axis(problem, "padding"))
     return _relu(problem, out if residual is None else out.add_(residual))
 
@@ -84,21 +84,25 @@ def _conv2d_backward(
 
 
 def _conv2d_dgrad(
-    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *other: torch.Tensor
+    problem: Operator, dout: torch.Tensor, weight: torch.Tensor, *extra: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     n, c, h, w = (_axis(problem, axis) for axis in "nchw")
-    last = problem.axes["layout"] == "nhwc"
-    image = dout.new_empty(n, c, h, w).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    is_channels_last = problem.axes["layout"] == "nhwc"
+    image = dout.new_empty(n, c, h, w).to(
+        memory_format=torch.channels_last if is_channels_last else torch.contiguous_format
+    )
     dimage = _conv2d_backward(problem, dout, image, weight, (True, False, False))[0]
     if problem.axes["epilogue"] == "add":
-        return (dimage + other[0],)
-    return (torch.where(other[0] > 0, dimage, 0.0) if problem.axes["epilogue"] == "mask" else dimage,)
+        return (dimage + extra[0],)
+    return (torch.where(extra[0] > 0, dimage, 0.0) if problem.axes["epilogue"] == "mask" else dimage,)
 
 
 def _conv2d_wgrad(problem: Operator, image: torch.Tensor, dout: torch.Tensor) -> tuple[torch.Tensor, ...]:
     k, c, r, s = (_axis(problem, axis) for axis in "kcrs")
-    last = problem.axes["layout"] == "nhwc"
-    weight = dout.new_empty(k, c, r, s).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    is_channels_last = problem.axes["layout"] == "nhwc"
+    weight = dout.new_empty(k, c, r, s).to(
+        memory_format=torch.channels_last if is_channels_last else torch.contiguous_format
+    )
     with_bias = problem.axes["bias"] == "yes"
     _, dweight, dbias = _conv2d_backward(problem, dout, image, weight, (False, True, with_bias))
     return (dweight.float(), dbias.float()) if with_bias else (dweight.float(),)
@@ -116,15 +120,15 @@ def _maxpool2d_backward(
     problem: Operator, x: torch.Tensor, dout: torch.Tensor, *skip: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     sides = [[size] * 2 for size in _window_sizes(problem)]
-    _, places = aten.max_pool2d_with_indices(x, *sides)
-    dx = aten.max_pool2d_with_indices_backward(dout, x, *sides, [1, 1], False, places)
+    _, max_indices = aten.max_pool2d_with_indices(x, *sides)
+    dx = aten.max_pool2d_with_indices_backward(dout, x, *sides, [1, 1], False, max_indices)
     if problem.axes["epilogue"] == "mask":
         return (torch.where(x > 0, dx, 0.0),)
     return (dx + skip[0] if skip else dx,)
 
 
-def _batchnorm2d(problem: Operator, x: torch.Tensor, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    scale, shift, mean, variance = parts
+def _batchnorm2d(problem: Operator, x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    scale, shift, mean, variance = parameters
     return _relu(problem, functional.batch_norm(x, mean, variance, scale, shift, eps=_epsilon_of(problem)))
 
 
@@ -132,22 +136,24 @@ def _epsilon_of(problem: Operator) -> float:
     return float(getattr(problem, "epsilon"))  # noqa: B009 (a class variable of the operators that have one)
 
 
-def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    scale, shift, mean, variance = parts
+def _batchnorm2d_train(problem: Operator, x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    scale, shift, mean, variance = parameters
     mean, variance = mean.clone(), variance.clone()
     momentum = _axis(problem, "momentum_percent") / 100
-    out, own, rstd = aten.native_batch_norm(x, scale, shift, mean, variance, True, momentum, _epsilon_of(problem))
-    return (*_relu(problem, out), own, rstd, mean, variance)
+    out, batch_mean, rstd = aten.native_batch_norm(
+        x, scale, shift, mean, variance, True, momentum, _epsilon_of(problem)
+    )
+    return (*_relu(problem, out), batch_mean, rstd, mean, variance)
 
 
 def _batchnorm2d_backward(
-    problem: Operator, x: torch.Tensor, dout: torch.Tensor, *parts: torch.Tensor
+    problem: Operator, x: torch.Tensor, dout: torch.Tensor, *parameters: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    scale, shift, mean, rstd = parts
+    scale, shift, mean, rstd = parameters
     if problem.axes["epilogue"] == "relu":
         view = (1, -1, 1, 1)
-        passes = (x.float() - mean.view(view)) * (rstd * scale).view(view) + shift.view(view) > 0
-        dout = torch.where(passes, dout, 0.0)
+        is_positive = (x.float() - mean.view(view)) * (rstd * scale).view(view) + shift.view(view) > 0
+        dout = torch.where(is_positive, dout, 0.0)
     gradients: tuple[torch.Tensor, ...] = aten.native_batch_norm_backward(
         dout, x, scale, None, None, mean, rstd, True, _epsilon_of(problem), [True, True, True]
     )

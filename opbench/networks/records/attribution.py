@@ -72,5 +72,5 @@ class AttributionRecord:
     """All alternatives of a network, in the order of the choices."""
 
     counts: Counts
-    """Of the full plan."""
+    """Counts of the network under its full plan."""
     alternatives: tuple[AlternativeRecord, ...]

@@ -51,8 +51,8 @@ class PeerRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the known values in one table."""
-        own = to_json(replace(self, times=None), sparse=True)
-        return {**(to_json(self.times) if self.times else {}), **own}
+        sparse = to_json(replace(self, times=None), sparse=True)
+        return {**(to_json(self.times) if self.times else {}), **sparse}
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ class Record:
             for name, peer in (value.get("peers") or {}).items()
         }
         passes = [with_new_keys(name, notes="said") for name in value.get("passes", ())]
-        own = {**value, "ceilings": None, "peers": peers, "passes": passes}
-        return replace(from_json(cls, own), ceilings=ceilings)
+        current = {**value, "ceilings": None, "peers": peers, "passes": passes}
+        return replace(from_json(cls, current), ceilings=ceilings)
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
@@ -328,30 +328,32 @@ def lifetimes_of(
 ) -> list[ValueLifetime]:
     """Return the lifetime of each value; each node is given as name, inputs and outputs, in order."""
 
-    def place(name: str) -> str:
+    def base_of(name: str) -> str:
         value = values.get(name)
-        return place(value.of) if value and value.of else name
+        return base_of(value.of) if value and value.of else name
 
-    born = {place(name): 0 for name in inputs}
-    dies: dict[str, int] = {}
-    for number, (_, read, made) in enumerate(nodes):
-        for name in made:
-            born.setdefault(place(name), number)
-            dies[place(name)] = number
-        for name in read:
-            dies[place(name)] = number
+    first_node = {base_of(name): 0 for name in inputs}
+    last_node: dict[str, int] = {}
+    for index, (_, read_names, written_names) in enumerate(nodes):
+        for name in written_names:
+            first_node.setdefault(base_of(name), index)
+            last_node[base_of(name)] = index
+        for name in read_names:
+            last_node[base_of(name)] = index
     for name in outputs:
-        dies[place(name)] = len(nodes) - 1
+        last_node[base_of(name)] = len(nodes) - 1
     lifetimes = [
-        ValueLifetime(name, born.get(name, 0), dies.get(name, born.get(name, 0)), values[name].bytes, offset)
+        ValueLifetime(
+            name, first_node.get(name, 0), last_node.get(name, first_node.get(name, 0)), values[name].bytes, offset
+        )
         for name, offset in memory.offsets.items()
         if name in values
     ]
-    numbers = {name: number for number, (name, _, _) in enumerate(nodes)}
+    index_of = {name: index for index, (name, _, _) in enumerate(nodes)}
     lifetimes += [
-        ValueLifetime(f"workspace of {name}", numbers[name], numbers[name], own.bytes, own.offset, True)
-        for name, own in memory.workspaces.items()
-        if name in numbers
+        ValueLifetime(f"workspace of {name}", index_of[name], index_of[name], workspace.bytes, workspace.offset, True)
+        for name, workspace in memory.workspaces.items()
+        if name in index_of
     ]
     return sorted(lifetimes, key=lambda life: (life.first, life.offset))
 
@@ -390,8 +392,8 @@ def recoverable_s(node: NodeRecord) -> float:
 
 
 def _sum_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) if known_values and len(known_values) == len(values) else None
 
 
 def variant_of(node: NodeRecord) -> tuple[str, str]:

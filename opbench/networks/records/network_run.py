@@ -80,13 +80,13 @@ def _network_result(record: Record, name: str, problem: str) -> Result:
     right, reason = check is None or check.right, "" if check else "not checked"
     if check and not right:
         missing = check.missing
-        off = [end for end, verdict in check.outputs.items() if not verdict.right]
-        bad = [node.name for node in record.nodes if node.is_wrong]
+        wrong_outputs = [end for end, verdict in check.outputs.items() if not verdict.right]
+        wrong_nodes = [node.name for node in record.nodes if node.is_wrong]
         reason = (
-            f"outputs outside the tolerance: {', '.join(off)}"
-            if off
-            else f"wrong nodes: {', '.join(missing or bad)}"
-            if missing or bad
+            f"outputs outside the tolerance: {', '.join(wrong_outputs)}"
+            if wrong_outputs
+            else f"wrong nodes: {', '.join(missing or wrong_nodes)}"
+            if missing or wrong_nodes
             else check.timed
         )
     return Result(

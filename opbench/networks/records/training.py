@@ -195,9 +195,9 @@ class TrainingRecord:
     """Commit of the user's project, at the beginning."""
     values: dict[str, ValueRecord] = field(default_factory=dict)
     comparison: Comparison | None = None
-    """The comparison, if requested."""
+    """The comparison with PyTorch; None if `--compare` was not given."""
     exchange: ExchangeTimes | None = None
-    """The exchange, if several GPUs trained."""
+    """The times of gradient exchanges; None for a training on one GPU."""
 
     def __getitem__(self, key: str) -> Any:
         """Return a value by the name of its field, as in `record["losses"]`, which older versions use."""
@@ -205,7 +205,7 @@ class TrainingRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON data."""
-        written: dict[str, Any] = to_json(self)
+        full: dict[str, Any] = to_json(self)
         sparse = {
             "environment": self.environment.to_json(),
             "times": to_json(self.times, sparse=True),
@@ -213,11 +213,11 @@ class TrainingRecord:
             "values": {name: {"bytes": value.bytes, "of": value.of} for name, value in self.values.items()},
         }
         parts = {"comparison": self.comparison, "exchange": self.exchange}
-        return {**{key: of for key, of in written.items() if parts.get(key, self) is not None}, **sparse}
+        return {**{key: of for key, of in full.items() if parts.get(key, self) is not None}, **sparse}
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: of for key, of in table.items() if of is not None}
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def is_training(folder: Path) -> bool:
@@ -245,9 +245,9 @@ def read_training(folder: Path) -> TrainingRecord:
 
 def _training_from_json(value: Mapping[str, Any]) -> TrainingRecord:
     """Convert JSON data to a record, also with keys of older versions; raise ValueError for invalid data."""
-    own = dict(with_new_keys(value, notes="told"))
-    if isinstance(passes := own.get("passes"), list):
-        own["passes"] = [with_new_keys(pass_, notes="said") for pass_ in passes]
-    if isinstance(comparison := own.get("comparison"), Mapping):
-        own["comparison"] = {**comparison, "first_step": with_new_keys(comparison.get("first_step"), text="said")}
-    return from_json(TrainingRecord, own)
+    current = dict(with_new_keys(value, notes="told"))
+    if isinstance(passes := current.get("passes"), list):
+        current["passes"] = [with_new_keys(pass_, notes="said") for pass_ in passes]
+    if isinstance(comparison := current.get("comparison"), Mapping):
+        current["comparison"] = {**comparison, "first_step": with_new_keys(comparison.get("first_step"), text="said")}
+    return from_json(TrainingRecord, current)

@@ -65,14 +65,18 @@ def waterfall(record: Record) -> Waterfall | None:
     timed = [(alternative, d) for alternative, d in timed if d.value < best.measured.median_s]
     if not timed:
         return None
-    clear = sorted(((alternative, d) for alternative, d in timed if not d.is_noise), key=lambda pair: -pair[1].value)
+    significant = sorted(
+        ((alternative, d) for alternative, d in timed if not d.is_noise), key=lambda pair: -pair[1].value
+    )
     steps = [
         Step(alternative.choice, -d.value, f"{alternative.choice}: {_change_text(d)}; {alternative.instead}")
-        for alternative, d in clear
+        for alternative, d in significant
     ]
-    rest = total.median_s - best.measured.median_s - sum(step.change_s for step in steps)
-    sentence = f"{COMBINED_STEP}: {_signed(rest)}; choices do not add up, and PyTorch has other kernels"
-    return Waterfall(best.name, best.measured.median_s, (*steps, Step(COMBINED_STEP, rest, sentence)), total.median_s)
+    remainder_s = total.median_s - best.measured.median_s - sum(step.change_s for step in steps)
+    sentence = f"{COMBINED_STEP}: {_signed(remainder_s)}; choices do not add up, and PyTorch has other kernels"
+    return Waterfall(
+        best.name, best.measured.median_s, (*steps, Step(COMBINED_STEP, remainder_s, sentence)), total.median_s
+    )
 
 
 def waterfall_chart(record: Record) -> Chart | None:
@@ -139,13 +143,13 @@ def waterfall_chart(record: Record) -> Chart | None:
 
 def attribution_sentences(record: Record) -> list[str]:
     """Return sentences on what each choice saves; empty without measurements."""
-    chart, every = waterfall(record), _alternatives(record)
-    if not every:
+    chart, undone = waterfall(record), _alternatives(record)
+    if not undone:
         return []
-    if not any(alternative.times for alternative in every):
-        right = sum(not alternative.error for alternative in every)
+    if not any(alternative.times for alternative in undone):
+        right = sum(not alternative.error for alternative in undone)
         return [
-            f"{right} of {count_noun(len(every), 'alternative')} were checked and are right. They were not timed: "
+            f"{right} of {count_noun(len(undone), 'alternative')} were checked and are right. They were not timed: "
             "times need a GPU."
         ]
     sentences = []
@@ -155,20 +159,26 @@ def attribution_sentences(record: Record) -> list[str]:
             f"From {chart.peer} ({units.time(chart.peer_s)}) to opbench ({units.time(chart.own_s)}): "
             f"{join_words(steps)}."
         )
-    if chart and (beyond := [code(name) for name in _beyond(record, chart)]):
-        verb = "saves" if len(beyond) == 1 else "save"
-        sentences.append(f"{join_words(beyond)} {verb} more than PyTorch's whole time, and no step shows it.")
-    noise = [code(alternative.choice) for alternative in every if (d := alternative.difference) and d.is_noise]
-    if noise:
-        verb = "makes no difference" if len(noise) == 1 else "make no difference"
-        sentences.append(f"{join_words(noise)} {verb} beyond noise: the 95 % interval contains 0.")
+    if chart and (too_large := [code(name) for name in _beyond(record, chart)]):
+        verb = "saves" if len(too_large) == 1 else "save"
+        sentences.append(f"{join_words(too_large)} {verb} more than PyTorch's whole time, and no step shows it.")
+    without_effect = [
+        code(alternative.choice) for alternative in undone if (d := alternative.difference) and d.is_noise
+    ]
+    if without_effect:
+        verb = "makes no difference" if len(without_effect) == 1 else "make no difference"
+        sentences.append(f"{join_words(without_effect)} {verb} beyond noise: the 95 % interval contains 0.")
     return sentences
 
 
 def _beyond(record: Record, chart: Waterfall) -> list[str]:
     """Return the choices that save more than PyTorch's whole time, which cannot be steps."""
-    every = [alternative for alternative in _alternatives(record) if alternative.additive]
-    return [alternative.choice for alternative in every if (d := alternative.difference) and d.value >= chart.peer_s]
+    additive_alternatives = [alternative for alternative in _alternatives(record) if alternative.additive]
+    return [
+        alternative.choice
+        for alternative in additive_alternatives
+        if (d := alternative.difference) and d.value >= chart.peer_s
+    ]
 
 
 def attribution_rows(record: Record) -> list[dict[str, JSON]]:
@@ -190,12 +200,12 @@ def _row(alternative: AlternativeRecord, record: Record, *, drawn: bool) -> dict
         else ""
     )
     count = f"{alternative.unmeasured} of {len(alternative.changed)}"
-    chosen = f"{count} changed nodes have a variant chosen without a measurement"
+    unmeasured_note = f"{count} changed nodes have a variant chosen without a measurement"
     return {
         "choice": alternative.choice,
         "instead": alternative.instead,
         "drawn": drawn,
-        "notes": [note for note in (chosen if alternative.unmeasured else "", host) if note],
+        "notes": [note for note in (unmeasured_note if alternative.unmeasured else "", host) if note],
         "time": units.time(alternative.times.median_s) if alternative.times else "–",
         "interval": f"{units.interval(alternative.times.low_s, alternative.times.high_s)}" if alternative.times else "",
         "saves": "noise" if difference and difference.is_noise else _amount(difference.value) if difference else "–",
@@ -212,16 +222,16 @@ def _row(alternative: AlternativeRecord, record: Record, *, drawn: bool) -> dict
 def attribution_table(record: Record) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heading and rows of the table for a terminal; no rows without measurements."""
     rows = attribution_rows(record)
-    timed = any(alternative.times for alternative in _alternatives(record))
-    columns = ("choice", "time", "saves", "ends", "nodes", "launches", "bytes") if timed else (
+    has_times = any(alternative.times for alternative in _alternatives(record))
+    columns = ("choice", "time", "saves", "ends", "nodes", "launches", "bytes") if has_times else (
         "choice", "nodes", "launches", "bytes", "memory")  # fmt: skip
     titles = {"choice": "choice undone", "ends": "95 % interval", "time": "time without it"}
-    head = (*(titles.get(name, name) for name in columns), "runs instead")
+    headings = (*(titles.get(name, name) for name in columns), "runs instead")
     lines = []
     for row in rows:
         cells = [str(row[name]) for name in columns]
         lines.append((*cells, str(row["error"] or row["instead"])))
-    return head, lines
+    return headings, lines
 
 
 def _alternatives(record: Record) -> Sequence[AlternativeRecord]:

@@ -37,7 +37,7 @@ def trace(record: Record) -> bytes:
         },
         {"ph": "M", "pid": 0, "tid": 0, "name": "thread_name", "args": {"name": "nodes, each by itself"}},
     ]
-    at = 0.0
+    start_us = 0.0
     for node, time_s in zip(record.nodes, times, strict=True):
         details = {"case": node.case, "roof_share": node.roof_share, "bound": node.bound}
         events.append(
@@ -47,12 +47,12 @@ def trace(record: Record) -> bytes:
                 "tid": 0,
                 "name": node.name,
                 "cat": node.operator,
-                "ts": round(at * 1e6, 3),
+                "ts": round(start_us * 1e6, 3),
                 "dur": round((time_s or 0.0) * 1e6, 3),
                 "args": {key: value for key, value in details.items() if value is not None},
             }
         )
-        at += time_s or 0.0
+        start_us += time_s or 0.0
     total = record.total.median_s if record.total else None
-    metadata = {"sum_of_nodes_s": at, "whole_s": total}
+    metadata = {"sum_of_nodes_s": start_us, "whole_s": total}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "metadata": metadata}, indent=1).encode() + b"\n"

@@ -65,12 +65,12 @@ def graph_chart(record: Record) -> Chart:
 
 
 def _legend(record: Record, timed: bool) -> str:
-    kinds = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
+    bound_text = "Blue nodes are bound by memory, green ones by arithmetic, as their FLOPs and compulsory bytes have it"
     if not any(node.bound for node in record.nodes):
-        kinds = "The limit of a node is unknown, because no peaks are known"
+        bound_text = "The limit of a node is unknown, because no peaks are known"
     conversions = "; yellow ones convert a layout" if record.conversions else ""
-    filled = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
-    return f"{filled}{kinds}{conversions}. The text under a box is the shape of its output."
+    fill_text = "A box is filled as far as its node's share of the time, the slowest wholly. " if timed else ""
+    return f"{fill_text}{bound_text}{conversions}. The text under a box is the shape of its output."
 
 
 def _items_and_edges(record: Record) -> tuple[list[str], dict[tuple[str, str], str]]:
@@ -79,16 +79,16 @@ def _items_and_edges(record: Record) -> tuple[list[str], dict[tuple[str, str], s
     items = list(source.values())
     edges: dict[tuple[str, str], str] = {}
     for node in record.nodes:
-        here = f"node {node.name}"
-        items.append(here)
+        node_item = f"node {node.name}"
+        items.append(node_item)
         for name in node.inputs.values():
-            if (origin := source.get(base(record, name))) is not None:
-                edges[origin, here] = base(record, name)
-        source |= {base(record, name): here for name in node.outputs.values()}
+            if (source_item := source.get(base(record, name))) is not None:
+                edges[source_item, node_item] = base(record, name)
+        source |= {base(record, name): node_item for name in node.outputs.values()}
     for name in record.outputs:
         items.append(f"output {name}")
-        if (origin := source.get(base(record, name))) is not None:
-            edges[origin, f"output {name}"] = base(record, name)
+        if (source_item := source.get(base(record, name))) is not None:
+            edges[source_item, f"output {name}"] = base(record, name)
     return items, edges
 
 
@@ -106,14 +106,21 @@ def _draw_edge(axes: Axes, layout: Layout, edge: tuple[str, str], *, skip: bool)
     xs, ys = zip(*layout.routes[edge], strict=True)
     colour = INK if skip else MUTED
     axes.plot(xs, ys, color=colour, linewidth=1.3 if skip else 1.0, solid_joinstyle="round", zorder=1)
-    head = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 7}
-    axes.annotate("", (xs[-1], ys[-1]), xytext=(xs[-2], ys[-2]), arrowprops=head, zorder=1)
+    arrow_style = {
+        "arrowstyle": "-|>",
+        "color": colour,
+        "linewidth": 1.0,
+        "shrinkA": 0,
+        "shrinkB": 0,
+        "mutation_scale": 7,
+    }
+    axes.annotate("", (xs[-1], ys[-1]), xytext=(xs[-2], ys[-2]), arrowprops=arrow_style, zorder=1)
 
 
 def _label_value(axes: Axes, layout: Layout, source: str, record: Record, value: str) -> None:
     box = layout.boxes[source]
-    way = -1 if box.upward else 1
-    y = box.y + way * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
+    direction = -1 if box.upward else 1
+    y = box.y + direction * (layout.sizes.height / 2 + 0.42 * layout.sizes.gap)
     shape = shape_text(record.values.get(value, ValueRecord()))
     axes.text(box.x + 6, y, shape, fontsize=TINY, color=MUTED, va="center", ha="left", parse_math=False, zorder=2)
 
@@ -172,13 +179,21 @@ def _write_node(axes: Axes, box: Box, sizes: Sizes, node: NodeRecord, *, wrong: 
     parts = [units.percent(share)] if share is not None else []
     parts += [f"{units.percent(peak)} of peak"] if peak is not None else []
     parts += ["WRONG"] if wrong else []
-    below = " · ".join(parts)
-    room = int((sizes.width - 15) / (0.60 * SMALL)) - len(below) - 2
+    shares_text = " · ".join(parts)
+    max_characters = int((sizes.width - 15) / (0.60 * SMALL)) - len(shares_text) - 2
     text_style: dict[str, Any] = {"va": "center", "parse_math": False, "zorder": 4}
     operator = f"{node.operator} {node.precision}".rstrip()
     name = shorten(node.name, 26)
     axes.text(left, upper, name, fontsize=NAME, color=INK, ha="left", fontweight="bold", **text_style)
     axes.text(left + 8 + 6.4 * len(name), upper, operator, fontsize=SMALL, color=MUTED, ha="left", **text_style)
     axes.text(right, upper, time, fontsize=NAME, color=INK, ha="right", fontweight="bold", **text_style)
-    axes.text(left, lower, shorten(variant + config, max(12, room)), fontsize=SMALL, color=INK, ha="left", **text_style)
-    axes.text(right, lower, below, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **text_style)
+    axes.text(
+        left,
+        lower,
+        shorten(variant + config, max(12, max_characters)),
+        fontsize=SMALL,
+        color=INK,
+        ha="left",
+        **text_style,
+    )
+    axes.text(right, lower, shares_text, fontsize=SMALL, color=WRONG if wrong else INK, ha="right", **text_style)

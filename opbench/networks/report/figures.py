@@ -31,23 +31,23 @@ def timeline_chart(record: Record) -> Chart | None:
     left = 0.02 + 0.0078 * max(map(len, names))
     axes = figure.add_axes((left, 0.5 / height, 0.99 - left, 1 - 0.6 / height))
     scale, unit = time_scale(total)
-    end, points, at = (total + max(gap, 0.0)) * scale, {}, 0.0
-    for number, node in enumerate(nodes):
-        kind = "conversion" if node.name in record.conversions else node.bound or ""
+    end, points, start = (total + max(gap, 0.0)) * scale, {}, 0.0
+    for row, node in enumerate(nodes):
+        limit = "conversion" if node.name in record.conversions else node.bound or ""
         kernel_s = node.kernel_s or 0.0
-        width, least = kernel_s * scale, min(node.bound_s or 0.0, kernel_s) * scale
-        gid = f"t{number}"
-        axes.barh(number, width, left=at, height=0.66, color=KINDS[kind], alpha=0.4, linewidth=0.8)
+        width, lower_bound = kernel_s * scale, min(node.bound_s or 0.0, kernel_s) * scale
+        gid = f"t{row}"
+        axes.barh(row, width, left=start, height=0.66, color=KINDS[limit], alpha=0.4, linewidth=0.8)
         axes.patches[-1].set_gid(gid)
-        if least:
-            axes.barh(number, least, left=at, height=0.66, color=KINDS[kind], linewidth=0.8)
+        if lower_bound:
+            axes.barh(row, lower_bound, left=start, height=0.66, color=KINDS[limit], linewidth=0.8)
         peak = f", {units.percent(node.roof_share)}" if node.roof_share is not None else ""
-        _place_bar_text(axes, number, at, width, end, f"{units.time(kernel_s)}{peak}")
+        _place_bar_text(axes, row, start, width, end, f"{units.time(kernel_s)}{peak}")
         points[gid] = node_sentence(node)
-        at += width
+        start += width
     if gap > 0:
-        axes.barh(len(nodes), gap * scale, left=at, height=0.66, color=GAP, linewidth=0.8)
-        _place_bar_text(axes, len(nodes), at, gap * scale, end, units.time(gap))
+        axes.barh(len(nodes), gap * scale, left=start, height=0.66, color=GAP, linewidth=0.8)
+        _place_bar_text(axes, len(nodes), start, gap * scale, end, units.time(gap))
     axes.set_xlim(0, 1.005 * end)
     axes.set_ylim(rows - 0.4, -0.6)
     axes.set_yticks(range(rows), names, parse_math=False, fontsize=8)
@@ -115,17 +115,17 @@ def memory_chart(record: Record) -> Chart | None:
     figure = Figure(figsize=(10.0, 4.4))
     axes = figure.add_axes((0.07, 0.25, 0.92, 0.71))
     top = max(life.offset + life.nbytes for life in lifetimes)
-    unit, word = byte_scale(top)
+    unit, unit_name = byte_scale(top)
     points = {}
-    for number, life in enumerate(lifetimes):
-        gid = f"m{number}"
-        points[gid] = _draw_life(axes, life, unit, COLOURS[number % len(COLOURS)], gid, record, top)
+    for index, life in enumerate(lifetimes):
+        gid = f"m{index}"
+        points[gid] = _draw_life(axes, life, unit, COLOURS[index % len(COLOURS)], gid, record, top)
     axes.set_xlim(-0.5, len(nodes) - 0.5)
     axes.set_ylim(0, 1.08 * max(top, memory.lower_bound_bytes or 0) / unit)
     _draw_memory_limits(axes, memory, unit)
     names = [shorten(node.name, 18) for node in nodes]
     axes.set_xticks(range(len(nodes)), names, rotation=90, fontsize=7, parse_math=False)
-    axes.set_ylabel(f"offset ({word})")
+    axes.set_ylabel(f"offset ({unit_name})")
     axes.grid(True, axis="y")
     naive = memory.naive_bytes
     return Chart(
@@ -141,30 +141,35 @@ def memory_chart(record: Record) -> Chart | None:
 
 def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
     """Draw lines at the plan's peak and at the lower bound of any plan."""
-    peak, least = memory.peak_bytes, memory.lower_bound_bytes
-    label = "peak = lower bound" if peak == least else "peak"
-    for nbytes, words, style, x, side in ((peak, label, "-", 1.0, "right"), (least, "lower bound", "--", 0.0, "left")):
+    peak, lower_bound_bytes = memory.peak_bytes, memory.lower_bound_bytes
+    label = "peak = lower bound" if peak == lower_bound_bytes else "peak"
+    for nbytes, words, style, x, side in (
+        (peak, label, "-", 1.0, "right"),
+        (lower_bound_bytes, "lower bound", "--", 0.0, "left"),
+    ):
         if not nbytes or (side == "left" and nbytes == peak):
             continue
         axes.axhline(nbytes / unit, color=INK, linewidth=0.9, linestyle=style)
-        below = side == "left" and nbytes > 0.93 * (peak or 0)  # Between lines this close the two texts would overlap.
-        axes.annotate(f"{words} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if below else 3),
+        is_below = side == "left" and nbytes > 0.93 * (
+            peak or 0
+        )  # Between lines this close the two texts would overlap.
+        axes.annotate(f"{words} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if is_below else 3),
                       xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
-                      va="top" if below else "bottom", fontsize=8)  # fmt: skip
+                      va="top" if is_below else "bottom", fontsize=8)  # fmt: skip
 
 
 def _draw_life(axes: Axes, life: ValueLifetime, unit: float, colour: str, gid: str, record: Record, top: float) -> str:
     """Draw the rectangle of a value, with its name if it fits; return its tooltip."""
     x, width = life.first - 0.47, life.last - life.first + 0.94
-    place = (x, life.offset / unit)
+    corner = (x, life.offset / unit)
     axes.add_patch(
         Rectangle(
-            place, width, life.nbytes / unit, facecolor=colour, alpha=0.45, edgecolor=colour, linewidth=1.0, gid=gid
+            corner, width, life.nbytes / unit, facecolor=colour, alpha=0.45, edgecolor=colour, linewidth=1.0, gid=gid
         )
     )
-    room = int(width / len(record.nodes) * 660 / 4.6)
-    if life.nbytes > 0.045 * top and room >= 4:
+    max_characters = int(width / len(record.nodes) * 660 / 4.6)
+    if life.nbytes > 0.045 * top and max_characters >= 4:
         middle = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
-        axes.text(*middle, shorten(life.value, room), fontsize=7.2, ha="center", va="center", color=INK,
+        axes.text(*middle, shorten(life.value, max_characters), fontsize=7.2, ha="center", va="center", color=INK,
                   parse_math=False, clip_on=True)  # fmt: skip
     return lifetime_sentence(life, [node.name for node in record.nodes])

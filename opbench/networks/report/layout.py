@@ -63,18 +63,18 @@ def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | N
     """
     ranks = longest_paths(items, edges)
     fold = best_fold(ranks, edges)
-    last = max(ranks.values(), default=0)
-    alone = fold == last and len(set(ranks.values())) == len(ranks)
-    sizes = sizes or (Sizes(width=400.0) if alone else Sizes())
-    places = {item: _cell_of_rank(rank, fold, last) for item, rank in ranks.items()}
-    lanes = _assign_lanes(places, edges)
-    margins = [len({lane for side, lane in lanes.values() if side == which}) for which in (0, 1, 2)]
-    boxes, ends = _place_boxes(items, places, margins, sizes)
+    last_rank = max(ranks.values(), default=0)
+    one_column = fold == last_rank and len(set(ranks.values())) == len(ranks)
+    sizes = sizes or (Sizes(width=400.0) if one_column else Sizes())
+    cells = {item: _cell_of_rank(rank, fold, last_rank) for item, rank in ranks.items()}
+    lanes = _assign_lanes(cells, edges)
+    margins = [len({lane for side, lane in lanes.values() if side == channel}) for channel in (0, 1, 2)]
+    boxes, ends = _place_boxes(items, cells, margins, sizes)
     routes = {
         edge: _long_route(boxes, edge, *lanes[edge], ends, sizes) if edge in lanes else _short_route(boxes, edge, sizes)
         for edge in edges
     }
-    rows = 1 + max((row for _, row in places.values()), default=-1)
+    rows = 1 + max((row for _, row in cells.values()), default=-1)
     height = rows * (sizes.height + sizes.gap) + sizes.gap / 2
     return Layout(ends[-1][1] + _channel_width(margins[2]), height, boxes, routes, sizes)
 
@@ -96,16 +96,16 @@ def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]
 
 def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
     """Return the last rank in the first column; the last of all ranks if a second column shortens no edge."""
-    last = max(ranks.values(), default=0)
+    last_rank = max(ranks.values(), default=0)
     spans = [ranks[b] - ranks[a] for a, b in edges]
-    if last < FOLD_FROM or max(spans, default=0) <= last / 3:
-        return last
+    if last_rank < FOLD_FROM or max(spans, default=0) <= last_rank / 3:
+        return last_rank
 
     def length(fold: int) -> int:
-        rows = {item: _cell_of_rank(rank, fold, last)[1] for item, rank in ranks.items()}
+        rows = {item: _cell_of_rank(rank, fold, last_rank)[1] for item, rank in ranks.items()}
         return sum(abs(rows[a] - rows[b]) for a, b in edges) + max(rows.values())
 
-    return min(range(last // 3, last), key=length)
+    return min(range(last_rank // 3, last_rank), key=length)
 
 
 def _cell_of_rank(rank: int, fold: int, last: int) -> tuple[int, int]:
@@ -117,35 +117,35 @@ def _cell_of_rank(rank: int, fold: int, last: int) -> tuple[int, int]:
     return (0, rank + shift) if rank <= fold else (1, 2 * fold + 1 - rank + shift)
 
 
-def _assign_lanes(places: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
+def _assign_lanes(cells: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -> dict[Edge, tuple[int, int]]:
     """Return the channel and the lane of each long edge.
 
     A channel is left of the boxes, between the columns, or right of them. Intervals of rows get lanes greedily,
     so that two edges in one lane never cross.
     """
-    folded = any(column for column, _ in places.values())
-    wanted: list[tuple[int, int, int, Edge]] = []
+    has_two_columns = any(column for column, _ in cells.values())
+    intervals: list[tuple[int, int, int, Edge]] = []
     for a, b in edges:
-        (column, row), (other, end) = places[a], places[b]
+        (column, row), (other, end) = cells[a], cells[b]
         if column == other and abs(row - end) <= 1:
             continue
-        across = column != other
-        side = 1 if across else 0 if folded and column == 0 else 2
-        if across and row == end and abs(row - end) == 0 and _are_neighbours(places, a, b):
+        changes_column = column != other
+        side = 1 if changes_column else 0 if has_two_columns and column == 0 else 2
+        if changes_column and row == end and abs(row - end) == 0 and _are_neighbours(cells, a, b):
             continue
-        wanted.append((side, min(row, end), max(row, end), (a, b)))
+        intervals.append((side, min(row, end), max(row, end), (a, b)))
     lanes_of_edge: dict[Edge, tuple[int, int]] = {}
     busy: dict[tuple[int, int], int] = {}
-    for side, low, high, edge in sorted(wanted, key=lambda w: (w[0], w[1], w[2])):
+    for side, low, high, edge in sorted(intervals, key=lambda w: (w[0], w[1], w[2])):
         lane = next(lane for lane in range(len(edges)) if busy.get((side, lane), -1) < low)
         busy[side, lane] = high
         lanes_of_edge[edge] = (side, lane)
     return lanes_of_edge
 
 
-def _are_neighbours(places: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
+def _are_neighbours(cells: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
     """Return whether a straight line between two items crosses no other box: each is alone in its rank."""
-    return all(sum(place == places[item] for place in places.values()) == 1 for item in (a, b))
+    return all(sum(cell == cells[item] for cell in cells.values()) == 1 for item in (a, b))
 
 
 def _channel_width(lanes: int) -> float:
@@ -153,27 +153,27 @@ def _channel_width(lanes: int) -> float:
 
 
 def _place_boxes(
-    items: Sequence[str], places: Mapping[str, tuple[int, int]], margins: Sequence[int], sizes: Sizes
+    items: Sequence[str], cells: Mapping[str, tuple[int, int]], margins: Sequence[int], sizes: Sizes
 ) -> tuple[dict[str, Box], list[tuple[float, float]]]:
     """Return the box of every item, and the start and end of each column."""
     ranks: dict[tuple[int, int], list[str]] = {}
     for item in items:
-        ranks.setdefault(places[item], []).append(item)
+        ranks.setdefault(cells[item], []).append(item)
     boxes: dict[str, Box] = {}
     ends: list[tuple[float, float]] = []
     x = _channel_width(margins[0])
     for column in range(1 + max((c for c, _ in ranks), default=0)):
-        most = max(len(found) for (c, _), found in ranks.items() if c == column)
-        width = most * sizes.width + (most - 1) * sizes.beside
+        widest = max(len(items_in_rank) for (c, _), items_in_rank in ranks.items() if c == column)
+        width = widest * sizes.width + (widest - 1) * sizes.beside
         ends.append((x, x + width))
-        for (c, row), found in ranks.items():
+        for (c, row), items_in_rank in ranks.items():
             if c != column:
                 continue
-            begin = x + width / 2 - (len(found) - 1) * (sizes.width + sizes.beside) / 2
-            for number, item in enumerate(found):
-                centre = begin + number * (sizes.width + sizes.beside)
+            first_centre = x + width / 2 - (len(items_in_rank) - 1) * (sizes.width + sizes.beside) / 2
+            for position, item in enumerate(items_in_rank):
+                centre = first_centre + position * (sizes.width + sizes.beside)
                 y = (row + 0.5) * (sizes.height + sizes.gap)
-                boxes[item] = Box(centre, y, c, row, c == 1, number == 0, number == len(found) - 1)
+                boxes[item] = Box(centre, y, c, row, c == 1, position == 0, position == len(items_in_rank) - 1)
         x += width + max(_channel_width(margins[1]), 3 * STUB)
     return boxes, ends
 
@@ -183,11 +183,11 @@ def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Pos
     a, b = (boxes[item] for item in edge)
     if a.column != b.column:
         return [(a.x + sizes.width / 2, a.y), (b.x - sizes.width / 2, b.y)]
-    way = -1 if a.upward else 1
-    begin, end = (a.x, a.y + way * sizes.height / 2), (b.x, b.y - way * sizes.height / 2)
+    direction = -1 if a.upward else 1
+    begin, end = (a.x, a.y + direction * sizes.height / 2), (b.x, b.y - direction * sizes.height / 2)
     if a.x == b.x:
         return [begin, end]
-    turn = end[1] - way * NEAR_SHARE * sizes.gap
+    turn = end[1] - direction * NEAR_SHARE * sizes.gap
     return [begin, (a.x, turn), (b.x, turn), end]
 
 
@@ -208,6 +208,6 @@ def _stub_route(box: Box, *, out: bool, to_left: bool, sizes: Sizes) -> list[Pos
         # Edges leave below the middle and enter above it, so that the two never overlap.
         shift = (1 if out else -1) * (-1 if box.upward else 1) * sizes.height / 6
         return [(box.x + (-1 if to_left else 1) * sizes.width / 2, box.y + shift)]
-    way = (1 if out else -1) * (-1 if box.upward else 1)
-    edge = box.y + way * sizes.height / 2
-    return [(box.x, edge), (box.x, edge + way * (1 - NEAR_SHARE if out else NEAR_SHARE) * sizes.gap)]
+    direction = (1 if out else -1) * (-1 if box.upward else 1)
+    edge = box.y + direction * sizes.height / 2
+    return [(box.x, edge), (box.x, edge + direction * (1 - NEAR_SHARE if out else NEAR_SHARE) * sizes.gap)]

@@ -35,7 +35,7 @@ TRAININGS_HEAD = (
 
 def network_folders(folder: Path) -> list[Path]:
     """Return the folders of network runs and trainings in a folder."""
-    return sorted(place for place in folder.glob("*/") if is_network(place) or is_training(place))
+    return sorted(subfolder for subfolder in folder.glob("*/") if is_network(subfolder) or is_training(subfolder))
 
 
 def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
@@ -78,18 +78,21 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
 
 def _row(record: Record, folder: Path, base: Path, brief: bool) -> str:
     """Return the row of a network; empty if it was not timed together with PyTorch."""
-    everyone, total = phrases.peers(record), record.total
-    best = phrases.fastest(everyone)
+    peer_times, total = phrases.peers(record), record.total
+    best = phrases.fastest(peer_times)
     if not total or not best or not best.measured or not best.ratio:
         return ""
-    called = [peer.host for peer in everyone if peer.host]
+    host_times = [peer.host for peer in peer_times if peer.host]
     smallest = phrases.smallest_peer(record)
     peak = record.memory.peak_bytes
-    theirs, fastest_call = units.time(best.measured.median_s), min(called, key=lambda t: t.median_s, default=None)
+    torch_time, fastest_call = (
+        units.time(best.measured.median_s),
+        min(host_times, key=lambda t: t.median_s, default=None),
+    )
     cells = [
         _link((record.network, batch(record), record.precision), record.environment.gpu, folder, base),
         f"**{units.time(total.median_s)}**",
-        theirs if brief else f"{theirs} ({best.name})",
+        torch_time if brief else f"{torch_time} ({best.name})",
         units.ratio(best.ratio.value),
         *(() if brief else (_median(record.host), _median(fastest_call))),
         units.percent(peak / smallest.peak_bytes) if smallest and smallest.peak_bytes and peak is not None else "–",
@@ -115,23 +118,23 @@ def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
     best = phrases.fastest(peers)
     if not step or not best or not best.measured or not best.ratio:
         return ""
-    least = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)
-    same = record.comparison is not None and record.comparison.first_step.right
+    least_bytes = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)
+    is_same_step = record.comparison is not None and record.comparison.first_step.right
     cells = [
         _link((record.network, record.batch, record.precision), record.environment.gpu, folder, base),
         f"**{units.time(step.median_s)}**",
         f"{units.time(best.measured.median_s)} ({best.name})",
-        units.ratio(best.ratio.value) if same else "– (the first steps differ)",
+        units.ratio(best.ratio.value) if is_same_step else "– (the first steps differ)",
         f"{record.batch / step.median_s:,.0f}",
-        units.percent(opbench_bytes(record) / least) if least else "–",
+        units.percent(opbench_bytes(record) / least_bytes) if least_bytes else "–",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _link(facts: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
-    """Return a Markdown link to a run, with its facts and GPU model as text."""
+def _link(words: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
+    """Return a Markdown link to a run; its text is the given words and the GPU model."""
     model = gpu.removeprefix("NVIDIA ").partition(" ")[0]
-    name = " ".join(str(fact) for fact in (*facts, model) if fact)
+    name = " ".join(str(word) for word in (*words, model) if word)
     return f"[{name}]({Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()})"
 
 

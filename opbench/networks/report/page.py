@@ -67,9 +67,9 @@ def _chart_for_page(chart: Chart | None) -> Drawn:
 
 def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: Drawn = None) -> str:
     """Return the page of a record with its charts."""
-    known = record.ceilings
+    ceilings = record.ceilings
     largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
-    numbers = {node.name: number for number, node in enumerate(record.nodes, 1)}
+    number_of_node = {node.name: number for number, node in enumerate(record.nodes, 1)}
     return render_template(
         "network.html.j2",
         title=phrases.short_name(record),
@@ -96,11 +96,11 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
         work=[_work_row(node) for node in work_nodes(record)],
         timed=node_sum(record) is not None,
         between=_gap_note(record),
-        nodes=[_node_row(node, numbers[node.name], record, largest) for node in by_time(record)],
+        nodes=[_node_row(node, number_of_node[node.name], record, largest) for node in by_time(record)],
         memory_facts=_memory_rows(record),
         passes=record.passes,
-        ceilings=ceilings_table(known, datasheet(record.environment.gpu or known.gpu) if known else None),
-        predicting=gpu_name(known) if known and not record.total else "",
+        ceilings=ceilings_table(ceilings, datasheet(record.environment.gpu or ceilings.gpu) if ceilings else None),
+        predicting=gpu_name(ceilings) if ceilings and not record.total else "",
         commands=_repeat_commands(record),
         options=flat_rows(to_json(record.options)),
         environment=flat_rows(record.environment.to_json()),
@@ -146,7 +146,7 @@ def _everyone(record: Record) -> list[phrases.PeerTime]:
 
 
 def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:
-    value, _, ends = peer.times.partition(" ")
+    value, _, ratio_interval = peer.times.partition(" ")
     time, _, interval = phrases.span(peer.measured).partition(" [")
     return {
         "own": own,
@@ -155,7 +155,7 @@ def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JS
         "interval": interval.rstrip("]"),
         "image": units.time(peer.measured.median_s / images) if peer.measured else "–",
         "ratio": value,
-        "ratio_ends": ends,
+        "ratio_ends": ratio_interval,
         "verdict": "" if own else peer.error or peer.verdict,
         "host": units.time(peer.host.median_s) if peer.host else "–",
         "peak": phrases.size(peer.peak_bytes),
@@ -164,8 +164,8 @@ def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JS
 
 
 def _versions(record: Record) -> str:
-    named = [peer.versions for peer in record.peers.values() if peer.versions]
-    versions = record.peer_versions or (named[0] if named else {})
+    versions_of_peers = [peer.versions for peer in record.peers.values() if peer.versions]
+    versions = record.peer_versions or (versions_of_peers[0] if versions_of_peers else {})
     return ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions unknown"
 
 

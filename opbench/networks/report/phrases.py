@@ -109,9 +109,9 @@ def smallest_peer(record: Record) -> PeerTime | None:
     return min((peer for peer in peers(record) if peer.peak_bytes), key=lambda peer: peer.peak_bytes or 0, default=None)
 
 
-def fastest(everyone: Sequence[PeerTime]) -> PeerTime | None:
+def fastest(peer_times: Sequence[PeerTime]) -> PeerTime | None:
     """Return the fastest of PyTorch's ways with a time on opbench's clock; None without one."""
-    timed = [(peer.measured.median_s, peer) for peer in everyone if peer.ratio and peer.measured]
+    timed = [(peer.measured.median_s, peer) for peer in peer_times if peer.ratio and peer.measured]
     return min(timed, key=lambda pair: pair[0])[1] if timed else None
 
 
@@ -173,20 +173,20 @@ def more_times(record: Record) -> list[str]:
     return [sentence for sentence in (*times, _host_sentence(record)) if sentence]
 
 
-def bars_of(everyone: Sequence[PeerTime]) -> list[dict[str, JSON]]:
+def bars_of(peer_times: Sequence[PeerTime]) -> list[dict[str, JSON]]:
     """Return one bar for opbench and one for each of PyTorch's ways; none without PyTorch.
 
-    The first of `everyone` is opbench. The longest bar is 100 % wide.
+    The first of `peer_times` is opbench. The longest bar is 100 % wide.
     """
     timed = [
-        (peer, peer.measured.median_s) for peer in everyone if peer.measured and (peer.ratio or peer is everyone[0])
+        (peer, peer.measured.median_s) for peer in peer_times if peer.measured and (peer.ratio or peer is peer_times[0])
     ]
     if len(timed) < 2:
         return []
     longest = max(time_s for _, time_s in timed)
     return [
         {
-            "own": peer is everyone[0],
+            "own": peer is peer_times[0],
             "name": peer.name,
             "time": units.time(time_s),
             "width": f"{100 * time_s / longest:.1f}",
@@ -213,9 +213,10 @@ def _time_sentence(record: Record) -> str:
     per_item = f", {units.time(total.median_s / items)} each" if items > 1 else ""
     kernel = f" (kernels alone {units.time(total.kernel_s)})" if total.kernel_s else ""
     options = record.options
-    how = "as one CUDA graph" if options.graph else "launched node by node"
+    launch_mode = "as one CUDA graph" if options.graph else "launched node by node"
     branches = ", parallel branches on streams of their own" if options.parallel else ""
-    return f"{_work_text(record)} takes {span(total)}{kernel}{per_item}, {how}{branches}, from a {total.mode} start."
+    time = f"{span(total)}{kernel}{per_item}"
+    return f"{_work_text(record)} takes {time}, {launch_mode}{branches}, from a {total.mode} start."
 
 
 def _work_text(record: Record) -> str:
@@ -225,19 +226,21 @@ def _work_text(record: Record) -> str:
 
 def _prediction_sentence(record: Record) -> str:
     """Return a sentence on the lower bound of the run on a GPU with known peaks."""
-    least, known = least_time(record), record.ceilings or Peaks()
-    if least is None:
+    least_s, ceilings = least_time(record), record.ceilings or Peaks()
+    if least_s is None:
         return ""
-    source = "measured peaks" if known.source == "measured" else "the datasheet's peaks"
-    name = gpu_phrase(known)
-    if known.launch_floor_s and known.launch_floor_s > least:
-        alone_words = f"their FLOPs and compulsory bytes alone {units.time(least)}"
-        need = f"Lower bound on {name}: {units.time(known.launch_floor_s)} (one launch); {alone_words}, by {source}."
+    source = "measured peaks" if ceilings.source == "measured" else "the datasheet's peaks"
+    name = gpu_phrase(ceilings)
+    if ceilings.launch_floor_s and ceilings.launch_floor_s > least_s:
+        alone_words = f"their FLOPs and compulsory bytes alone {units.time(least_s)}"
+        bound_text = (
+            f"Lower bound on {name}: {units.time(ceilings.launch_floor_s)} (one launch); {alone_words}, by {source}."
+        )
     else:
-        need = f"Lower bound on {name}: {units.time(least)} for their FLOPs and compulsory bytes, by {source}."
-    alone = alone_time(record)
-    took = f" Where they were measured, these variants took {units.time(alone)} one by one." if alone else ""
-    return f"{need}{took}"
+        bound_text = f"Lower bound on {name}: {units.time(least_s)} for their FLOPs and compulsory bytes, by {source}."
+    alone_s = alone_time(record)
+    alone_text = f" Where they were measured, these variants took {units.time(alone_s)} one by one." if alone_s else ""
+    return f"{bound_text}{alone_text}"
 
 
 def _speedup_sentence(record: Record) -> str:
@@ -247,19 +250,21 @@ def _speedup_sentence(record: Record) -> str:
         return ""
     text = speedup(best)
     graphs = record.options.graph
-    how = "both as one CUDA graph" if graphs else "PyTorch as one CUDA graph, opbench launched node by node"
+    launch_mode = "both as one CUDA graph" if graphs else "PyTorch as one CUDA graph, opbench launched node by node"
     times = f"{units.time(total.median_s)} and {units.time(best.measured.median_s)}"
-    return f"{text[:1].upper()}{text[1:]}. GPU time, cold L2, {how}: {times}."
+    return f"{text[:1].upper()}{text[1:]}. GPU time, cold L2, {launch_mode}: {times}."
 
 
 def _host_sentence(record: Record) -> str:
     """Return a sentence on the time of one call from Python."""
-    own = record.host
-    if not own:
+    opbench_host = record.host
+    if not opbench_host:
         return ""
-    others = [(peer.host.median_s, peer.name) for peer in peers(record) if peer.host]
-    every = [f"{name} {units.time(seconds)}" for seconds, name in [(own.median_s, "opbench"), *sorted(others)]]
-    return f"One call from Python until the GPU is done, caches warm: {join_words(every)}."
+    peer_hosts = [(peer.host.median_s, peer.name) for peer in peers(record) if peer.host]
+    host_texts = [
+        f"{name} {units.time(seconds)}" for seconds, name in [(opbench_host.median_s, "opbench"), *sorted(peer_hosts)]
+    ]
+    return f"One call from Python until the GPU is done, caches warm: {join_words(host_texts)}."
 
 
 def _not_compared(record: Record) -> str:
@@ -288,9 +293,9 @@ def unmeasured_hint(guessed: int, nodes: int) -> str:
     """Return a sentence on variants that were chosen without a measurement, with the command that measures them."""
     if not guessed:
         return ""
-    which = f"{guessed} of {nodes} variants were" if guessed < nodes else "All variants were"
-    how = "`--tune` measures the candidates, `--results DIR` uses the times of a run"
-    return f"{which} chosen without measurements: {how}."
+    subject = f"{guessed} of {nodes} variants were" if guessed < nodes else "All variants were"
+    advice = "`--tune` measures the candidates, `--results DIR` uses the times of a run"
+    return f"{subject} chosen without measurements: {advice}."
 
 
 def _costly(record: Record) -> list[str]:
@@ -317,12 +322,12 @@ def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> li
 
 def _limits_sentence(record: Record) -> str:
     """Return a sentence on the lower bound of the run and on the slowest nodes."""
-    least, total = least_time(record), record.total
+    least_s, total = least_time(record), record.total
     sentences = []
-    if least and total:
-        share = least / (total.kernel_s or total.median_s)
+    if least_s and total:
+        share = least_s / (total.kernel_s or total.median_s)
         sentences.append(
-            f"The lower bound by the measured peaks is {units.time(least)}, {units.percent(share)} of the time."
+            f"The lower bound by the measured peaks is {units.time(least_s)}, {units.percent(share)} of the time."
         )
     if costly := _costly(record):
         sentences.append(f"Most of the time is in {join_words(costly)}.")
@@ -331,7 +336,7 @@ def _limits_sentence(record: Record) -> str:
 
 def _memory_sentence(record: Record) -> str:
     memory = record.memory
-    peak, naive, least = memory.peak_bytes, memory.naive_bytes, memory.lower_bound_bytes
+    peak, naive, lower_bound_bytes = memory.peak_bytes, memory.naive_bytes, memory.lower_bound_bytes
     if not peak:
         return ""
     text = "Activations and workspaces" if memory.workspaces else "Activations"
@@ -339,27 +344,29 @@ def _memory_sentence(record: Record) -> str:
     sentence = f"{text} take {size(peak)} at the peak" + (f" ({size(limit)} allowed)" if limit else "")
     if naive:
         sentence += f", {units.percent(peak / naive)} of what a buffer for each would take ({size(naive)})"
-    if least:
+    if lower_bound_bytes:
         sentence += (
-            ", the least that any plan can do" if peak <= least else f"; no plan can do with less than {size(least)}"
+            ", the least that any plan can do"
+            if peak <= lower_bound_bytes
+            else f"; no plan can do with less than {size(lower_bound_bytes)}"
         )
     if (peer := smallest_peer(record)) and peer.peak_bytes:
-        ours = units.percent(peak / peer.peak_bytes)
-        sentence += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {ours})"
+        share = units.percent(peak / peer.peak_bytes)
+        sentence += f"; PyTorch takes at least {size(peer.peak_bytes)} ({peer.name}; ours is {share})"
     weights = memory.weights_bytes
     prepared = memory.prepared_bytes
-    more = f", the results of setup launches {size(prepared)}" if prepared else ""
-    return sentence + (f". Weights take {size(weights)}{more}." if weights else ".")
+    prepared_text = f", the results of setup launches {size(prepared)}" if prepared else ""
+    return sentence + (f". Weights take {size(weights)}{prepared_text}." if weights else ".")
 
 
 def _correctness_sentence(record: Record) -> str:
     """Return a sentence on whether nodes and outputs agree with the reference."""
-    wrong = [n.name for n in record.nodes if n.is_wrong]
+    wrong_nodes = [n.name for n in record.nodes if n.is_wrong]
     checked = sum(bool(n.check) for n in record.nodes)
     outputs = record.check.outputs if record.check else {}
-    off = [name for name, output in outputs.items() if not output.right]
-    if wrong or off:
-        output = [f"node {code(name)}" for name in wrong] + [f"output {code(name)}" for name in off]
+    wrong_outputs = [name for name, output in outputs.items() if not output.right]
+    if wrong_nodes or wrong_outputs:
+        output = [f"node {code(name)}" for name in wrong_nodes] + [f"output {code(name)}" for name in wrong_outputs]
         missing = record.check and record.check.missing
         return f"Wrong: {join_words(output)}.{' The network was not run as a whole.' if missing else ''}"
     if record.check and record.check.timed:
@@ -377,18 +384,19 @@ def _recognition_sentence(record: Record) -> str:
     if not classes:
         return ""
     pairs = list(zip(classes.found, classes.labels, strict=True))
-    missed = [f"a {label} is recognised as a {found}" for found, label in pairs if found != label]
+    mistakes = [f"a {label} is recognised as a {found}" for found, label in pairs if found != label]
     if len(pairs) == 1:
-        return f"{missed[0].capitalize()}." if missed else f"Recognised as a {pairs[0][0]}, which is right."
-    known = f"{len(pairs) - len(missed)} of {len(pairs)} pictures are recognised"
-    return f"{known}{': ' if missed else ''}{', '.join(missed[:MAX_NAMED])}{', …' if len(missed) > MAX_NAMED else ''}."
+        return f"{mistakes[0].capitalize()}." if mistakes else f"Recognised as a {pairs[0][0]}, which is right."
+    correct = f"{len(pairs) - len(mistakes)} of {len(pairs)} pictures are recognised"
+    named = f": {', '.join(mistakes[:MAX_NAMED])}" if mistakes else ""
+    return f"{correct}{named}{', …' if len(mistakes) > MAX_NAMED else ''}."
 
 
 def notices(record: Record) -> list[str]:
     """Return notices on the quality of measurements, each kind once: "not held (PyTorch eager): it waits …"."""
-    everyone = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
+    times_by_name = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
     nodes_by_warning: dict[Warn, list[str]] = {}
-    for who, measured in everyone.items():
+    for who, measured in times_by_name.items():
         for warning in measured.warnings if measured else ():
             nodes_by_warning.setdefault(warning, []).append(who)
     return [
@@ -423,8 +431,8 @@ def node_sentence(node: NodeRecord) -> str:
 
 def source_text_of(node: NodeRecord) -> str:
     """Return the reason why a node's variant was chosen, with the number of ties."""
-    alone = node.alone_s
-    parts = [(node.source or "–") + (f", {units.time(alone)} alone" if alone else "")]
+    alone_s = node.alone_s
+    parts = [(node.source or "–") + (f", {units.time(alone_s)} alone" if alone_s else "")]
     if ties := node.tied_with:
         names = [case.partition("(")[0].partition("/")[2] for case in ties]
         parts.append(f"tied with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))

@@ -22,8 +22,8 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
     console.print(Text(phrases.headline_name(record), style="bold"), soft_wrap=True)
     wrong = {n.name: n for n in record.nodes if n.is_wrong}
     names = [node.name for node in by_time(record)]
-    head, *lines = _table(record)
-    console.print(Text(f"  {head}", style="dim"), soft_wrap=True)
+    heading, *lines = _table(record)
+    console.print(Text(f"  {heading}", style="dim"), soft_wrap=True)
     for name, line in zip(names, lines, strict=True):
         console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
     for name, node in wrong.items():
@@ -45,10 +45,10 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
 
 def _print_attribution(record: Record, console: Console) -> None:
     """Print what each choice of the plan saves: one line per choice, then the steps from PyTorch to opbench."""
-    head, rows = attribution_table(record)
-    first, *lines = align_columns(head, rows, left=(0, len(head) - 1))
+    headings, rows = attribution_table(record)
+    heading, *lines = align_columns(headings, rows, left=(0, len(headings) - 1))
     console.print(Text("What each choice saves, undone alone:", style="bold"), soft_wrap=True)
-    console.print(Text(f"  {first}", style="dim"), soft_wrap=True)
+    console.print(Text(f"  {heading}", style="dim"), soft_wrap=True)
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
     for sentence in attribution_sentences(record):

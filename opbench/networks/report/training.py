@@ -142,13 +142,13 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
 def headline(record: TrainingRecord) -> list[str]:
     """Return sentences on the result of a training and on its speed."""
     losses, (step, score) = record.losses, record.scores[-1]
-    few = min(50, max(1, len(losses) // 5))
+    window = min(50, max(1, len(losses) // 5))
     name = record.score_name
-    over = f"the mean loss of {few} steps" if few > 1 else "the loss"
+    mean_text = f"the mean loss of {window} steps" if window > 1 else "the loss"
     score_text = f"{100 * score:.2f} %" if name == "accuracy" else f"{score:.4g}"
     return [
-        f"Test {name} {score_text} after {int(step)} steps of {pictures(record)}; {over} went from "
-        f"{np.mean(losses[:few]):.4g} (first) to {np.mean(losses[-few:]):.4g} (last).",
+        f"Test {name} {score_text} after {int(step)} steps of {pictures(record)}; {mean_text} went from "
+        f"{np.mean(losses[:window]):.4g} (first) to {np.mean(losses[-window:]):.4g} (last).",
         f"{record.images_per_s:,.0f} {record.data.unit}/s{over_ranks(record)}, without evaluation on the test set and "
         f"checkpoints; {record.parameters:,} parameters.",
         *_step_text(record),
@@ -168,9 +168,9 @@ def _step_text(record: TrainingRecord) -> list[str]:
     return [*sentences, unmeasured_hint(guessed, len(record.nodes))] if guessed else sentences
 
 
-def _saving_text(item: TrainingPass) -> str:
+def _saving_text(training_pass: TrainingPass) -> str:
     """Format what a graph pass saves."""
-    saved = item.saved
+    saved = training_pass.saved
     if not saved:
         return ""
     nodes = f"{saved.nodes} node{'s' if saved.nodes != 1 else ''}, " if saved.nodes else ""
@@ -203,29 +203,29 @@ def _has_group(record: TrainingRecord, group: str) -> bool:
 
 def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
     nodes = [node for node in record.nodes if node.group == group]
-    times, everything = _node_times(record), record.nodes
-    flops, whole = (_sum_over_launches(among, lambda n: n.flops) for among in (nodes, everything))
-    moved, whole_bytes = (_sum_over_launches(among, lambda n: n.compulsory_bytes) for among in (nodes, everything))
-    sums, summed_s = exchange_totals(record, group)
-    spent = _sum_over_launches(nodes, lambda n: times.get(n.name, 0.0)) + summed_s
-    whole_time = (
-        _sum_over_launches(everything, lambda n: times.get(n.name, 0.0)) + exchange_totals(record, "exchange")[1]
+    times, all_nodes = _node_times(record), record.nodes
+    flops, total_flops = (_sum_over_launches(node_group, lambda n: n.flops) for node_group in (nodes, all_nodes))
+    bytes_moved, whole_bytes = (
+        _sum_over_launches(node_group, lambda n: n.compulsory_bytes) for node_group in (nodes, all_nodes)
     )
+    exchange_count, exchange_s = exchange_totals(record, group)
+    group_s = _sum_over_launches(nodes, lambda n: times.get(n.name, 0.0)) + exchange_s
+    total_s = _sum_over_launches(all_nodes, lambda n: times.get(n.name, 0.0)) + exchange_totals(record, "exchange")[1]
     return {
         "name": group,
-        "count": len(nodes) + sums,
+        "count": len(nodes) + exchange_count,
         "flops": units.si(flops, "FLOP") if flops else "–",
-        "flops_share": flops / (whole or 1),
-        "bytes": _size(moved),
-        "bytes_share": moved / (whole_bytes or 1),
-        "time": units.time(spent) if times else "",
-        "time_share": spent / (whole_time or 1),
+        "flops_share": flops / (total_flops or 1),
+        "bytes": _size(bytes_moved),
+        "bytes_share": bytes_moved / (whole_bytes or 1),
+        "time": units.time(group_s) if times else "",
+        "time_share": group_s / (total_s or 1),
     }
 
 
-def _sum_over_launches(nodes: Sequence[TrainingNode], what: Callable[[TrainingNode], float]) -> float:
+def _sum_over_launches(nodes: Sequence[TrainingNode], quantity: Callable[[TrainingNode], float]) -> float:
     """Return the sum of a quantity over the nodes of a step, each multiplied by its number of launches."""
-    return sum(n.launches * what(n) for n in nodes)
+    return sum(n.launches * quantity(n) for n in nodes)
 
 
 def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, JSON]:

@@ -25,8 +25,8 @@ def opbench_bytes(record: TrainingRecord) -> int:
 
 def step_peers(record: TrainingRecord) -> list[phrases.PeerTime]:
     """Return PyTorch's times of the same step, back to back, compared with opbench's."""
-    ways = record.comparison.ways if record.comparison else {}
-    return [_peer_time(record, name, step) for name, step in ways.items()]
+    torch_steps = record.comparison.ways if record.comparison else {}
+    return [_peer_time(record, name, step) for name, step in torch_steps.items()]
 
 
 def peer_text(record: TrainingRecord) -> list[str]:
@@ -34,24 +34,25 @@ def peer_text(record: TrainingRecord) -> list[str]:
     if not (comparison := record.comparison):
         return []
     sentences = [f"{comparison.first_step.text}."]
-    everyone = step_peers(record)
-    if best := phrases.fastest(everyone):
+    peer_times = step_peers(record)
+    if best := phrases.fastest(peer_times):
         steps = f"{phrases.span(record.times.hot)} and {phrases.span(best.measured)}"
         sentences.append(f"Steps back to back: {phrases.speedup(best)}, {steps}.")
-    if peaks := [peer.peak_bytes for peer in everyone if peer.peak_bytes]:
-        own, least = opbench_bytes(record), min(peaks)
-        share = units.percent(own / least)
+    if peaks := [peer.peak_bytes for peer in peer_times if peer.peak_bytes]:
+        own_bytes, least_bytes = opbench_bytes(record), min(peaks)
+        share = units.percent(own_bytes / least_bytes)
         sentences.append(
-            f"A step holds {phrases.size(own)}, {share} of the least of PyTorch's ways ({phrases.size(least)})."
+            f"A step holds {phrases.size(own_bytes)}, {share} of the least of PyTorch's ways "
+            f"({phrases.size(least_bytes)})."
         )
     return sentences
 
 
 def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
     """Return one bar for opbench's step and one for each of PyTorch's ways, fastest first."""
-    if not (ways := step_peers(record)):
+    if not (peer_times := step_peers(record)):
         return []
-    ordered = sorted(ways, key=lambda way: way.measured.median_s if way.measured else math.inf)
+    ordered = sorted(peer_times, key=lambda peer_time: peer_time.measured.median_s if peer_time.measured else math.inf)
     return phrases.bars_of([phrases.PeerTime(OPBENCH_NAME, record.times.hot, None, None, None), *ordered])
 
 
@@ -67,9 +68,9 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
     if not comparison or not comparison.ways:
         return []
     times = record.times
-    own, ways = StepPeer(cold=times.cold, hot=times.hot, peak_bytes=opbench_bytes(record)), comparison.ways
-    ordered = sorted(ways, key=lambda name: hot.median_s if (hot := ways[name].hot) else math.inf)
-    return [_row(record, OPBENCH_NAME, own), *(_row(record, name, ways[name]) for name in ordered)]
+    own, torch_steps = StepPeer(cold=times.cold, hot=times.hot, peak_bytes=opbench_bytes(record)), comparison.ways
+    ordered = sorted(torch_steps, key=lambda name: hot.median_s if (hot := torch_steps[name].hot) else math.inf)
+    return [_row(record, OPBENCH_NAME, own), *(_row(record, name, torch_steps[name]) for name in ordered)]
 
 
 def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.PeerTime:
@@ -81,7 +82,7 @@ def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.Pee
 def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
     hot, own = step.hot, name == OPBENCH_NAME
     peer = _peer_time(record, name, step)
-    ratio, _, ends = ("–", "", "") if own else peer.times.partition(" ")
+    ratio, _, ratio_interval = ("–", "", "") if own else peer.times.partition(" ")
     return {
         "own": own,
         "name": name,
@@ -89,13 +90,13 @@ def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
         "cold": _interval_cells(step.cold),
         "images": f"{record.batch / hot.median_s:,.0f}" if hot else "–",
         "ratio": ratio,
-        "ratio_ends": ends,
+        "ratio_ends": ratio_interval,
         "verdict": "" if own else peer.error or peer.verdict,
         "peak": phrases.size(peer.peak_bytes),
     }
 
 
 def _interval_cells(measured: Times | None) -> tuple[str, str]:
-    """Format a median and its interval."""
+    """Return a median and its 95 % interval as two table cells."""
     middle, _, interval = phrases.span(measured).partition(" [")
     return middle, interval.rstrip("]")

@@ -36,36 +36,45 @@ def step_chart(record: TrainingRecord) -> Chart | None:
     if not total:
         return None
     parts = record.exchange.parts if record.exchange else ()
-    there = {node.group for node in record.nodes} | ({"exchange"} if parts else set())
-    groups = [group for group in GROUPS if group in there]
+    present_groups = {node.group for node in record.nodes} | ({"exchange"} if parts else set())
+    groups = [group for group in GROUPS if group in present_groups]
     figure = Figure(figsize=(10.0, 0.95 + 0.36 * len(groups)))
     axes = figure.add_axes((0.085, 0.62 / figure.get_figheight(), 0.905, 1 - 0.92 / figure.get_figheight()))
     scale, unit = time_scale(total)
-    looks, at, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, dict[str, str]()
+    colour_of_kind, end, points = dict(zip(KINDS, COLOURS, strict=False)), 0.0, dict[str, str]()
     node_ends: dict[str, float] = {}
-    for number, node in enumerate(record.nodes):
+    for index, node in enumerate(record.nodes):
         width, kind = times.get(node.name, 0.0) * scale, kind_of(node.operator)
         row = groups.index(node.group)
-        gid = f"s{number}"
-        axes.barh(row, width, left=at, height=0.72, color=looks[kind], alpha=0.75, edgecolor="#fefefe", linewidth=0.3)
+        gid = f"s{index}"
+        axes.barh(
+            row,
+            width,
+            left=end,
+            height=0.72,
+            color=colour_of_kind[kind],
+            alpha=0.75,
+            edgecolor="#fefefe",
+            linewidth=0.3,
+        )
         axes.patches[-1].set_gid(gid)
         share = width / scale / total
         points[gid] = f"{node.name} ({node.operator}): {units.time(width / scale)}, {units.percent(share)}"
         if share > ROOM:
             name = shorten(node.name.partition(".")[0], max(3, int(share * 120)))
-            axes.text(at + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
-        at += width
-        node_ends[node.name] = at
+            axes.text(end + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
+        end += width
+        node_ends[node.name] = end
         if parts and node.name == parts[-1].after:  # the next nodes need the whole exchange
-            at = max(at, _draw_exchanges(axes, parts, node_ends, groups, scale, points))
+            end = max(end, _draw_exchanges(axes, parts, node_ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
-    axes.set_xlim(0, at)
+    axes.set_xlim(0, end)
     axes.set_yticks(range(len(groups)), groups)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"time ({unit})")
     axes.grid(True, axis="x")
-    seen = [kind for kind in KINDS if any(kind_of(node.operator) == kind for node in record.nodes)]
-    _legend(axes, [(kind, looks[kind]) for kind in seen])
+    present_kinds = [kind for kind in KINDS if any(kind_of(node.operator) == kind for node in record.nodes)]
+    _legend(axes, [(kind, colour_of_kind[kind]) for kind in present_kinds])
     return Chart(
         "step",
         figure,
@@ -93,14 +102,14 @@ def _draw_exchanges(
 
     Return the last end.
     """
-    free = 0.0
+    free_from = 0.0
     for number, part in enumerate(parts):
-        begin, width = max(free, node_ends[part.after]), part.alone_s * scale
+        begin, width = max(free_from, node_ends[part.after]), part.alone_s * scale
         axes.barh(groups.index("exchange"), width, left=begin, height=0.72, color=MUTED, alpha=0.75, linewidth=0.3)
         axes.patches[-1].set_gid(f"x{number}")
         points[f"x{number}"] = f"{size(part.nbytes)} behind {part.after}: {units.time(part.alone_s)} alone"
-        free = begin + width
-    return free
+        free_from = begin + width
+    return free_from
 
 
 def memory_map(record: TrainingRecord) -> Chart | None:
@@ -108,31 +117,38 @@ def memory_map(record: TrainingRecord) -> Chart | None:
 
     Those that the backward pass reads stand out.
     """
-    wired = [(n.name, n.inputs.values(), n.outputs.values()) for n in record.nodes]
-    lifetimes = lifetimes_of(wired, record.values, record.memory)
-    turn = next((i for i, node in enumerate(record.nodes) if node.group == "backward"), None)
-    if not lifetimes or turn is None:
+    node_values = [(n.name, n.inputs.values(), n.outputs.values()) for n in record.nodes]
+    lifetimes = lifetimes_of(node_values, record.values, record.memory)
+    turn_index = next((i for i, node in enumerate(record.nodes) if node.group == "backward"), None)
+    if not lifetimes or turn_index is None:
         return None
     top = max(life.offset + life.nbytes for life in lifetimes)
-    unit, word = byte_scale(top)
-    kept = [life for life in lifetimes if life.first < turn <= life.last]
+    unit, unit_name = byte_scale(top)
+    kept = [life for life in lifetimes if life.first < turn_index <= life.last]
     figure = Figure(figsize=(10.0, 4.2))
     axes = figure.add_axes((0.07, 0.11, 0.92, 0.80))
     points = {
-        f"m{number}": _draw_lifetime(axes, life, record, turn, unit, f"m{number}")
+        f"m{number}": _draw_lifetime(axes, life, record, turn_index, unit, f"m{number}")
         for number, life in enumerate(lifetimes)
     }
-    axes.axvline(turn - 0.5, color=INK, linewidth=0.9, linestyle="--")
-    axes.annotate(f"across the middle: {size(_total_bytes(kept))}", (turn - 0.5, 1.0), (4, -9), color=INK, fontsize=8,
-                  xycoords=("data", "axes fraction"), textcoords="offset points")  # fmt: skip
+    axes.axvline(turn_index - 0.5, color=INK, linewidth=0.9, linestyle="--")
+    axes.annotate(
+        f"across the middle: {size(_total_bytes(kept))}",
+        (turn_index - 0.5, 1.0),
+        (4, -9),
+        color=INK,
+        fontsize=8,
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+    )
     axes.set_xlim(-0.5, len(record.nodes) - 0.5)
     axes.set_ylim(0, 1.08 * top / unit)
     axes.set_xlabel("node, in order")
-    axes.set_ylabel(f"offset ({word})")
+    axes.set_ylabel(f"offset ({unit_name})")
     axes.grid(True, axis="y")
-    shown = [("made by forward, read by backward", COLOURS[0]), ("forward only", COLOURS[4])]
-    again = [("computed again", COLOURS[2])] if any(AGAIN in life.value for life in lifetimes) else []
-    _legend(axes, [*shown, ("made by backward", COLOURS[1]), *again, ("workspace", MUTED)])
+    legend_entries = [("made by forward, read by backward", COLOURS[0]), ("forward only", COLOURS[4])]
+    recomputed_entry = [("computed again", COLOURS[2])] if any(AGAIN in life.value for life in lifetimes) else []
+    _legend(axes, [*legend_entries, ("made by backward", COLOURS[1]), *recomputed_entry, ("workspace", MUTED)])
     return Chart(
         "training-memory",
         figure,
@@ -149,23 +165,25 @@ def _total_bytes(lifetimes: Sequence[ValueLifetime]) -> int:
     return sum(life.nbytes for life in lifetimes)
 
 
-def _draw_lifetime(axes: Axes, life: ValueLifetime, record: TrainingRecord, turn: int, unit: float, gid: str) -> str:
+def _draw_lifetime(
+    axes: Axes, life: ValueLifetime, record: TrainingRecord, turn_index: int, unit: float, gid: str
+) -> str:
     """Draw the rectangle of one value; return its tooltip."""
-    across = life.first < turn <= life.last
-    colour = COLOURS[0] if across else COLOURS[4] if life.last < turn else COLOURS[1]
+    is_kept = life.first < turn_index <= life.last
+    colour = COLOURS[0] if is_kept else COLOURS[4] if life.last < turn_index else COLOURS[1]
     colour = COLOURS[2] if AGAIN in life.value else colour
     colour = MUTED if life.is_workspace else colour
-    place = (life.first - 0.47, life.offset / unit)
+    corner = (life.first - 0.47, life.offset / unit)
     axes.add_patch(
-        Rectangle(place, life.last - life.first + 0.94, life.nbytes / unit, facecolor=colour,
-                  alpha=0.55 if across else 0.4, edgecolor=colour, linewidth=0.6, gid=gid)
+        Rectangle(corner, life.last - life.first + 0.94, life.nbytes / unit, facecolor=colour,
+                  alpha=0.55 if is_kept else 0.4, edgecolor=colour, linewidth=0.6, gid=gid)
     )  # fmt: skip
     return lifetime_sentence(life, [node.name for node in record.nodes])
 
 
-def _legend(axes: Axes, looks: Sequence[tuple[str, str]]) -> None:
+def _legend(axes: Axes, entries: Sequence[tuple[str, str]]) -> None:
     """Draw a legend of colours in one line above."""
-    for name, colour in looks:
+    for name, colour in entries:
         axes.add_patch(Rectangle((0, 0), 0, 0, facecolor=colour, alpha=0.75, label=name))
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(looks),
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(entries),
                 frameon=False, fontsize=8, handlelength=1.0, handleheight=0.8, borderpad=0.1)  # fmt: skip

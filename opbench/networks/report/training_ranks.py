@@ -30,15 +30,15 @@ def exchange_text(record: TrainingRecord) -> list[str]:
     if times is None:
         return []
     slowest_s = max(times.ranks_without_s)
-    shown = times.step_s - slowest_s
-    hidden = min(1.0, max(0.0, 1 - shown / times.alone_s)) if times.alone_s else 1.0
-    own = units.time(slowest_s)
+    exposed_s = times.step_s - slowest_s
+    hidden_share = min(1.0, max(0.0, 1 - exposed_s / times.alone_s)) if times.alone_s else 1.0
+    own_time = units.time(slowest_s)
     if (fastest_s := min(times.ranks_without_s)) < slowest_s:
-        own = units.interval(fastest_s, slowest_s)
+        own_time = units.interval(fastest_s, slowest_s)
     return [
-        f"A step takes {units.time(times.step_s)} back to back; without the exchange the GPUs take {own} each. The "
-        f"exchange alone takes {units.time(times.alone_s)} in {len(times.parts)} parts: "
-        f"{100 * hidden:.0f} % of it is hidden behind the backward pass."
+        f"A step takes {units.time(times.step_s)} back to back; without the exchange the GPUs take {own_time} each. "
+        f"The exchange alone takes {units.time(times.alone_s)} in {len(times.parts)} parts: "
+        f"{100 * hidden_share:.0f} % of it is hidden behind the backward pass."
     ]
 
 

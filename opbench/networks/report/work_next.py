@@ -9,7 +9,7 @@ from opbench import units
 from opbench.networks.records.network import NodeRecord, Record, recoverable_s, variant_of
 
 MAX_WORK_NODES = 3
-"""Number of cases that are named."""
+"""Most cases for which commands are printed."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +19,17 @@ class WorkNode:
     nodes: tuple[NodeRecord, ...]
     """The slowest first."""
     recoverable_s: float
-    """Of all its nodes."""
+    """Seconds above the lower bound, summed over `nodes`."""
     share: float
-    """Of the time of all nodes of the network."""
+    """Part of the time of all nodes of the network, from 0 to 1."""
     commands: tuple[str, ...]
     """Commands that show where the time goes and what to change."""
 
     @property
     def name(self) -> str:
         """Return the name of the first node, and the number of other nodes with the same case."""
-        more = len(self.nodes) - 1
-        return self.nodes[0].name + (f" and {more} more" if more else "")
+        others = len(self.nodes) - 1
+        return self.nodes[0].name + (f" and {others} more" if others else "")
 
     @property
     def kernel_s(self) -> float:

@@ -93,23 +93,23 @@ def _node_code(
 ) -> NodeCode:
     setup = weight_setup(graph, node, case)
     written = set(node.inputs) - set(constants(graph, node))
-    piece = by_request[case.request()]
-    code = launch_code(case, piece, sm_count, compiled.sizes, written, apart=bool(setup.launches))
-    every = case.workspace(sm_count)
-    persistent = tuple(t for t in every if t.name in setup.persistent)
-    scratch = tuple(t for t in every if t.name in set(setup.workspaces) - set(setup.persistent))
+    kernel_text = by_request[case.request()]
+    code = launch_code(case, kernel_text, sm_count, compiled.sizes, written, apart=bool(setup.launches))
+    workspaces = case.workspace(sm_count)
+    persistent = tuple(t for t in workspaces if t.name in setup.persistent)
+    scratch = tuple(t for t in workspaces if t.name in set(setup.workspaces) - set(setup.persistent))
     return NodeCode(node, code, persistent, scratch, tuple(workspace_of(graph, node, case, sm_count)))
 
 
 def _names(graph: Graph) -> dict[str, str]:
     """Return a unique C++ name for every value."""
     names: dict[str, str] = {}
-    taken = {"arena", "file", "run", "stream", "count", "words", "example", "right", "bytes"}
+    used_names = {"arena", "file", "run", "stream", "count", "words", "example", "right", "bytes"}
     for value in graph.values:
         name = safe(value)
-        while name in taken:
+        while name in used_names:
             name += "_"
-        taken.add(name)
+        used_names.add(name)
         names[value] = name
     return names
 
@@ -179,15 +179,15 @@ def _layer_function(node_code: NodeCode) -> str:
         + [f"void* {safe(t.name)}" for t in node_code.persistent]
         + (["void* workspace"] if node_code.workspace else [])
     )
-    named = {*code.rest.reads, *code.updates, *code.updates.values()}
-    idle = [safe(t.name) for t in (*code.inputs, *code.outputs, *node_code.persistent) if t.name not in named]
+    used_names = {*code.rest.reads, *code.updates, *code.updates.values()}
+    unused = [safe(t.name) for t in (*code.inputs, *code.outputs, *node_code.persistent) if t.name not in used_names]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
     lines += _c_function(
         name,
         parameters,
         [
             *_tensor_declarations(node_code.workspace),
-            *(f"    (void){x};" for x in idle),
+            *(f"    (void){x};" for x in unused),
             *updates(code),
             *(f"    {line}" for line in code.rest.lines),
         ],
@@ -196,8 +196,8 @@ def _layer_function(node_code: NodeCode) -> str:
 
 
 def _c_function(name: str, parameters: Iterable[str], body: Iterable[str]) -> list[str]:
-    head = f"static cudaError_t {name}({', '.join([*parameters, 'cudaStream_t stream'])}) {{"
-    return [head, *body, "    return cudaSuccess;", "}"]
+    signature = f"static cudaError_t {name}({', '.join([*parameters, 'cudaStream_t stream'])}) {{"
+    return [signature, *body, "    return cudaSuccess;", "}"]
 
 
 def _tensor_declarations(tensors: Iterable[Tensor]) -> list[str]:
@@ -240,8 +240,8 @@ def _main_program(program: NetworkProgram) -> str:
     lines += ["        return cudaSuccess;", "    };", "", "    // An input, the run, and what came out."]
     for name in graph.inputs:
         nbytes = graph.values[name].nbytes
-        copied = f"{names[name]}, example.at({c_string(name)}, {nbytes}), {nbytes}, cudaMemcpyHostToDevice"
-        lines.append(f'    check(cudaMemcpy({copied}), "the input");')
+        copy_arguments = f"{names[name]}, example.at({c_string(name)}, {nbytes}), {nbytes}, cudaMemcpyHostToDevice"
+        lines.append(f'    check(cudaMemcpy({copy_arguments}), "the input");')
     lines += [
         f'    check_launched(run(nullptr), "{n}");',
         f'    check(cudaDeviceSynchronize(), "{n}");',
@@ -251,13 +251,13 @@ def _main_program(program: NetworkProgram) -> str:
     for name in graph.outputs:
         value, result = graph.values[name], f"{names[name]}_result"
         kind, shape = types[value.dtype], ", ".join(map(str, value.shape))
-        judged = f"judged(example, {c_string(name)}, {result}.content, {kind}, 1, {program.norm!r})"
+        judge_call = f"judged(example, {c_string(name)}, {result}.content, {kind}, 1, {program.norm!r})"
         lines += [
             f"    const Result {result}({c_string(name)}, {names[name]}, {value.nbytes}, {kind});",
             f'    {result}.write("{n}_output.safetensors", "[{shape}]");'
             if len(graph.outputs) == 1
             else f'    {result}.write("{n}_{names[name]}.safetensors", "[{shape}]");',
-            f'    if (example.has("{name}.reference")) right &= {judged};',
+            f'    if (example.has("{name}.reference")) right &= {judge_call};',
         ]
     lines += [
         "    time_of(run);",
@@ -272,9 +272,9 @@ def _main_program(program: NetworkProgram) -> str:
 def _in_order(graph: Graph) -> list[str]:
     """Return all values except weights: inputs and results in order, then views."""
     computed = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs.values())]
-    every = dict.fromkeys((*computed, *graph.values))
-    own = [name for name in every if name not in graph.weights]
-    return sorted(own, key=lambda name: graph.base(name) != name)
+    all_names = dict.fromkeys((*computed, *graph.values))
+    without_weights = [name for name in all_names if name not in graph.weights]
+    return sorted(without_weights, key=lambda name: graph.base(name) != name)
 
 
 def _memory_of(program: NetworkProgram, name: str) -> str:
@@ -282,14 +282,14 @@ def _memory_of(program: NetworkProgram, name: str) -> str:
     graph, value = program.graph, program.graph.values[name]
     base, start, _ = graph.memory_range(name)
     if base == name:
-        place, comment = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
+        address, comment = f"at(arena.address, {program.memory.offsets[name]})", _tensor_comment(graph, name)
     else:
         base_address = f"{program.names[base]}.address" if base in graph.weights else program.names[base]
-        place, comment = (
+        address, comment = (
             f"at({base_address}, {start * DTYPES[value.dtype].itemsize})",
             f"{_tensor_comment(graph, name)}, of {base}",
         )
-    return f"    void* const {program.names[name]} = {place};  // {comment}"
+    return f"    void* const {program.names[name]} = {address};  // {comment}"
 
 
 def _setup_buffer(node_code: NodeCode, tensor: Tensor) -> str:

@@ -83,8 +83,8 @@ def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
 
 def _output_tolerance(graph: Graph, cases: dict[str, Case]) -> float:
     """Return the tolerance of the outputs, the same as in a run of the network."""
-    steps = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
-    return ERROR_FACTOR * float(np.sqrt(len(steps))) * max(steps)
+    node_norms = [node.problem.allowance(cases[node.name].variant.precision).norm for node in graph.nodes]
+    return ERROR_FACTOR * float(np.sqrt(len(node_norms))) * max(node_norms)
 
 
 def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[str, bytes]:
@@ -99,12 +99,12 @@ def _files(program: NetworkProgram, inputs: Arrays, reference: Arrays) -> dict[s
     for name in graph.outputs:
         if name in reference:
             example.add(f"{name}.reference", reference[name].astype(np.float64), "f64")
-    facts = {"made by": program.command, "network": graph.name}
+    metadata = {"made by": program.command, "network": graph.name}
     cubin = f"{n}.{program.arch}.cubin"
     files = {
         f"{n}.cu": program_text(program).encode(),
-        f"{n}_weights.safetensors": weights.content(facts),
-        f"{n}_example.safetensors": example.content({**facts, "reference": "float64, NumPy"}),
+        f"{n}_weights.safetensors": weights.content(metadata),
+        f"{n}_example.safetensors": example.content({**metadata, "reference": "float64, NumPy"}),
         "Makefile": makefile(n, program.arch, "network", cubin).encode(),
         "CMakeLists.txt": cmakelists(n, program.arch, "network").encode(),
         "README.md": _readme(program, cubin).encode(),
@@ -134,7 +134,7 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
         case = node.code.case
         variant = case.name.removesuffix(str(case.problem))
         rows.append((node.node.name, f"{node.node.operator}{case.problem}", variant, ", ".join(case.variant.kernels)))
-    taken, alone = program.memory.peak_bytes, program.memory.naive_bytes
+    peak_bytes, naive_bytes = program.memory.peak_bytes, program.memory.naive_bytes
     weights = sum(graph.values[name].nbytes for name in graph.weights)
     lines = [
         f"# {n} as one program for {program.gpu.name} ({program.arch})",
@@ -152,8 +152,8 @@ def _readme(program: NetworkProgram, cubin: str) -> str:
         "",
         *table(rows),
         "",
-        f"Memory: {units.si(weights, 'B')} of weights; {units.si(taken, 'B')} for all that lives between layers, in",
-        f"one piece ({units.si(alone, 'B')} if nothing shared a place).",
+        f"Memory: {units.si(weights, 'B')} of weights; {units.si(peak_bytes, 'B')} for all that lives between layers,",
+        f"in one piece ({units.si(naive_bytes, 'B')} if nothing shared a place).",
         "",
     ]
     return "\n".join(lines)

@@ -44,12 +44,12 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
     )
     starts = [start for start, _ in written]
     new_buckets: list[Bucket] = []
-    first, done = 0, 0
+    first, last_node = 0, 0
     for position, (_, index) in enumerate(written):
-        done = max(done, index)
+        last_node = max(last_node, index)
         end = starts[position + 1] if position + 1 < len(written) else elements
         if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == elements:
-            new_buckets.append((done, (first, end)))
+            new_buckets.append((last_node, (first, end)))
             first = end
     return _merge_ranges(new_buckets)
 
@@ -66,25 +66,25 @@ def overlapped_buckets(
     exchange = training.exchange
     if exchange is None or exchange.adds:
         return []
-    due, now_s, until_s = dict(buckets(training, bucket_bytes)), 0.0, 0.0
+    range_by_node, now_s, until_s = dict(buckets(training, bucket_bytes)), 0.0, 0.0
     names: list[str] = []
     for index, node in enumerate(micro_batch(training, exchange)):
-        whole_s = expected_s(node)
-        if now_s < until_s and GAIN_FACTOR * (fewer_s(node) - whole_s) <= min(until_s - now_s, whole_s):
+        node_s = expected_s(node)
+        if now_s < until_s and GAIN_FACTOR * (fewer_s(node) - node_s) <= min(until_s - now_s, node_s):
             names.append(node.name)
-        now_s += whole_s
-        if index in due:
-            first, end = due[index]
-            until_s = max(now_s, until_s) + BEGIN_S + (end - first) * DTYPES["f32"].itemsize / BYTES_PER_S
+        now_s += node_s
+        if index in range_by_node:
+            start, end = range_by_node[index]
+            until_s = max(now_s, until_s) + BEGIN_S + (end - start) * DTYPES["f32"].itemsize / BYTES_PER_S
     return names
 
 
 def _merge_ranges(buckets: Sequence[Bucket]) -> list[Bucket]:
     """Merge ranges that the same node completes."""
     merged: list[Bucket] = []
-    for index, (first, end) in buckets:
+    for index, (start, end) in buckets:
         if merged and merged[-1][0] >= index:
             merged[-1] = (merged[-1][0], (merged[-1][1][0], end))
         else:
-            merged.append((index, (first, end)))
+            merged.append((index, (start, end)))
     return merged

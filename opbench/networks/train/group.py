@@ -162,15 +162,15 @@ class RankGroup:
         """Return the value that rank 0 passes."""
         return self.gather(value)[0]
 
-    def agree(self, name: str, value: object) -> None:
-        """Raise UsageError unless all ranks pass the same value; `name` says in the message what the value is."""
-        first, *others = self.gather(value)
-        if any(other != first for other in others):
+    def agree(self, label: str, value: object) -> None:
+        """Raise UsageError unless all ranks pass the same value; `label` says in the message what the value is."""
+        first, *rest = self.gather(value)
+        if any(other != first for other in rest):
             raise UsageError(
-                f"the ranks differ in their {name}: start all ranks with the same version of opbench, the same plan "
+                f"the ranks differ in their {label}: start all ranks with the same version of opbench, the same plan "
                 "and the same data set",
                 kind="ranks-differ",
-                subject=name,
+                subject=label,
             )
 
     def tell(self, standing: TrainingProgress | Progress) -> None:
@@ -197,14 +197,14 @@ DescribeDeath = Callable[[int, str], str]
 def serve(
     pipes: Sequence[Connection],
     tell: Callable[[TrainingProgress], None],
-    obituary: DescribeDeath,
+    describe_death: DescribeDeath,
     progress: OnProgress = lambda progress: None,
 ) -> None:
     """Answer the ranks until all have ended.
 
     Raises the exception of a rank, and RankLost for one that crashed or hangs.
     """
-    server = _Server(pipes, obituary)
+    server = _Server(pipes, describe_death)
     for rank, message in server.messages():
         if isinstance(message, TrainingProgress):
             tell(message)
@@ -235,18 +235,18 @@ class _Server:
         """Yield each message with its rank, in order of arrival; raise RankLost."""
         for pipe in self.pipes:
             limit(pipe, SILENCE_LIMIT_S)
-        looked_s = time.monotonic()
-        self.heard = dict.fromkeys(range(len(self.pipes)), looked_s)
+        checked_s = time.monotonic()
+        self.heard = dict.fromkeys(range(len(self.pipes)), checked_s)
         while len(self.done) < len(self.pipes):
-            going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
-            away_s = time.monotonic() - looked_s  # while this process was stopped or busy, no rank counts as silent
-            self.heard = {rank: heard + away_s for rank, heard in self.heard.items()}
-            ready = wait([self.pipes[rank] for rank in going], HEARTBEAT_S)
-            looked_s = time.monotonic()
-            for rank in going:
+            running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
+            pause_s = time.monotonic() - checked_s  # while this process was stopped or busy, no rank counts as silent
+            self.heard = {rank: heard + pause_s for rank, heard in self.heard.items()}
+            ready = wait([self.pipes[rank] for rank in running], HEARTBEAT_S)
+            checked_s = time.monotonic()
+            for rank in running:
                 if self.pipes[rank] in ready:
                     yield rank, self._read(rank)
-            self._check_for_hang(looked_s)
+            self._check_for_hang(checked_s)
 
     def _read(self, rank: int) -> object:
         pipe = self.pipes[rank]
@@ -263,24 +263,24 @@ class _Server:
             raise self._lost(rank, "") from None
         return message
 
-    def _lost(self, rank: int, how: str) -> RankLost:
-        """Return the error for a rank that crashed, or that hangs as `how` describes."""
-        return RankLost(self.obituary(rank, how), kind="rank-hangs" if how else "rank-died", subject=rank)
+    def _lost(self, rank: int, hang: str) -> RankLost:
+        """Return the error for a rank that crashed (`hang` is empty), or that hangs as the text `hang` describes."""
+        return RankLost(self.obituary(rank, hang), kind="rank-hangs" if hang else "rank-died", subject=rank)
 
     def _receive_array(self, pipe: Connection) -> np.ndarray:
         return np.frombuffer(pipe.recv_bytes(), np.float32)
 
     def _check_for_hang(self, now: float) -> None:
-        going = [rank for rank in range(len(self.pipes)) if rank not in self.done]
-        for rank in going:
+        running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
+        for rank in running:
             allowed_s = SILENCE_LIMIT_S if rank in self.beats else START_LIMIT_S
             if now - self.heard[rank] > allowed_s:
                 raise self._lost(rank, f"it gave no sign of life for {allowed_s:g} s")
-        beats = {rank: self.beats[rank] for rank in going if rank in self.beats}
-        late = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
-        if late and all(rank in late or rank in self.asked for rank in going):
-            how = f"it has waited for its device for {beats[late[0]].waited_s:.0f} s"
-            raise self._lost(late[0], how)
+        beats = {rank: self.beats[rank] for rank in running if rank in self.beats}
+        overdue = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
+        if overdue and all(rank in overdue or rank in self.asked for rank in running):
+            hang = f"it has waited for its device for {beats[overdue[0]].waited_s:.0f} s"
+            raise self._lost(overdue[0], hang)
 
     def answer(self) -> None:
         """Answer a request once all ranks have made it."""
@@ -305,10 +305,10 @@ class _Server:
 
 def limit(pipe: Connection, seconds: float) -> None:
     """Let a blocked send or a partial read raise BlockingIOError after `seconds`."""
-    span = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
-    with socket.socket(fileno=os.dup(pipe.fileno())) as both:
-        both.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
-        both.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+    timeout = struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(pipe.fileno())) as duplicate:
+        duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
+        duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
 
 def in_order(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -34,7 +34,7 @@ class LossLog:
         self.losses.append(loss)
 
     def flush(self) -> None:
-        """Flush the lines so that other programs can read them."""
+        """Write buffered losses to the file, so that other programs can read them."""
         with self._writing_errors():
             self._file.flush()
 
@@ -79,7 +79,7 @@ def score_outputs(loss: str, outputs: np.ndarray, targets: np.ndarray) -> float:
     if loss == "cross_entropy":
         return float((outputs.argmax(axis=1) == targets).mean())
     if loss == "binary_cross_entropy":
-        predicted, wanted = outputs > 0, targets > 0.5
-        return float((predicted & wanted).sum() / max(1, (predicted | wanted).sum()))
+        predicted, expected = outputs > 0, targets > 0.5
+        return float((predicted & expected).sum() / max(1, (predicted | expected).sum()))
     error = outputs.astype(np.float64) - targets
     return float(np.abs(error).mean() if loss == "l1" else (error**2).mean())

@@ -101,14 +101,14 @@ class _Processes:
     def _log_path(self, rank: int) -> Path:
         return self._logs / f"rank{rank}.log"
 
-    def _describe_death(self, rank: int, hangs: str) -> str:
+    def _describe_death(self, rank: int, hang: str) -> str:
         process, ranks = self._processes[rank], len(self._jobs)
-        fate = f"hangs: {hangs}" if hangs else f"died: {_exit_cause(process.wait())}"
+        what_happened = f"hangs: {hang}" if hang else f"died: {_exit_cause(process.wait())}"
         log_text = self._log_path(rank).read_text(errors="replace").strip()[-LOG_TAIL_CHARACTERS:].replace("\n", " / ")
-        ended = "all" if hangs else "the others"
+        ended_ranks = "all" if hang else "the others"
         return (
-            f"rank {rank} of {ranks} (process {process.pid}) {fate}{f': {log_text}' if log_text else ''}; "
-            f"{ended} were ended. Go on from the last checkpoint with --resume, with --gpus {ranks} or with "
+            f"rank {rank} of {ranks} (process {process.pid}) {what_happened}{f': {log_text}' if log_text else ''}; "
+            f"{ended_ranks} were ended. Go on from the last checkpoint with --resume, with --gpus {ranks} or with "
             f"--accumulate {ranks * self._jobs[0].options.recipe.accumulate} on one device in its place"
         )
 

@@ -51,8 +51,8 @@ def identity(training: TrainingState) -> TrainingIdentity:
 def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> Checkpoint:
     """Return a checkpoint with a state that was read from the device."""
     arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
-    known = {*PARAMETER_ARRAYS, *(name for name, _ in training.training.statistics.values())}
-    arrays |= {f"state.{name}": a for name, a in state.items() if name not in known}
+    saved_otherwise = {*PARAMETER_ARRAYS, *(name for name, _ in training.training.statistics.values())}
+    arrays |= {f"state.{name}": a for name, a in state.items() if name not in saved_otherwise}
     facts = CheckpointFacts(
         identity=identity(training),
         step=training.step,
@@ -72,8 +72,10 @@ def plan_sha256(training: TrainingState) -> str:
     """Return the SHA-256 of all facts that determine the bits of a step."""
     graph, groups = training.training.graph, training.training.groups
     nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in COPY_OPERATORS]
-    same = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
-    text = json.dumps({name: training.cases[name].name + training.cases[name].variant.source_sha256 for name in same})
+    first_runs = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
+    text = json.dumps(
+        {name: training.cases[name].name + training.cases[name].variant.source_sha256 for name in first_runs}
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -86,13 +88,15 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
             losses.unlink(missing_ok=True)
         return None
     facts = checkpoint.facts
-    known: Mapping[str, JSON] = to_json(facts.identity)
+    stored: Mapping[str, JSON] = to_json(facts.identity)
     for key, value in to_json(identity(training)).items():
-        if known[key] != value:
-            has, requested = (_shorten(each) for each in _differing_values(known[key], value))
-            raise SettingDiffers(out, key, has, requested)
-    alike = math.prod(micro_batches(checkpoint)) != training.recipe.micro or facts.plan == plan_sha256(training)
-    if not alike or facts.backend != training.name:
+        if stored[key] != value:
+            stored_value, requested = (_shorten(differing) for differing in _differing_values(stored[key], value))
+            raise SettingDiffers(out, key, stored_value, requested)
+    same_micro_batches = math.prod(micro_batches(checkpoint)) != training.recipe.micro or facts.plan == plan_sha256(
+        training
+    )
+    if not same_micro_batches or facts.backend != training.name:
         training.notes.append(
             "the checkpoint was made with other kernels or on another device: training continues, but not "
             "bit-identically"
@@ -101,9 +105,9 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     training.step = facts.step
     training.seen = facts.seen
     training.scores = list(facts.scores)
-    before = read_losses(losses)
-    training.losses = before[: training.step]
-    training.repeated = before if math.prod(micro_batches(checkpoint)) == training.recipe.micro else []
+    earlier_losses = read_losses(losses)
+    training.losses = earlier_losses[: training.step]
+    training.repeated = earlier_losses if math.prod(micro_batches(checkpoint)) == training.recipe.micro else []
     if len(training.losses) < training.step:
         raise UsageError(
             f"{losses}: has {len(training.losses)} steps, the checkpoint {training.step}; choose another --out DIR"
@@ -117,21 +121,23 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
 def _say_of_micro_batches(training: TrainingState, checkpoint: Checkpoint) -> None:
     """Add a note if the micro-batches, or their order, differ from those before the checkpoint."""
     (ranks, accumulate), recipe = micro_batches(checkpoint), training.recipe
-    before, now = (
+    earlier, current = (
         f"{r} ranks x {k} micro-batches" for r, k in ((ranks, accumulate), (recipe.ranks, recipe.accumulate))
     )
     if ranks * accumulate != recipe.micro:
         training.notes.append(
-            f"the checkpoint's steps are of {before}, and now of {now}: it goes on to step {recipe.steps}, not to "
+            f"the checkpoint's steps are of {earlier}, and now of {current}: it goes on to step {recipe.steps}, not to "
             f"the same bits; for those: --accumulate {ranks * accumulate}"
         )
-    elif before != now and training.name == "cuda" and max(ranks, recipe.ranks) > 2:
+    elif earlier != current and training.name == "cuda" and max(ranks, recipe.ranks) > 2:
         training.notes.append(
-            f"the checkpoint's steps add {before}, now {now}; of more than two GPUs the library adds in an "
+            f"the checkpoint's steps add {earlier}, now {current}; of more than two GPUs the library adds in an "
             "order of its own: not to the same bits"
         )
-    elif before != now and (min(ranks, accumulate), min(recipe.ranks, recipe.accumulate)) != (1, 1):
-        training.notes.append(f"the checkpoint's steps add {before}, now {now}, in another order: not to the same bits")
+    elif earlier != current and (min(ranks, accumulate), min(recipe.ranks, recipe.accumulate)) != (1, 1):
+        training.notes.append(
+            f"the checkpoint's steps add {earlier}, now {current}, in another order: not to the same bits"
+        )
 
 
 def training_state(training: TrainingState, checkpoint: Checkpoint) -> dict[str, np.ndarray]:

@@ -64,8 +64,8 @@ class Step:
         bucket_bytes: int = TrainingSettings.bucket_bytes,
     ) -> None:
         self.training, self._parallel, self._backend = training, parallel, network.backend
-        whole = training.exchange is None
-        self.context = Context(network, graph=graph and whole, parallel=parallel)
+        is_one_graph = training.exchange is None
+        self.context = Context(network, graph=graph and is_one_graph, parallel=parallel)
         self._graph: RecordedGraph | None = None
         self.pieces: list[StepLaunch] = []
         self._sinks: list[int] = []
@@ -106,8 +106,8 @@ class Step:
         launches: list[_Launched] = []
         for name in names:
             node = graph.node(name)
-            writes = any(graph.base(value) == exchange.written for value in node.outputs.values())
-            if instead and writes:
+            writes_gradients = any(graph.base(value) == exchange.written for value in node.outputs.values())
+            if instead and writes_gradients:
                 launches.append((name, self.context.bound(node, instead), instead))
             else:
                 launches.append((name, self.context.launches[name], {}))
@@ -123,29 +123,33 @@ class Step:
 
         The exchange of a bucket follows the node that completes it.
         """
-        behind, numbers = tuple(self._sinks), dict[str, int]()
+        earlier_sinks, number_of_node = tuple(self._sinks), dict[str, int]()
         self._sinks = [] if launches else self._sinks
-        due, before = dict(buckets), list[int]()
+        bucket_by_node, predecessors = dict(buckets), list[int]()
         for index, (name, launch, instead) in enumerate(launches):
             if self._parallel:
-                before = [numbers[n] for n in self.training.graph.waits_for(name) if n in numbers]
-            number = numbers[name] = self._add_piece(StepLaunch(launch, tuple(sorted(before)) or behind, name, instead))
-            before = [number]
-            if index in due and all_reduce is not None:
-                self._add_all_reduce(all_reduce, due[index], tuple(numbers.values()) if self._parallel else (number,))
+                predecessors = [number_of_node[n] for n in self.training.graph.waits_for(name) if n in number_of_node]
+            number = number_of_node[name] = self._add_piece(
+                StepLaunch(launch, tuple(sorted(predecessors)) or earlier_sinks, name, instead)
+            )
+            predecessors = [number]
+            if index in bucket_by_node and all_reduce is not None:
+                self._add_all_reduce(
+                    all_reduce, bucket_by_node[index], tuple(number_of_node.values()) if self._parallel else (number,)
+                )
 
     def _add_all_reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
         """Add the sum of one range of the arena over all ranks, after the previous range: all ranks need the same
         order.
         """
-        first, end = span
+        start, end = span
         arena = self.context.buffer(self._exchange.total)
-        part = Tensor(f"{self._exchange.total}[{first}:{end}]", (end - first,), "f32")
-        view = self._backend.view(arena, part, first * DTYPES["f32"].itemsize)
-        last = (self._last_exchange,) if self._last_exchange >= 0 else ()
-        waits = tuple(sorted({*after, *last}))
+        range_tensor = Tensor(f"{self._exchange.total}[{start}:{end}]", (end - start,), "f32")
+        view = self._backend.view(arena, range_tensor, start * DTYPES["f32"].itemsize)
+        previous_exchange = (self._last_exchange,) if self._last_exchange >= 0 else ()
+        predecessors = tuple(sorted({*after, *previous_exchange}))
         self._last_exchange = self._add_piece(
-            StepLaunch(all_reduce(view), waits, f"all_reduce {first}:{end}", {}, part.nbytes)
+            StepLaunch(all_reduce(view), predecessors, f"all_reduce {start}:{end}", {}, range_tensor.nbytes)
         )
 
     def _add_piece(self, step_launch: StepLaunch) -> int:
@@ -197,11 +201,16 @@ class Step:
     @contextmanager
     def without_exchange(self) -> Iterator[Launch]:
         """Yield a launch of the step without exchanges, to measure how much time they add."""
-        kept = [number for number, piece in enumerate(self.pieces) if not piece.exchanged]
-        behind: list[set[int]] = []
+        kept_indices = [index for index, piece in enumerate(self.pieces) if not piece.exchanged]
+        predecessors: list[set[int]] = []
         for piece in self.pieces:  # what waits for an exchange waits for what that waits for
-            behind.append(set[int]().union(*(behind[n] if self.pieces[n].exchanged else {n} for n in piece.after)))
-        steps = [(self.pieces[n].launch, [kept.index(other) for other in sorted(behind[n])]) for n in kept]
+            predecessors.append(
+                set[int]().union(*(predecessors[n] if self.pieces[n].exchanged else {n} for n in piece.after))
+            )
+        steps = [
+            (self.pieces[n].launch, [kept_indices.index(other) for other in sorted(predecessors[n])])
+            for n in kept_indices
+        ]
 
         def one_by_one() -> None:
             for launch, _ in steps:
@@ -242,15 +251,15 @@ def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda o
         return (time.perf_counter() - began_s) / REPEATS
 
     with step.without_exchange() as local:
-        alone = gather(mean(local))
-    whole, exchanged = mean(step.launch), mean(step.exchanged)
+        local_s = gather(mean(local))
+    step_s, exchange_s = mean(step.launch), mean(step.exchanged)
     parts: list[ExchangedPart] = []
     for piece in step.pieces:
         if piece.exchanged:
-            after = max(number for number in piece.after if not step.pieces[number].exchanged)
+            last_node_index = max(number for number in piece.after if not step.pieces[number].exchanged)
             seconds = mean(piece.launch)
-            parts.append(ExchangedPart(step.pieces[after].name, piece.nbytes, seconds))
-    return ExchangeTimes(whole, tuple(alone), exchanged, tuple(parts))
+            parts.append(ExchangedPart(step.pieces[last_node_index].name, piece.nbytes, seconds))
+    return ExchangeTimes(step_s, tuple(local_s), exchange_s, tuple(parts))
 
 
 def launches_of(training: Training, name: str) -> int:

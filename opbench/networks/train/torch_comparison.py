@@ -80,15 +80,15 @@ class TorchComparison:
         if not isinstance(backend, TimedBackend):
             return StepTimes(), comparison
         with self._timed_modes(backend) as modes:
-            ready = {name: way.launch for name, way in modes.items() if way.launch}
-            called = [name for name, way in modes.items() if not way.captured]
-            cold, hot, faults = _time_those_that_run(backend, step.launch, ready, called)
+            launch_by_name = {name: timed_step.launch for name, timed_step in modes.items() if timed_step.launch}
+            called = [name for name, timed_step in modes.items() if not timed_step.captured]
+            cold, hot, faults = _time_those_that_run(backend, step.launch, launch_by_name, called)
             if comparison is not None:
                 ways = {
-                    name: StepPeer(way.captured is not None, cold[name], hot[name], way.peak_bytes)
+                    name: StepPeer(timed_step.captured is not None, cold[name], hot[name], timed_step.peak_bytes)
                     if name in cold
-                    else StepPeer(error=way.error or faults[name])
-                    for name, way in modes.items()
+                    else StepPeer(error=timed_step.error or faults[name])
+                    for name, timed_step in modes.items()
                 }
                 comparison = replace(comparison, ways=ways)
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
@@ -106,12 +106,12 @@ class TorchComparison:
         try:
             device = "cuda" if isinstance(backend, LibraryBackend) else "cpu"
             precision, exact = self.problem.precision, first_step(replace(self.problem, precision="f64"), device)
-            theirs = first_step(self.problem, device)
-            own, before = self._opbench_first_step(network, step), self.problem.network.weights
-            first = differences(own, exact, before, precision, theirs)
+            torch_step = first_step(self.problem, device)
+            opbench_step, initial_weights = self._opbench_first_step(network, step), self.problem.network.weights
+            result = differences(opbench_step, exact, initial_weights, precision, torch_step)
         except Exception as error:  # the training is done, and its record must be saved
-            first = FirstStepRecord(False, f"PyTorch's step was not computed: {on_one_line(error)}")
-        return Comparison(first, {}, versions_of(find_torch(gpu=False)))
+            result = FirstStepRecord(False, f"PyTorch's step was not computed: {on_one_line(error)}")
+        return Comparison(result, {}, versions_of(find_torch(gpu=False)))
 
     def _opbench_first_step(self, network: Network, step: Step) -> FirstStep:
         """Return the results of the first step from the initial weights, whatever was trained since."""
@@ -120,41 +120,41 @@ class TorchComparison:
         network.write_state(self.given)
         step.launch()
         step.context.settle()
-        kept = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
+        state_names = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
         total = training.exchange.total if training.exchange else "gradients"
-        state = network.read_state("losses", total, "parameters", *kept)
+        state = network.read_state("losses", total, "parameters", *state_names)
         if (
             "rates" in state
         ):  # The optimiser scales gradients by the last rate as it reads them; PyTorch scales them in place.
             state[total] *= state["rates"][3]
-        plain = {
+        original_weights = {
             permuted_from(name, np.zeros(shape), self.problem.network.weights)[0]
             for name, (_, shape) in training.parameters.items()
         }
         gradients, parameters = training.weights({**state, "parameters": state[total]}), training.weights(state)
         return FirstStep(
             float(state["losses"][0]),
-            {name: gradients[name] for name in plain},
-            {name: parameters[name] for name in plain},
+            {name: gradients[name] for name in original_weights},
+            {name: parameters[name] for name in original_weights},
         )
 
 
 def _time_those_that_run(
-    backend: TimedBackend, own: Launch, ways: Mapping[str, Launch], called: Collection[str]
+    backend: TimedBackend, opbench_launch: Launch, torch_launches: Mapping[str, Launch], called: Collection[str]
 ) -> tuple[dict[str, Measurement], dict[str, Measurement], dict[str, str]]:
     """Return the times of opbench's and PyTorch's steps, with cold L2 and back to back, and the errors.
 
     If a way fails, such as for lack of memory, the ways that are called from Python are left out: a captured
     one holds its memory. If one fails again, opbench's step is timed alone.
     """
-    captured = {name: launch for name, launch in ways.items() if name not in called}
+    captured = {name: launch for name, launch in torch_launches.items() if name not in called}
     faults: dict[str, str] = {}
-    for kept in (ways, captured) if len(captured) < len(ways) else (ways,):
+    for candidates in (torch_launches, captured) if len(captured) < len(torch_launches) else (torch_launches,):
         try:
-            return *_time_launches(backend, {OPBENCH_NAME: own, **kept}, called), faults
+            return *_time_launches(backend, {OPBENCH_NAME: opbench_launch, **candidates}, called), faults
         except Exception as error:
-            faults |= dict.fromkeys(kept, on_one_line(error))
-    return *_time_launches(backend, {OPBENCH_NAME: own}), faults
+            faults |= dict.fromkeys(candidates, on_one_line(error))
+    return *_time_launches(backend, {OPBENCH_NAME: opbench_launch}), faults
 
 
 def _time_launches(
@@ -172,7 +172,11 @@ def _time_launches(
 
 
 def differences(
-    own: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], precision: str, rounded: FirstStep | None = None
+    opbench_step: FirstStep,
+    exact: FirstStep,
+    initial_weights: Mapping[str, np.ndarray],
+    precision: str,
+    rounded: FirstStep | None = None,
 ) -> FirstStepRecord:
     """Return the difference of opbench's first step from PyTorch's in float64, with a verdict.
 
@@ -180,49 +184,55 @@ def differences(
     from float64 too, opbench's may be ERROR_FACTOR times as far. Weights that only PyTorch trains, such as a bias
     that the next batch norm subtracts, are not compared.
     """
-    record, worst = _relative_distances(own, exact, before, own.gradients)
-    theirs = _relative_distances(rounded, exact, before, own.gradients)[0] if rounded is not None else (0.0, 0.0, 0.0)
-    allowed = [max(limit, ERROR_FACTOR * error) for limit, error in zip(ALLOWED_ERRORS[precision], theirs, strict=True)]
+    distances, worst = _relative_distances(opbench_step, exact, initial_weights, opbench_step.gradients)
+    rounding = (
+        _relative_distances(rounded, exact, initial_weights, opbench_step.gradients)[0]
+        if rounded is not None
+        else (0.0, 0.0, 0.0)
+    )
+    allowed = [
+        max(limit, ERROR_FACTOR * error) for limit, error in zip(ALLOWED_ERRORS[precision], rounding, strict=True)
+    ]
     quantities = ("loss", f"gradient of {worst}", "change of the parameters")
     wrong = [
         f"the {name} by {error:.2g} ({limit:.2g} allowed)"
-        for name, error, limit in zip(quantities, record, allowed, strict=True)
+        for name, error, limit in zip(quantities, distances, allowed, strict=True)
         if not error <= limit
     ]
-    off = "loss {:.1g}, gradients {:.1g}, the parameters' change {:.1g}"
-    text = f"PyTorch's first step is the same: {off.format(*record)} off"
+    distances_text = "loss {:.1g}, gradients {:.1g}, the parameters' change {:.1g}"
+    text = f"PyTorch's first step is the same: {distances_text.format(*distances)} off"
     if rounded is not None:
-        text += f" its step in float64, from which its own in {precision} is {off.format(*theirs)} off"
+        text += f" its step in float64, from which its own in {precision} is {distances_text.format(*rounding)} off"
     if wrong:
         text = f"PyTorch's first step is another, so that its times say nothing here: off are {', '.join(wrong)}"
     return FirstStepRecord(
         right=not wrong,
         text=text,
-        loss=own.loss,
+        loss=opbench_step.loss,
         peer_loss=(rounded or exact).loss,
-        errors={"loss": record[0], "gradients": record[1], "parameters": record[2]},
+        errors={"loss": distances[0], "gradients": distances[1], "parameters": distances[2]},
         allowed=dict(zip(("loss", "gradients", "parameters"), allowed, strict=True)),
         worst_gradient=worst,
-        compared=len(own.gradients),
+        compared=len(opbench_step.gradients),
     )
 
 
 def _relative_distances(
-    step: FirstStep, exact: FirstStep, before: Mapping[str, np.ndarray], names: Iterable[str]
+    step: FirstStep, exact: FirstStep, initial_weights: Mapping[str, np.ndarray], names: Iterable[str]
 ) -> tuple[tuple[float, float, float], str]:
     """Return the relative differences of loss, worst gradient and parameters, and the gradient's name."""
     names = list(names)
-    whole = _norm(exact.gradients[name] for name in names)
+    gradient_norm = _norm(exact.gradients[name] for name in names)
     errors = {
         name: float(np.linalg.norm(step.gradients[name] - exact.gradients[name]))
-        / max(float(np.linalg.norm(exact.gradients[name])), LEAST_SHARE * whole, 1e-30)
+        / max(float(np.linalg.norm(exact.gradients[name])), LEAST_SHARE * gradient_norm, 1e-30)
         for name in names
     }
     worst = max(errors, key=lambda name: errors[name])
-    apart = _norm(step.parameters[name] - exact.parameters[name] for name in names)
-    change = _norm(exact.parameters[name] - before[name] for name in names)
+    parameter_distance = _norm(step.parameters[name] - exact.parameters[name] for name in names)
+    change = _norm(exact.parameters[name] - initial_weights[name] for name in names)
     loss = abs(step.loss - exact.loss) / max(abs(exact.loss), 1e-30)
-    return (loss, errors[worst], apart / max(change, 1e-30)), worst
+    return (loss, errors[worst], parameter_distance / max(change, 1e-30)), worst
 
 
 def _norm(arrays: Iterator[np.ndarray]) -> float:

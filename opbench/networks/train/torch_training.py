@@ -79,14 +79,14 @@ def torch_modes(precision: str) -> dict[str, TorchMode]:
     cores, else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in tf32, but 131 ms instead
     of 129 ms in f32.
     """
-    last = precision != "f32"
+    channels_last = precision != "f32"
     return {
         "PyTorch eager": TorchMode(),
         "PyTorch eager, CUDA graph": TorchMode(graph=True),
         "channels_last": TorchMode(channels_last=True),
         "channels_last, CUDA graph": TorchMode(channels_last=True, graph=True),
-        "torch.compile": TorchMode(channels_last=last, compiled=True),
-        "torch.compile, CUDA graph": TorchMode(channels_last=last, compiled=True, graph=True),
+        "torch.compile": TorchMode(channels_last=channels_last, compiled=True),
+        "torch.compile, CUDA graph": TorchMode(channels_last=channels_last, compiled=True, graph=True),
     }
 
 
@@ -96,7 +96,7 @@ def torch_modes(precision: str) -> dict[str, TorchMode]:
 class TorchStep:
     """A PyTorch network with optimiser and micro-batches; a call runs one step and returns the loss."""
 
-    def __init__(self, problem: StepProblem, device: str, way: TorchMode, *, masked: bool = False) -> None:
+    def __init__(self, problem: StepProblem, device: str, mode: TorchMode, *, masked: bool = False) -> None:
         """Prepare the step; with `masked`, dropout uses the problem's masks instead of random ones."""
         import torch
 
@@ -105,30 +105,30 @@ class TorchStep:
         self.module = to_module(
             problem.network,
             device=device,
-            channels_last=way.channels_last,
+            channels_last=mode.channels_last,
             training=True,
             masks=self.masks[0] if self.masks else None,
         )
         if problem.precision == "f64":
             self.module.double()
-        self.way = way
+        self.way = mode
         self.take_batch(problem.images, problem.targets, problem.recipe.accumulate)
         self.clip = problem.recipe.clip
-        self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, way)
+        self.optimizer = _optimizer(torch, problem.recipe, self.module.parameters(), device, mode)
         with_loss = _with_loss(torch, self.module, problem.recipe.loss)
-        self.loss_of = torch.compile(with_loss, dynamic=False) if way.compiled else with_loss
+        self.loss_of = torch.compile(with_loss, dynamic=False) if mode.compiled else with_loss
 
     def take_batch(self, images: np.ndarray, targets: np.ndarray, count: int = 1) -> None:
         """Use these images for the next steps, in `count` micro-batches."""
         parts = (np.split(array, count) for array in (images, targets))
         self.batches = [tuple(self._to_device(part, self.way) for part in both) for both in zip(*parts, strict=True)]
 
-    def _to_device(self, array: np.ndarray, way: TorchMode) -> Tensor:
-        integers = array.dtype.kind in "iu"
+    def _to_device(self, array: np.ndarray, mode: TorchMode) -> Tensor:
+        is_integer = array.dtype.kind in "iu"
         tensor = self.torch.from_numpy(np.array(array)).to(self.device)
-        tensor = tensor.long() if integers else tensor.double() if self.precision == "f64" else tensor.float()
-        last = way.channels_last and tensor.dim() == 4
-        return tensor.to(memory_format=self.torch.channels_last) if last else tensor
+        tensor = tensor.long() if is_integer else tensor.double() if self.precision == "f64" else tensor.float()
+        is_channels_last = mode.channels_last and tensor.dim() == 4
+        return tensor.to(memory_format=self.torch.channels_last) if is_channels_last else tensor
 
     def __call__(self) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
@@ -186,23 +186,23 @@ def _with_loss(torch: ModuleType, module: Callable[..., Sequence[Tensor]], loss:
             classes = targets.flatten() if loss == "cross_entropy" else targets  # of a text, one for each token
             return losses[loss](self.network(images)[0], classes)
 
-    made: Callable[..., Tensor] = WithLoss()
-    return made
+    with_loss: Callable[..., Tensor] = WithLoss()
+    return with_loss
 
 
 def _optimizer(
-    torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, way: TorchMode
+    torch: ModuleType, recipe: Recipe, parameters: Iterator[Tensor], device: str, mode: TorchMode
 ) -> Optimizer:
     """Return the recipe's optimiser at the first learning rate, on a GPU as one fused kernel."""
-    known: dict[str, object] = {"lr": float(recipe.learning_rates()[0]), "weight_decay": recipe.decay}
+    arguments: dict[str, object] = {"lr": float(recipe.learning_rates()[0]), "weight_decay": recipe.decay}
     if device == "cuda":
-        known["fused"] = True
+        arguments["fused"] = True
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(parameters, momentum=recipe.momentum, **known)
+        return torch.optim.SGD(parameters, momentum=recipe.momentum, **arguments)
     if device == "cuda":
-        known["capturable"] = way.graph
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
-    return kind(parameters, betas=recipe.betas, eps=recipe.epsilon, **known)
+        arguments["capturable"] = mode.graph
+    optimizer_class = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+    return optimizer_class(parameters, betas=recipe.betas, eps=recipe.epsilon, **arguments)
 
 
 def first_step(problem: StepProblem, device: str) -> FirstStep:
@@ -217,7 +217,7 @@ def first_step(problem: StepProblem, device: str) -> FirstStep:
         return step_result
 
 
-def dropout_masks(training: Training, number: int) -> Arrays:
+def dropout_masks(training: Training, micro_batch: int) -> Arrays:
     """Return the dropout factors of a micro-batch, numbered from 1, by the nodes' original names."""
     graph, masks = training.graph, {}
     for node in graph.nodes:
@@ -225,7 +225,7 @@ def dropout_masks(training: Training, number: int) -> Arrays:
             continue
         (name,) = node.outputs.values()
         value, n = graph.values[name], int(node.problem.axes["n"])
-        (mask,) = node.problem.computed(x=np.ones(n), step=np.array([number], np.int32)).values()
+        (mask,) = node.problem.computed(x=np.ones(n), step=np.array([micro_batch], np.int32)).values()
         image = underlying_image(graph, node.inputs["x"])
         if image is not None and graph.values[image].layout == "nhwc":
             batch, c, h, w = graph.values[image].image
@@ -266,9 +266,9 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
     torch, steps = gpu.torch, dict[str, TimedStep]()
     with settings(torch, problem.precision):
         try:
-            for name, way in torch_modes(problem.precision).items():
+            for name, mode in torch_modes(problem.precision).items():
                 try:
-                    steps[name] = _prepare_mode(gpu, problem, way, limit_s)
+                    steps[name] = _prepare_mode(gpu, problem, mode, limit_s)
                 except TimeLimitExceeded:
                     reason = f"not warmed up within {limit_s:g} s; give it more: --compare-limit SECONDS"
                     steps[name] = TimedStep(error=reason)
@@ -283,30 +283,30 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
             gpu.release()
 
 
-def _prepare_mode(gpu: TorchGpu, problem: StepProblem, way: TorchMode, limit_s: float) -> TimedStep:
+def _prepare_mode(gpu: TorchGpu, problem: StepProblem, mode: TorchMode, limit_s: float) -> TimedStep:
     """Run a step in one way until compiling and tuning are done; capture it if it should be a graph."""
     gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
-    before = gpu.allocated_bytes()
+    start_bytes = gpu.allocated_bytes()
     with time_limit(limit_s):
-        step = TorchStep(problem, gpu.device, way)
-        if way.graph:
+        step = TorchStep(problem, gpu.device, mode)
+        if mode.graph:
             gpu.warm_up(step, WARM_UP_STEPS)
         else:
             with gpu.on_stream():  # the stream where it will run, whose memory all such ways share
                 for _ in range(WARM_UP_STEPS):
                     step()
-    if not way.graph:
+    if not mode.graph:
 
         def launch() -> None:
             with gpu.on_stream():
                 step()
 
-        return TimedStep(launch, gpu.peak_bytes(launch, before))
+        return TimedStep(launch, gpu.peak_bytes(launch, start_bytes))
     step.optimizer.zero_grad(set_to_none=True)
     gpu.release()  # the graph cannot use what the side stream keeps
     captured: list[CapturedGraph[Tensor]] = []
-    peak = gpu.peak_bytes(lambda: captured.append(gpu.capture(step)), before)
+    peak_bytes = gpu.peak_bytes(lambda: captured.append(gpu.capture(step)), start_bytes)
     replay = captured[0].replay
     replay()
     gpu.synchronize()
-    return TimedStep(replay, peak, captured=captured[0])
+    return TimedStep(replay, peak_bytes, captured=captured[0])

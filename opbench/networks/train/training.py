@@ -87,9 +87,9 @@ class Trainer(TrainingState):
         self.pictures = self.batch * recipe.micro
         self.steps_per_epoch = self.data.items // self.pictures
         if not self.steps_per_epoch:
-            times = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
+            micro_batch_text = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
             raise UsageError(
-                f"a batch of {self.batch}{times} is larger than the data set's {self.data.items} pictures",
+                f"a batch of {self.batch}{micro_batch_text} is larger than the data set's {self.data.items} pictures",
                 kind="batch-too-large",
                 subject=self.data.name,
                 value=self.pictures,
@@ -138,25 +138,25 @@ class Trainer(TrainingState):
         options, graph = self.options, self.training.graph
         if options.plan:
             return load_plan(options.plan, graph.name, self.gpu, options.precision)
-        before = options.out / PLAN_FILE
-        if options.resume and before.exists() and not (options.results or options.tune or options.memory_bytes):
+        earlier_plan = options.out / PLAN_FILE
+        if options.resume and earlier_plan.exists() and not (options.results or options.tune or options.memory_bytes):
             with contextlib.suppress(UsageError):
-                plan = load_plan(before, graph.name, self.gpu, options.precision)
+                plan = load_plan(earlier_plan, graph.name, self.gpu, options.precision)
                 graph = replay_plan(self.training, plan.again).graph
                 # What only adds and counts is another where other micro-batches or ranks go on.
-                same = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
-                kept = {name: choice for name, choice in plan.choices.items() if name in same}
-                plan = replace(plan, choices={**self._choose_variants(graph).choices, **kept})
+                unchanged = {n.name for n in graph.nodes if plan.case_of(n.name).endswith(str(n.problem))}
+                kept_choices = {name: choice for name, choice in plan.choices.items() if name in unchanged}
+                plan = replace(plan, choices={**self._choose_variants(graph).choices, **kept_choices})
                 require_fitting(graph, plan.cases(graph, self.catalog))
                 return plan
-        side_by_side = options.parallel  # whose values all live
-        if options.memory_bytes and not side_by_side and RECOMPUTE not in self.recipe.without:
+        parallel = options.parallel  # whose values all live
+        if options.memory_bytes and not parallel and RECOMPUTE not in self.recipe.without:
             return fit_to_memory(self.training, options.memory_bytes, self._choose_variants, self._workspace_bytes)
         return self._choose_variants(self.training.graph, options.memory_bytes)
 
     def _choose_variants(self, graph: Graph, memory_bytes: int | None = None) -> Plan:
         options = self.options
-        wanted = PlanOptions(
+        plan_options = PlanOptions(
             options.precision,
             self.gpu,
             sm_count=self.backend.sm_count,
@@ -164,7 +164,7 @@ class Trainer(TrainingState):
             parallel=options.parallel,
             device=self.device,
         )
-        return choose(graph, self.known, wanted, self.catalog)
+        return choose(graph, self.known, plan_options, self.catalog)
 
     def _workspace_bytes(self, plan: Plan) -> dict[str, int]:
         cases = plan.cases(self.training.graph, self.catalog)
@@ -260,14 +260,16 @@ class Trainer(TrainingState):
         device = self.device
         if self.joined is None or device is None:
             return {}
-        fewer = replace(device, sm_count=device.sm_count - self.joined.sm_count)
-        own = {name: case for name, case in self.cases.items() if not case.variant.is_library}  # whose grids are ours
+        smaller_device = replace(device, sm_count=device.sm_count - self.joined.sm_count)
+        own_cases = {
+            name: case for name, case in self.cases.items() if not case.variant.is_library
+        }  # whose grids are ours
 
         def expected(chosen_for: ChosenFor) -> Callable[[Node], float]:
-            return lambda node: expected_s(own[node.name], chosen_for) if node.name in own else 0.0
+            return lambda node: expected_s(own_cases[node.name], chosen_for) if node.name in own_cases else 0.0
 
-        names = overlapped_buckets(self.training, self.options.bucket_bytes, expected(device), expected(fewer))
-        return dict.fromkeys(names, fewer.sm_count)
+        names = overlapped_buckets(self.training, self.options.bucket_bytes, expected(device), expected(smaller_device))
+        return dict.fromkeys(names, smaller_device.sm_count)
 
     def _check_nodes(self, out: Path) -> None:
         """Check every node of the first step in a worker process; raise LaunchError for a wrong one.
@@ -283,9 +285,9 @@ class Trainer(TrainingState):
             worker.end()
         if wrong := {name: check for name, check in verdicts.items() if not check.right}:
             name, check = next(iter(wrong.items()))
-            more = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
+            count_text = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
             raise LaunchError(
-                f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{more}",
+                f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{count_text}",
                 kind="node-not-right",
                 subject=name,
                 value=self.cases[name].name,
@@ -294,45 +296,45 @@ class Trainer(TrainingState):
 
     def _run_steps(self, network: Network, step: Step, tell: Callable[[TrainingProgress], None]) -> TrainingRecord:
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
-        began_s = saved_s = told_s = time.perf_counter()
-        began = reported = self.step
+        began_s = saved_s = reported_s = time.perf_counter()
+        first_step = reported_step = self.step
         ahead = 1  # launches before a wait: a device accepts launches far faster than it runs them
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
-        spent_s = 0.0  # on scores of the test set and on checkpoints
+        evaluation_s = 0.0  # on scores of the test set and on checkpoints
         with log:
             while self.step < self.recipe.steps:
                 step.launch()
                 self.step += 1
                 self.seen += self.recipe.micro
                 now_s = time.perf_counter()
-                looks = self.step % evaluate_every == 0 or self.step == self.recipe.steps
-                if self.step - reported >= ahead or looks:
+                evaluates = self.step % evaluate_every == 0 or self.step == self.recipe.steps
+                if self.step - reported_step >= ahead or evaluates:
                     self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
-                    ahead = max(1, int(PROGRESS_S * (self.step - reported) / (collected_s - told_s)))
-                    reported = self.step
-                    if looks:
+                    ahead = max(1, int(PROGRESS_S * (self.step - reported_step) / (collected_s - reported_s)))
+                    reported_step = self.step
+                    if evaluates:
                         self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
-                        spent_s += time.perf_counter() - collected_s
-                    told_s = time.perf_counter()
-                    tell(self._progress(began, told_s - began_s - spent_s))
+                        evaluation_s += time.perf_counter() - collected_s
+                    reported_s = time.perf_counter()
+                    tell(self._progress(first_step, reported_s - began_s - evaluation_s))
                 if now_s - saved_s > self.options.checkpoint_every_s:
                     self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
                     self._save(network, step, log)
                     saved_s = time.perf_counter()
-                    spent_s += saved_s - collected_s
-            seconds = time.perf_counter() - began_s - spent_s
+                    evaluation_s += saved_s - collected_s
+            seconds = time.perf_counter() - began_s - evaluation_s
             self._save(network, step, log)
-        rate = (self.step - began) * self.pictures / max(seconds, 1e-9)
+        rate = (self.step - first_step) * self.pictures / max(seconds, 1e-9)
         if self.group is None:
-            timed, comparison = self.beside.measured(network, step, self.backend)
-            record = training_record(self, step, timed, rate)
+            times, comparison = self.beside.measured(network, step, self.backend)
+            record = training_record(self, step, times, rate)
             record = replace(record, comparison=comparison)
         elif isinstance(self.backend, TimedBackend):
             exchanged = exchange_times(step, self.group.gather)
-            timed = StepTimes(nodes_s=node_times(node_samples(step.context, self.backend.clock("cold"))))
-            record = replace(training_record(self, step, timed, rate), exchange=exchanged)
+            times = StepTimes(nodes_s=node_times(node_samples(step.context, self.backend.clock("cold"))))
+            record = replace(training_record(self, step, times, rate), exchange=exchanged)
         else:
             record = training_record(self, step, StepTimes(), rate)
         keep_training(record, self.options.out)
@@ -361,9 +363,9 @@ class Trainer(TrainingState):
         state = network.read_state(*(name for name in network.state if name not in UNSAVED_ARRAYS))
         write_checkpoint(self.options.out, checkpoint_of(self, state, size))
 
-    def _progress(self, began: int, seconds: float) -> TrainingProgress:
-        done = self.step - began
-        rate = done * self.pictures / max(seconds, 1e-9)
+    def _progress(self, first_step: int, elapsed_s: float) -> TrainingProgress:
+        steps_done = self.step - first_step
+        rate = steps_done * self.pictures / max(elapsed_s, 1e-9)
         return TrainingProgress(
             self.step,
             self.recipe.steps,

@@ -87,13 +87,15 @@ def training_record(training: TrainingState, step: Step, timed: StepTimes, image
 def _pass_records(training: TrainingState) -> tuple[TrainingPass, ...]:
     """Return each graph pass with its saving: the difference from a step without the pass."""
     network, recipe, items = training.network, training.recipe, len(training.data.images)
-    own, records = _graph_work(training_graph(network, recipe, items).graph), []
+    full_work, records = _graph_work(training_graph(network, recipe, items).graph), []
     for name, on, notes in training.training.pass_notes:
         records.append(TrainingPass(name, on, tuple(notes)))
         if not (on and notes and name in TRAINING_PASSES):
             continue
         without = training_graph(network, replace(recipe, without=(*recipe.without, name)), items).graph
-        nodes, nbytes, flops = (more - fewer for more, fewer in zip(_graph_work(without), own, strict=True))
+        nodes, nbytes, flops = (
+            without_pass - with_pass for without_pass, with_pass in zip(_graph_work(without), full_work, strict=True)
+        )
         records[-1] = replace(records[-1], saved=PassSaving(nodes, nbytes, flops))
     return tuple(records)
 
@@ -104,26 +106,26 @@ def _graph_work(graph: Graph) -> tuple[int, int, int]:
     return len(problems), sum(p.bytes() for p in problems), sum(p.flops() for p in problems)
 
 
-def first_not_finite(training: TrainingState, network: Network, step: Step, number: int) -> NotFinite:
+def first_not_finite(training: TrainingState, network: Network, step: Step, step_index: int) -> NotFinite:
     """Return the error for a NaN or an infinity, with the node that first computed one.
 
     The step runs again node by node, from the last checkpoint.
     """
-    where, graph, context = f"step {number + 1}: the loss is not finite", training.training.graph, step.context
+    subject, graph, context = f"step {step_index + 1}: the loss is not finite", training.training.graph, step.context
     if training.group is not None:
         return NotFinite(
-            f"{where}; which node made the first such value says one device, to the same bits: --resume with "
+            f"{subject}; which node made the first such value says one device, to the same bits: --resume with "
             f"--accumulate {training.recipe.micro} in the place of --gpus {training.recipe.ranks}",
-            value=number + 1,
+            value=step_index + 1,
         )
     checkpoint = read_checkpoint(training.options.out)
     network.write_state(graph.state)
     network.write_state(training.given_state())
-    first = 0
+    first_step = 0
     if checkpoint:
         network.write_state(training_state(training, checkpoint))
-        first = checkpoint.facts.step
-    for _ in range(first, number):
+        first_step = checkpoint.facts.step
+    for _ in range(first_step, step_index):
         step.launch()
     for piece in step.launched():
         training.backend.synchronize()
@@ -134,10 +136,11 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, numb
                 if node.operator == "record" or name == "losses.next":
                     continue
                 return NotFinite(
-                    f"{where}; the first value that is not is '{name}', which {node.name} ({node.operator}) made",
+                    f"{subject}; the first value that is not is '{name}', which {node.name} ({node.operator}) made",
                     subject=name,
-                    value=number + 1,
+                    value=step_index + 1,
                 )
     return NotFinite(
-        f"{where}, but done again from step {first} it is: the step does not repeat its bits", value=number + 1
+        f"{subject}, but done again from step {first_step} it is: the step does not repeat its bits",
+        value=step_index + 1,
     )
