@@ -26,13 +26,13 @@ def time(seconds: float | None) -> str:
     return si(seconds, "s")
 
 
-def interval(least: float | None, most: float | None, unit: str = "s") -> str:
+def interval(low_value: float | None, high_value: float | None, unit: str = "s") -> str:
     """Return two quantities with enough digits to differ, such as "3.990–3.993 ms"; "–" if one is None."""
-    if least is None or most is None:
+    if low_value is None or high_value is None:
         return "–"
     low, high = next(
-        ((a, b) for digits in range(3, 8) if (a := si(least, unit, digits)) != (b := si(most, unit, digits))),
-        (si(least, unit), si(most, unit)),
+        ((a, b) for digits in range(3, 8) if (a := si(low_value, unit, digits)) != (b := si(high_value, unit, digits))),
+        (si(low_value, unit), si(high_value, unit)),
     )
     if low == high:
         return f"{low} at both ends"
@@ -69,8 +69,8 @@ def ratio(value: float | None) -> str:
 def duration(seconds: float) -> str:
     """Return a wall time, such as "48 ms", "2.3 s" or "4 min 19 s"."""
     if seconds >= 120:
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes} min {rest} s"
+        minutes, seconds_left = divmod(round(seconds), 60)
+        return f"{minutes} min {seconds_left} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 

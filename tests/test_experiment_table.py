@@ -6,7 +6,7 @@ import json
 import re
 
 from opbench import units
-from opbench.gpu.compile.knockout import INSTRUCTION_CLASSES
+from opbench.gpu.compile.knockout_classes import INSTRUCTION_CLASSES
 from opbench.report.experiment import NAMES
 from opbench.results.experiment import ClassCost, Experiment, read_experiments
 from opbench.results.files import read_run

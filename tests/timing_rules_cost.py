@@ -60,7 +60,7 @@ def times_of(
             launches[f"{way} {name}"] = ready.binding.launch
             if way == "with":
                 turns[f"{way} {name}"] = timing.launch_sources[name]
-        measured = measure(clock, launches, options, turns=turns)
+        measured = measure(clock, launches, options, launch_sources=turns)
         refused: Mapping[str, str] = {**timing.invalid, **timing.invalid_times(), **timing.faults}
         lines = []
         for case in cases:

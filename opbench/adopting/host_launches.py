@@ -107,7 +107,7 @@ def global_definitions(all_declarations: Sequence[Declaration]) -> dict[str, Seq
         elif declaration.kind == "other" and declaration.tokens[0].text == "typedef" and len(declaration.tokens) > 3:
             values_by_name[declaration.tokens[-2].text] = declaration.tokens[1:-2]
         elif (declaration.kind == "prototype" and declaration.tokens[0].text == "dim3") or (
-            declaration.kind == "other" and (not declaration.is_device or "constexpr" in declaration.marks)
+            declaration.kind == "other" and (not declaration.is_device or "constexpr" in declaration.specifiers)
         ):  # dim3 block(16, 16); looks like one
             values_by_name |= definitions(declaration.tokens)
         elif declaration.kind == "type" and "enum" in [token.text for token in declaration.tokens[:2]]:

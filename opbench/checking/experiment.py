@@ -74,7 +74,7 @@ def time_cubins(
             name: next(iter(case_launches.launches.values())) for name, case_launches in launches_by_name.items()
         }
         measurements = measure(
-            clock, first_launches, options, on_start=on_start, on_sample=on_sample, turns=launches_by_name
+            clock, first_launches, options, on_start=on_start, on_sample=on_sample, launch_sources=launches_by_name
         )
         on_start("")
         _require_right(session, bound_case, "after")

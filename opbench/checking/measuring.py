@@ -106,7 +106,7 @@ def measure_cases(
     with timed_cases(session, cases, options.mode, clock, on_start, judged=check_again) as timing:
         launches = {name: bound_case.binding.launch for name, bound_case in timing.timed.items()}
         measured = measure(
-            clock, launches, options, on_sample=on_sample, on_start=on_start, turns=timing.launch_sources
+            clock, launches, options, on_sample=on_sample, on_start=on_start, launch_sources=timing.launch_sources
         )
         return _split_by_faults(session, timing, measured, {}, check_again, on_start)
 

@@ -58,7 +58,7 @@ def _unknown_constant_error(request: BuildRequest, name: str) -> CompileError:
     constants = sorted(
         constant_name
         for declaration in scan.declarations(text)
-        if "__constant__" in declaration.marks
+        if "__constant__" in declaration.specifiers
         for constant_name in declaration.names
     )
     message = f"constants: no __constant__ variable '{name}'; defined: {', '.join(constants) or 'none'}"
@@ -83,7 +83,7 @@ def has_host_part_in(request: BuildRequest) -> bool:
 def can_be_reduced(request: BuildRequest) -> bool:
     """Return whether the files contain declarations, or missing headers, that the request's kernels do not need."""
     device_code = device_part.device_part(include_closure(request.source, request.include), request.roots)
-    return bool(device_code.set_aside or device_code.empty)
+    return bool(device_code.blanked or device_code.empty)
 
 
 @dataclass(frozen=True)

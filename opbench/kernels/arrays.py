@@ -92,11 +92,11 @@ def from_float8(bits: np.ndarray, dtype: str) -> np.ndarray:
     fraction_bits, bias, largest_bits = FLOAT8[dtype]
     magnitude = bits.astype(np.uint32) & 0x7F
     # In the place of a float32's exponent and fraction they are a number that a power of two makes the right one.
-    numbers = (magnitude << (23 - fraction_bits)).view(np.float32) * np.float32(2.0 ** (127 - bias))
-    numbers = np.where(magnitude > largest_bits, np.float32(np.nan), numbers)
+    values = (magnitude << (23 - fraction_bits)).view(np.float32) * np.float32(2.0 ** (127 - bias))
+    values = np.where(magnitude > largest_bits, np.float32(np.nan), values)
     if dtype == "e5m2":
-        numbers = np.where(magnitude == largest_bits + 1, np.float32(np.inf), numbers)
-    return np.where(bits >= 0x80, -numbers, numbers)
+        values = np.where(magnitude == largest_bits + 1, np.float32(np.inf), values)
+    return np.where(bits >= 0x80, -values, values)
 
 
 MOST_SLICES, WIDE_BITS = 8, 72

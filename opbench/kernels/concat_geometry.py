@@ -28,7 +28,7 @@ class ConcatGeometry(Operator):
 
     @property
     def outer(self) -> int:
-        """Return the number of pairs of runs."""
+        """Return the number of pairs of memory runs in the joined image."""
         return self.n if self.layout == "nchw" else self.n * self.h * self.w
 
     @property

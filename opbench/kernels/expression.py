@@ -159,8 +159,8 @@ def _compile(node: ast.expr) -> Compiled:
             unary, inner = _UNARY[type(op)], _compile(operand)
             return lambda scope: unary(inner(scope))
         case ast.BoolOp(op=op, values=values):
-            join, parts = all if isinstance(op, ast.And) else any, [_compile(value) for value in values]
-            return lambda scope: join(part(scope) for part in parts)
+            join, operands = all if isinstance(op, ast.And) else any, [_compile(value) for value in values]
+            return lambda scope: join(part(scope) for part in operands)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             condition, then, otherwise = _compile(test), _compile(body), _compile(orelse)
             return lambda scope: then(scope) if condition(scope) else otherwise(scope)
@@ -188,14 +188,14 @@ def _compile_arithmetic(operation: type[ast.operator], first: Compiled, second: 
     compute = _BINARY[operation]
 
     def evaluated(scope: Mapping[str, ExpressionValue]) -> Any:
-        left, right = first(scope), second(scope)
+        left_value, right_value = first(scope), second(scope)
         if (
-            type(left) is int
-            and type(right) is int
-            and -INTEGER_LIMIT < (result := compute(left, right)) < INTEGER_LIMIT
+            type(left_value) is int
+            and type(right_value) is int
+            and -INTEGER_LIMIT < (result := compute(left_value, right_value)) < INTEGER_LIMIT
         ):
             return result
-        return _arithmetic(operation, left, right)
+        return _arithmetic(operation, left_value, right_value)
 
     return evaluated
 

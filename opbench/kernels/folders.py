@@ -156,7 +156,7 @@ class Catalog:
             raise UsageError(unknown("variant", name, variants, hint, where=operator))
         return variants[name]
 
-    def case(self, name: str, own: Sequence[Variant] = ()) -> Case:
+    def case(self, name: str, own_variants: Sequence[Variant] = ()) -> Case:
         """Return the case that prints as `name`; a variant of the user's own file precedes one of the same name.
 
         Raises UsageError with the nearest existing operator, variant, axis or config.
@@ -169,7 +169,7 @@ class Catalog:
                 f"'{name}' is not a case name; an example is matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
                 f"({self.command('list cases')})"
             )
-        own_variant = {v.id: v for v in own}.get(f"{match['operator']}/{match['variant']}")
+        own_variant = {v.id: v for v in own_variants}.get(f"{match['operator']}/{match['variant']}")
         variant = own_variant or self.variant(match["operator"], match["variant"])
         problem = self.operator(match["operator"]).parse(match["problem"])
         for config in variant.configs:
@@ -224,15 +224,15 @@ class Catalog:
         return variants[name]
 
 
-def _require_other_name(variant: Variant, other: Variant | None) -> None:
+def _require_other_name(variant: Variant, known_variant: Variant | None) -> None:
     """Raise UsageError if two different variants have the same name: their results would be mixed up."""
-    if other is None or other.path.resolve() == variant.path.resolve():
+    if known_variant is None or known_variant.path.resolve() == variant.path.resolve():
         return
-    if other.path.parent == variant.path.parent or other.source_sha256 != variant.source_sha256:
+    if known_variant.path.parent == variant.path.parent or known_variant.source_sha256 != variant.source_sha256:
         raise UsageError(
-            f"{variant.path}: {other.path} has variant '{variant.id}' already; rename one of the two variants",
+            f"{variant.path}: {known_variant.path} has variant '{variant.id}' already; rename one of the two variants",
             kind="duplicate-variant",
-            subject=other.path,
+            subject=known_variant.path,
             value=variant.id,
         )
 

@@ -144,7 +144,10 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
 def _variants_of(
     path: Path, operator: str, folders: tuple[Path, ...], sources: tuple[Source, ...], proposed: str = ""
 ) -> tuple[Variant, ...]:
-    """Return the variants of these sources; catalogs of one process share them while the files are unchanged."""
+    """Return the variants of a file and its headers.
+
+    Catalogs of one process share the variants while the files are unchanged.
+    """
     text = proposed or sources[0].content.decode()
     header = split_header(path, text)
     table, why = _read_toml(path, header), header.why
@@ -174,14 +177,14 @@ def _variants_of(
     return tuple(variants)
 
 
-def _merge_tables(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(common: Mapping[str, Any], own_table: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the common keys with those of one variant."""
-    merged = {**common, **own}
-    for key in common.keys() & own.keys():
+    merged = {**common, **own_table}
+    for key in common.keys() & own_table.keys():
         if key in MERGED_LISTS:
-            merged[key] = [*common[key], *own[key]]
+            merged[key] = [*common[key], *own_table[key]]
         elif isinstance(common[key], dict):
-            merged[key] = {**common[key], **own[key]}
+            merged[key] = {**common[key], **own_table[key]}
     return merged
 
 
@@ -378,14 +381,14 @@ class _HeaderReader:
                 )
         ordered: dict[str, str] = {}
         while pending:
-            ready = [n for n, text in pending.items() if not (expression.names(text) - {n}) & pending.keys()]
-            if not ready:
+            resolved = [n for n, text in pending.items() if not (expression.names(text) - {n}) & pending.keys()]
+            if not resolved:
                 raise self.refuse(
                     ("define",),
                     f"define: {', '.join(pending)} are defined in terms of each other; "
                     "give one of them a value that names no other macro",
                 )
-            ordered |= {name: pending.pop(name) for name in ready}
+            ordered |= {name: pending.pop(name) for name in resolved}
         return ordered
 
     def _tune(self) -> dict[str, tuple[int, ...]]:

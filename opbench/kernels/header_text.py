@@ -44,17 +44,20 @@ def split_header(path: Path, text: str) -> HeaderText:
             f"no opbench header; it begins with the line '{opening}' (see 'Write your own kernel' in README.md)",
             Location(path, 1),
         )
-    first = stripped.index(opening)
-    if closing not in stripped[first + 1 :]:
-        raise UsageError(f"the header has no closing line '{closing}'", Location(path, first + 1))
-    last = stripped.index(closing, first + 1)
-    header = [line.removeprefix(prefix).removeprefix(" ") if prefix else line for line in stripped[first + 1 : last]]
+    opening_index = stripped.index(opening)
+    if closing not in stripped[opening_index + 1 :]:
+        raise UsageError(f"the header has no closing line '{closing}'", Location(path, opening_index + 1))
+    closing_index = stripped.index(closing, opening_index + 1)
+    header = [
+        line.removeprefix(prefix).removeprefix(" ") if prefix else line
+        for line in stripped[opening_index + 1 : closing_index]
+    ]
     why = []
-    for line in stripped[last + 1 :]:
+    for line in stripped[closing_index + 1 :]:
         if (prefix and not line.startswith(prefix)) or (not prefix and line.endswith('"""')):
             break
         why.append(line.removeprefix(prefix).strip())
-    return HeaderText(first + 1, "\n".join(header), "\n".join(why).strip())
+    return HeaderText(opening_index + 1, "\n".join(header), "\n".join(why).strip())
 
 
 def header_table(toml: str) -> dict[str, Any]:
@@ -114,9 +117,9 @@ def root_location(path: Path, text: str, root: str) -> Location:
 def _header_lines(path: Path, text: str) -> Mapping[KeyPath, int]:
     """Return the line of each key in the file; the empty path stands for the first line of the TOML text."""
     header = split_header(path, text)
-    first = header.opening_line + 1
+    first_line = header.opening_line + 1
     line_of_key = {key: header.opening_line + line for key, line in key_lines(header.toml).items()}
-    return {(): first, **{_current_key(key): line for key, line in line_of_key.items()}}
+    return {(): first_line, **{_current_key(key): line for key, line in line_of_key.items()}}
 
 
 def _current_key(key: KeyPath) -> KeyPath:

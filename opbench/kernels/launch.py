@@ -79,9 +79,9 @@ class KernelLaunch:
     def buffers(self) -> set[str]:
         """Return every buffer that the launch can access."""
         maps = {tensor_map.name: tensor_map.tensor for tensor_map in self.tensor_maps}
-        named = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
-        named |= {name for argument in self.args if isinstance(argument, Struct) for name in argument.names()}
-        return named | {name for name in (self.zero, self.tensor) if name}
+        named_buffers = {maps.get(argument, argument) for argument in self.args if isinstance(argument, str)}
+        named_buffers |= {name for argument in self.args if isinstance(argument, Struct) for name in argument.names()}
+        return named_buffers | {name for name in (self.zero, self.tensor) if name}
 
     def fault_of_cluster(self) -> str | None:
         """Return the reason why no GPU can launch the cluster; None if its size is allowed."""

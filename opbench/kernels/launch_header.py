@@ -131,10 +131,10 @@ def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) 
 
 
 def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTemplate:
-    where, key_path = f"tensor_maps.{name}", ("tensor_maps", name)
+    label, key_path = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
         raise reader.refuse(
-            key_path, f'{where} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
+            key_path, f'{label} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
         )
     im2col = entry.get("im2col", {})
     key_paths = {key: (*key_path, *(("im2col",) if key in im2col else ()), key) for key in (*entry, *im2col)}
@@ -143,19 +143,19 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
         *((k, v, IM2COL_KEYS) for k, v in im2col.items()),
     ):
         if key not in allowed_keys:
-            raise reader.refuse(key_paths[key], unknown("key", key, allowed_keys, where=where))
+            raise reader.refuse(key_paths[key], unknown("key", key, allowed_keys, where=label))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
             raise reader.refuse(
-                key_paths[key], f"{where}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions"
+                key_paths[key], f"{label}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions"
             )
     for key, allowed in (("swizzle", tuple(SWIZZLE_BYTES)), ("l2", L2_PROMOTION_BYTES)):
         setting = entry.get(key, allowed[-1])
         if setting not in allowed and not (key == "swizzle" and " if " in str(setting)):
             allowed_text = ", ".join(map(str, allowed))
-            raise reader.refuse(key_paths[key], f"{where}.{key} = {entry[key]!r} is not allowed; one of {allowed_text}")
+            raise reader.refuse(key_paths[key], f"{label}.{key} = {entry[key]!r} is not allowed; one of {allowed_text}")
     if bool(im2col) == ("box" in entry) or (im2col and im2col.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
-        raise reader.refuse(key_path, f"{where}: has {', '.join((*entry, *im2col))}; it needs {needed}")
+        raise reader.refuse(key_path, f"{label}: has {', '.join((*entry, *im2col))}; it needs {needed}")
     merged = {**entry, **im2col}
     lists = {key: _expressions(reader, key, merged.get(key, ()), key_paths.get(key, key_path)) for key in MAP_LISTS}
 
@@ -184,7 +184,7 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
 
 def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> TextureTemplate:
     """Read one entry of the header's `textures` or `surfaces`."""
-    where, key_path, allowed_keys = (
+    label, key_path, allowed_keys = (
         f"{table_name}.{name}",
         (table_name, name),
         TEXTURE_KEYS if table_name == "textures" else SURFACE_KEYS,
@@ -192,17 +192,17 @@ def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> 
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
         example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(key_path, f"{where} = {entry!r} is not allowed; a table such as {example}")
+        raise reader.refuse(key_path, f"{label} = {entry!r} is not allowed; a table such as {example}")
     for key, value in entry.items():
         if key not in allowed_keys:
-            raise reader.refuse((*key_path, key), unknown("key", key, allowed_keys, where=where))
+            raise reader.refuse((*key_path, key), unknown("key", key, allowed_keys, where=label))
         allowed = {"channels": CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             allowed_text = ", ".join(str(name).lower() for name in allowed)
-            raise reader.refuse((*key_path, key), f"{where}.{key} = {value!r} is not allowed; one of {allowed_text}")
+            raise reader.refuse((*key_path, key), f"{label}.{key} = {value!r} is not allowed; one of {allowed_text}")
     if not 1 <= len(shape) <= 2:
         raise reader.refuse(
-            (*key_path, "size"), f"{where}.size = {shape!r} is not allowed; the width, or width and height"
+            (*key_path, "size"), f"{label}.size = {shape!r} is not allowed; the width, or width and height"
         )
     return TextureTemplate(
         name,

@@ -71,8 +71,9 @@ class Operator:
     memory_level: ClassVar[str] = "dram"
     """The memory level of `bytes()`: "dram", or "l2" for a probe of the cache."""
     degree: ClassVar[int | None] = None
-    """The d for which doubled inputs give outputs 2**d times as large, bit for bit (1 for a sum, 2 for a product of two
-    inputs); a second content then needs no second reference. None if there is no such d."""
+    """The d for which doubled inputs give outputs 2**d times as large, bit for bit: 1 for a sum, 2 for a product of two
+    inputs. With such a d the reference of a second set of inputs is the scaled first one. None if there is no such
+    d."""
     linear_in: ClassVar[Sequence[str]] = ()
     """Inputs in which the result is linear while the others are fixed: their gradients are exact adjoints."""
     in_place: ClassVar[Mapping[str, str]] = {}
@@ -133,8 +134,7 @@ class Operator:
     """Method: the result from inputs by name, as an array, or as a dict by output name for several outputs.
 
     Inputs are float64 arrays, or long doubles for tensors stored in f64; the result has the same precision. Matrices
-    are multiplied by `matrix_product`, because NumPy is slow for long doubles.
-    """
+    are multiplied by `matrix_product`, because NumPy is slow for long doubles."""
     examples: ClassVar[Callable[[], Sequence[Operator]]]
     """Class method: small odd problems (1, primes, not divisible by any tile) that every variant must get right."""
 
@@ -199,11 +199,11 @@ class Operator:
 
         A dtype of `dtypes` without an example gets the default dtype's examples.
         """
-        own = list(cls.examples())
+        own_examples = list(cls.examples())
         allowed = cls.choices.get("dtype", ())
-        missing = [dtype for dtype in dtypes if dtype in allowed and all(p.storage != dtype for p in own)]
-        default_dtype_examples = [p for p in own if p.storage == cls.modes().get("dtype", p.storage)]
-        return [*own, *(p.stored_as(dtype) for dtype in missing for p in default_dtype_examples)]
+        missing = [dtype for dtype in dtypes if dtype in allowed and all(p.storage != dtype for p in own_examples)]
+        default_dtype_examples = [p for p in own_examples if p.storage == cls.modes().get("dtype", p.storage)]
+        return [*own_examples, *(p.stored_as(dtype) for dtype in missing for p in default_dtype_examples)]
 
     @classmethod
     def random_problems(cls, seed: int, count: int) -> list[Operator]:
@@ -306,9 +306,13 @@ class Operator:
         """
         if self.memory_level != "dram":
             return self.memory_level
-        read, written = (sum(t.nbytes for t in tensors) for tensors in (self.input_tensors(), self.output_tensors()))
-        one_way_bytes = ONE_WAY_SHARE * (read + written)
-        return "dram_read" if written <= one_way_bytes else "dram_write" if read <= one_way_bytes else "dram"
+        read_bytes, written_bytes = (
+            sum(t.nbytes for t in tensors) for tensors in (self.input_tensors(), self.output_tensors())
+        )
+        one_way_bytes = ONE_WAY_SHARE * (read_bytes + written_bytes)
+        return (
+            "dram_read" if written_bytes <= one_way_bytes else "dram_write" if read_bytes <= one_way_bytes else "dram"
+        )
 
     def arguments(self) -> list[str]:
         """Return the kernel's default argument order: inputs, outputs, integer axes as declared."""
@@ -426,12 +430,12 @@ class Operator:
         return Location(Path(code.co_filename), line)
 
     def __str__(self) -> str:
-        shown = []
+        shown_values = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.default is dataclasses.MISSING or value != field.default:
-                shown.append(f"{field.name}={value}")
-        return f"({','.join(shown)})"
+                shown_values.append(f"{field.name}={value}")
+        return f"({','.join(shown_values)})"
 
     @classmethod
     def parse(cls, text: str) -> Operator:

@@ -50,14 +50,14 @@ class Scalar:
         """Return the scalar with its number evaluated; raise UsageError if its type cannot represent the number."""
         value = self.value
         if isinstance(value, str):
-            number = (
+            evaluated = (
                 SPECIAL_VALUES[value]
                 if value in SPECIAL_VALUES
                 else expression.evaluate(value, scope, self.type in FLOATS)
             )
-            if isinstance(number, str):
-                raise UsageError(f"{self.type} = '{value}' is the word '{number}'; a number is needed")
-            value = number
+            if isinstance(evaluated, str):
+                raise UsageError(f"{self.type} = '{value}' is the word '{evaluated}'; a number is needed")
+            value = evaluated
         bound = Scalar(self.type, value)
         bound.packed()
         return bound
@@ -70,8 +70,8 @@ class Scalar:
             if self.type == "bf16":
                 (bits,) = struct.unpack("<I", struct.pack("<f", self.value))
                 return struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF)
-            number = float(self.value) if format_code in "efd" else self.value
-            return struct.pack(f"<{format_code}", bool(number) if format_code == "?" else number)
+            python_value = float(self.value) if format_code in "efd" else self.value
+            return struct.pack(f"<{format_code}", bool(python_value) if format_code == "?" else python_value)
         except (struct.error, OverflowError):
             raise UsageError(f"{{ {self.type} = {self.value} }}: a {self.type} cannot hold it") from None
 

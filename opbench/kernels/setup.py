@@ -1,4 +1,4 @@
-"""Setup launches: they fill workspaces from inputs, so they need to run again only when these inputs change."""
+"""Setup launches, which fill workspaces from inputs and need to run again only when those inputs change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Setup:
     workspaces: tuple[str, ...] = ()
     """Workspaces that the setup launches fill. No other launch may write them; a check verifies this."""
     persistent: tuple[str, ...] = ()
-    """Workspaces that other launches read; the rest is not needed after the last setup launch."""
+    """Workspaces of the setup launches that other launches read; the other ones are not needed after the setup."""
     launches: int = 0
 
     def serves(self, constant: Collection[str]) -> bool:
@@ -36,7 +36,7 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             other_buffers |= launch.buffers()
             continue
         key = f"setup = true of {launch.kernel}"
-        if constants := [step.constant for step in launches if step.constant]:
+        if constants := [other_launch.constant for other_launch in launches if other_launch.constant]:
             raise UsageError(
                 f"{key} is not allowed together with constants ({', '.join(constants)}), which every run writes; "
                 "remove setup = true, or pass the constants as arguments",

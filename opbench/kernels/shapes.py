@@ -121,7 +121,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.operator = type(self.starts[0])
-        self.rules = tuple(part for rule in self.variant.requires for part in _split_conjunction(rule))
+        self.rules = tuple(conjunct for rule in self.variant.requires for conjunct in _split_conjunction(rule))
         self.configs = _distinct_configs(self.variant, self.rules)
         self.wanted: Sequence[Config] = self.configs
         self.allowed = {
@@ -139,28 +139,30 @@ class _Search:
         An axis in a rule gets multiples of the rules' numbers. If a rule names a property, such as the height
         of an output, any axis may change it, and the other axes get sizes near those of the starts.
         """
-        named = {name for rule in self.rules for name in expression.names(rule)}
-        if macros := named & self.variant.define.keys():
-            named |= {name for text in self.variant.define.values() for name in expression.names(text)} - macros
-        numbers = {
+        names_in_rules = {name for rule in self.rules for name in expression.names(rule)}
+        if macros := names_in_rules & self.variant.define.keys():
+            names_in_rules |= {
+                name for text in self.variant.define.values() for name in expression.names(text)
+            } - macros
+        rule_numbers = {
             node.value
             for rule in self.rules
             for node in ast.walk(expression.parse(rule))
             if isinstance(node, ast.Constant) and type(node.value) is int and node.value > 1
         }
-        numbers |= {config[name] for config in self.configs for name in named & self.variant.tune.keys()}
-        multiples = {*SIZES, *(number * factor for number in numbers for factor in FACTORS)}
+        rule_numbers |= {config[name] for config in self.configs for name in names_in_rules & self.variant.tune.keys()}
+        multiples = {*SIZES, *(rule_number * factor for rule_number in rule_numbers for factor in FACTORS)}
         not_axes = self.allowed.keys() | self.variant.tune.keys() | self.variant.define.keys()
         axes = [f.name for f in fields(self.operator) if f.name not in self.allowed]
-        names_property = bool(named - set(axes) - not_axes)
+        names_property = bool(names_in_rules - set(axes) - not_axes)
         sizes: dict[str, tuple[int, ...]] = {}
         for axis in axes:
             start_sizes = {size for start in self.starts if isinstance(size := start.axes[axis], int)}
-            if axis in named:
+            if axis in names_in_rules:
                 is_small_axis = (
                     max(start_sizes) <= MAX_SMALL_SIZE
                 )  # such as a stride, of which large values make no sense
-                sizes[axis] = tuple(sorted(start_sizes | numbers if is_small_axis else multiples))
+                sizes[axis] = tuple(sorted(start_sizes | rule_numbers if is_small_axis else multiples))
             elif names_property:
                 sizes[axis] = tuple(
                     sorted(
@@ -307,22 +309,22 @@ def _split_conjunction(rule: str) -> list[str]:
                 for value in values:
                     yield from parts(value)
             case ast.Compare(left=left, ops=ops, comparators=rights) if len(ops) > 1:
-                for operand, operation, other in zip([left, *rights], ops, rights, strict=False):
-                    yield ast.Compare(operand, [operation], [other])
+                for operand, operation, right_operand in zip([left, *rights], ops, rights, strict=False):
+                    yield ast.Compare(operand, [operation], [right_operand])
             case _:
                 yield node
 
-    return [ast.unparse(part) for part in parts(expression.parse(rule))]
+    return [ast.unparse(conjunct) for conjunct in parts(expression.parse(rule))]
 
 
 def _distinct_configs(variant: Variant, rules: Sequence[str]) -> list[Config]:
     """Return at most `MAX_CONFIGS` configs, evenly spaced, of those that the rules can distinguish."""
-    named = {name for rule in rules for name in expression.names(rule)}
-    if named & variant.define.keys():
-        named |= variant.tune.keys()
+    names_in_rules = {name for rule in rules for name in expression.names(rule)}
+    if names_in_rules & variant.define.keys():
+        names_in_rules |= variant.tune.keys()
     configs: dict[tuple[int, ...], Config] = {}
     for config in variant.configs:
-        configs.setdefault(tuple(config[name] for name in sorted(named & config.keys())), config)
+        configs.setdefault(tuple(config[name] for name in sorted(names_in_rules & config.keys())), config)
     distinct = list(configs.values())
     return distinct[:: -(-len(distinct) // MAX_CONFIGS)] if distinct else [{}]
 
@@ -403,8 +405,10 @@ def _solve_expression(node: ast.expr, wanted: int | str, scope: Mapping[str, Any
 def _solve_operand(op: type[ast.operator], a: int, b: int, target: int) -> Iterator[tuple[int, int]]:
     """Yield an operand of `a op b` and a new value for it with which the result is, or is close to, `target`."""
     if op is ast.Mod and b > 0:
-        below = a - (a - target) % b
-        yield from ((0, multiple) for multiple in (below, below + b, below + 2 * b) if multiple > 0)
+        lower_multiple = a - (a - target) % b
+        yield from (
+            (0, multiple) for multiple in (lower_multiple, lower_multiple + b, lower_multiple + 2 * b) if multiple > 0
+        )
     elif op is ast.Mult:
         yield from ((0, quotient) for quotient in {target // b, -(-target // b)} if b)
         yield from ((1, quotient) for quotient in {target // a, -(-target // a)} if a)
@@ -431,19 +435,19 @@ def _choose_diverse(
     properties = {
         problem: _tested_properties(problem, size, smallest) for problem, size in zip(problems, sizes, strict=True)
     }
-    remaining, covered, chosen = list(problems), set[object](), list[Operator]()
+    remaining, covered, chosen_problems = list(problems), set[object](), list[Operator]()
     unaccepted = (
         frozenset[int]()
         .union(*(accepted_configs[p] for p in problems))
         .difference(*(accepted_configs[p] for p in operators))
     )
-    while remaining and (len(chosen) < count or unaccepted):
+    while remaining and (len(chosen_problems) < count or unaccepted):
         best = max(remaining, key=lambda p: (len(accepted_configs[p] & unaccepted), len(properties[p] - covered)))
-        chosen.append(best)
+        chosen_problems.append(best)
         remaining.remove(best)
         covered |= properties[best]
         unaccepted -= accepted_configs[best]
-    return chosen
+    return chosen_problems
 
 
 def _tested_properties(problem: Operator, size: Mapping[str, int], smallest: Mapping[str, int]) -> set[object]:

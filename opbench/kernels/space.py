@@ -28,16 +28,21 @@ def tunable_values(value: object) -> tuple[int, ...]:
 
 
 def _range(table: Mapping[str, object]) -> tuple[int, ...]:
-    numbers = {key: number for key, number in table.items() if type(number) is int}
-    unknown_keys = table.keys() - {"from", "to", "step", "times", "first"} or table.keys() - numbers.keys()
-    step_keys = numbers.keys() & {"step", "times"}
-    if unknown_keys or len(step_keys) != 1 or not {"from", "to"} <= numbers.keys():
+    int_entries = {key: entry for key, entry in table.items() if type(entry) is int}
+    unknown_keys = table.keys() - {"from", "to", "step", "times", "first"} or table.keys() - int_entries.keys()
+    step_keys = int_entries.keys() & {"step", "times"}
+    if unknown_keys or len(step_keys) != 1 or not {"from", "to"} <= int_entries.keys():
         raise UsageError(
             f"= {dict(table)!r} is not a valid range; give whole numbers such as {RANGE}",
             kind="not-a-range",
             value=table,
         )
-    value, end, step, times = numbers["from"], numbers["to"], numbers.get("step", 0), numbers.get("times", 1)
+    value, end, step, times = (
+        int_entries["from"],
+        int_entries["to"],
+        int_entries.get("step", 0),
+        int_entries.get("times", 1),
+    )
     if value > end or (step < 1 and times < 2) or (times > 1 and value < 1):
         raise UsageError(
             f"= {dict(table)!r} is an empty or endless range; "
@@ -56,16 +61,16 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
                 value=table,
                 allowed=MAX_RANGE_LENGTH,
             )
-    first = numbers.get("first", values[0])
-    if first not in values:
+    default = int_entries.get("first", values[0])
+    if default not in values:
         raise UsageError(
-            f"first = {first} is not in the range; it has {', '.join(map(str, values))}",
+            f"first = {default} is not in the range; it has {', '.join(map(str, values))}",
             kind="not-in-range",
             subject="first",
-            value=first,
+            value=default,
             allowed=tuple(values),
         )
-    return (first, *(v for v in values if v != first))
+    return (default, *(v for v in values if v != default))
 
 
 @dataclass(frozen=True)
@@ -123,11 +128,11 @@ class Space:
         yield from below(0)
 
     def _rules(self) -> list[list[str]]:
-        """Return, for each tunable, the rules that can be evaluated once it has a value.
+        """Return, for each tunable, the rules that can be evaluated once the tunable has a value.
 
-        Rules without tunables first.
+        Rules without tunables are first.
         """
-        index_of = {name: number for number, name in enumerate(self.tune)}
+        index_of = {name: tunable_index for tunable_index, name in enumerate(self.tune)}
         rules_by_index: list[list[str]] = [[] for _ in index_of]
         for rule in self.where if index_of else ():
             needed_tunables = self._dependencies(rule) & index_of.keys()
@@ -145,8 +150,8 @@ class Space:
         return frozenset(direct - (define.keys() - self.tune.keys())).union(*indirect)
 
     def _satisfies(self, rule: str, config: Mapping[str, int]) -> bool:
-        named = expression.names(rule) - config.keys()
-        macros = self._macros(named, config) if named and self.define else {}
+        macro_names = expression.names(rule) - config.keys()
+        macros = self._macros(macro_names, config) if macro_names and self.define else {}
         return bool(expression.evaluate(rule, {**macros, **config}))
 
     def _macros(self, macro_names: frozenset[str], config: Mapping[str, int]) -> dict[str, expression.ExpressionValue]:

@@ -19,10 +19,10 @@ def with_space(variant: Variant, path: Path) -> Variant:
     Raises UsageError with the file's name for an invalid file.
     """
     table = read_toml(path)
-    tune, where = table.get("tune", {}), table.get("where", [])
+    tune, added_rules = table.get("tune", {}), table.get("where", [])
     if unknown_keys := table.keys() - {"tune", "where"}:
         raise UsageError(unknown("key", min(unknown_keys), ("tune", "where"), where=str(path)))
-    if not isinstance(tune, dict) or not isinstance(where, list) or not (tune or where):
+    if not isinstance(tune, dict) or not isinstance(added_rules, list) or not (tune or added_rules):
         raise UsageError(
             f"{path}: the file needs a table tune, a list where, or both, as in a variant's header; for example: "
             "tune = { TILE = [16, 32] }",
@@ -34,8 +34,8 @@ def with_space(variant: Variant, path: Path) -> Variant:
         if name not in new_tune:
             raise UsageError(unknown("tunable", name, new_tune, f"of {variant.id}", where=str(path)))
         new_tune[name] = _values(path, name, value)
-    _require_rules(path, where)
-    result = replace(variant, tune=new_tune, where=(*variant.where, *where), searched=True)
+    _require_rules(path, added_rules)
+    result = replace(variant, tune=new_tune, where=(*variant.where, *added_rules), searched=True)
     try:
         if not result.configs:
             raise UsageError(
@@ -56,8 +56,8 @@ def _values(path: Path, name: str, value: object) -> tuple[int, ...]:
         raise UsageError(f"{path}: tune.{name} {error}", cause=error) from None
 
 
-def _require_rules(path: Path, where: Sequence[object]) -> None:
-    for rule in where:
+def _require_rules(path: Path, rules: Sequence[object]) -> None:
+    for rule in rules:
         if not isinstance(rule, str):
             raise UsageError(f"{path}: where: {rule!r} is not a valid expression")
         try:

@@ -30,8 +30,8 @@ MakeSpecial = Callable[[np.ndarray, "np.random.Generator"], np.ndarray]
 
 def _shift_far(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Shift every second row, plane or image far above 0, and the others far below 0."""
-    above = np.arange(len(x)) % 2 == 1
-    return x + np.where(above, FAR_VALUE, -FAR_VALUE).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
+    is_shifted_up = np.arange(len(x)) % 2 == 1
+    return x + np.where(is_shifted_up, FAR_VALUE, -FAR_VALUE).astype(np.float32).reshape(-1, *[1] * (x.ndim - 1))
 
 
 def _set_infinite(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -72,7 +72,7 @@ def special_inputs_of(problem: Operator) -> list[str]:
     """Return the kinds of special inputs that a problem's inputs allow; raise UsageError for an unknown kind."""
     from opbench.kernels.tensors import INTEGERS
 
-    kinds_declared = [kind for kinds in problem.special_inputs.values() for kind in kinds]
+    kinds_declared = [kind for kinds_of_input in problem.special_inputs.values() for kind in kinds_of_input]
     for kind in kinds_declared:
         if kind not in SPECIAL_INPUTS:
             raise UsageError(unknown("kind", kind, SPECIAL_INPUTS, where=f"{problem.name}: special_inputs"))

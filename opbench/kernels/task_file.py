@@ -61,7 +61,7 @@ def task_of_folder(folder: Path) -> TorchTask | None:
     path = folder / TASK_FILE
     if not path.is_file():
         return None
-    named = read_toml(path).get("torch")
-    if not isinstance(named, str):
+    torch_file = read_toml(path).get("torch")
+    if not isinstance(torch_file, str):
         raise UsageError(f"{from_here(str(path))}: has no key 'torch'; write torch = \"_task.py:Model\"")
-    return read_reference(named, folder, folder.name)
+    return read_reference(torch_file, folder, folder.name)

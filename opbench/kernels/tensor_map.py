@@ -73,7 +73,7 @@ class TensorMap:
         if self.is_im2col:
             return self.row_bytes * self.pixels
         steps = zip(self.box[1:], self.element_strides[1:], strict=True)
-        return self.row_bytes * prod(expression.cdiv(extent, step) for extent, step in steps)
+        return self.row_bytes * prod(expression.cdiv(extent, stride) for extent, stride in steps)
 
     @property
     def extent_bytes(self) -> int:
@@ -226,5 +226,5 @@ class TensorMapTemplate:
         )
 
 
-def _list_numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _list_numbers(integers: Sequence[int]) -> str:
+    return ", ".join(map(str, integers))

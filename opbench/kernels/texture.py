@@ -90,7 +90,7 @@ class TextureTemplate:
     channels: int = 1
     is_surface: bool = False
     normalized: bool = False
-    words: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
     """The settings of ALLOWED_MODES that the header states."""
 
     def evaluated(self, scope: Mapping[str, expression.ExpressionValue], tensors: Sequence[Tensor]) -> Texture:
@@ -102,7 +102,7 @@ class TextureTemplate:
         if dtype not in TYPES:
             raise UsageError(unknown("dtype", dtype, TYPES, where=f"texture '{self.name}': '{self.tensor}'"))
         size = tuple(int(expression.evaluate(text, scope)) for text in self.size)
-        fields = dict(self.words)
+        fields = dict(self.settings)
         return Texture(
             self.name,
             self.tensor,

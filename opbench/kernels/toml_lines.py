@@ -45,13 +45,13 @@ class _Scanner:
                 yield from self._pair(table)
                 continue
             self._offset += brackets
-            *outer, last = self._keys()
+            *outer_keys, last_key = self._keys()
             self._offset += brackets
             table = ()
-            for key in outer:
+            for key in outer_keys:
                 table = (*table, key)
                 table = (*table, tables[table] - 1) if table in tables else table
-            table = (*table, last)
+            table = (*table, last_key)
             if brackets == 2:
                 tables[table] = tables.get(table, 0) + 1
                 table = (*table, tables[table] - 1)

@@ -73,8 +73,8 @@ def main() -> None:
 
 
 def _message(error: BaseException) -> str:
-    first = str(error).strip().split("\n")[0]
-    return first if isinstance(error, BadTask) else f"{type(error).__name__}: {first}"
+    first_line = str(error).strip().split("\n")[0]
+    return first_line if isinstance(error, BadTask) else f"{type(error).__name__}: {first_line}"
 
 
 def _line(error: BaseException, path: Path) -> int:
@@ -122,7 +122,7 @@ def _axis_name(name: str) -> str:
 def _whole_number(node: ast.expr) -> int | None:
     """Return the value of an expression for a positive whole number, such as `2048 * 2`; None for others."""
     allowed = (ast.Constant, ast.BinOp, ast.Mult, ast.Add, ast.Sub, ast.FloorDiv, ast.Pow)
-    if not all(isinstance(part, allowed) for part in ast.walk(node)):
+    if not all(isinstance(subexpression, allowed) for subexpression in ast.walk(node)):
         return None
     try:
         value = eval(compile(ast.Expression(node), "<size>", "eval"), {"__builtins__": {}})
@@ -150,10 +150,10 @@ class BuiltTask:
         self.scalars = {name: a for name, a in zip(names, self.arguments, strict=True) if type(a) in (int, bool)}
         self.inputs: dict[str, Any] = {name: self.arguments[i] for name, i in self.positions.items()}
         self.parameters = {_plain(name): name for name in self.state}
-        for plain, name in self.parameters.items():
-            if plain in self.inputs:
+        for input_name, name in self.parameters.items():
+            if input_name in self.inputs:
                 raise BadTask(f"a parameter and an input of forward() are both called '{name}'; rename the input")
-            self.inputs[plain] = self.state[name]
+            self.inputs[input_name] = self.state[name]
 
     @staticmethod
     def _model(model_or_function: Any, module: Mapping[str, Any], torch: Any) -> tuple[Any, dict[str, Any]]:
@@ -242,8 +242,10 @@ class TaskServer:
         names = self.module({})
         for needed, kind in ((model, "class or function"), ("get_inputs", "function")):
             if needed not in names:
-                known = ", ".join(n for n, v in names.items() if callable(v) and getattr(v, "__module__", "") == "task")
-                raise BadTask(f"defines no {kind} '{needed}'; it defines {known}")
+                defined_names = ", ".join(
+                    n for n, v in names.items() if callable(v) and getattr(v, "__module__", "") == "task"
+                )
+                raise BadTask(f"defines no {kind} '{needed}'; it defines {defined_names}")
         self.meta = functools.lru_cache(256)(self._meta)
         self.built = functools.lru_cache(CACHED_MODELS)(self._built)
 
@@ -310,20 +312,26 @@ class TaskServer:
 
     def describe(self) -> dict[str, Any]:
         """Return the task's axes, constants, example sizes and properties, from which an operator is made."""
-        first = self.meta(tuple(sorted(self.original.items())))
-        shapes = [t["shape"] for t in first["inputs"]]
-        axes, stuck = Sizes(), list[str]()
+        original_meta = self.meta(tuple(sorted(self.original.items())))
+        shapes = [t["shape"] for t in original_meta["inputs"]]
+        axes, unchanged = Sizes(), list[str]()
         for name, value in self.original.items():
             changed = self._other_shapes([name])
             if changed is None:
-                stuck.append(name)
+                unchanged.append(name)
             elif changed != shapes:
                 axes[name] = value
-        for name in stuck:  # sizes that must be equal have one axis
-            alike = [other for other in stuck if self.original[other] == self.original[name]]
-            if len(alike) > 1 and alike[0] == name and self._other_shapes(alike) not in (None, shapes):
+        for name in unchanged:  # sizes that must be equal have one axis
+            equal_constants = [
+                other_name for other_name in unchanged if self.original[other_name] == self.original[name]
+            ]
+            if (
+                len(equal_constants) > 1
+                and equal_constants[0] == name
+                and self._other_shapes(equal_constants) not in (None, shapes)
+            ):
                 axes[name] = self.original[name]
-                self.follow |= dict.fromkeys(alike[1:], name)
+                self.follow |= dict.fromkeys(equal_constants[1:], name)
         examples = self._examples(axes)
         if (cost := _cost(self.try_meta(examples[0]))) > MAX_EXAMPLE_COST:
             raise BadTask(
@@ -334,17 +342,17 @@ class TaskServer:
         built = self.built(base)
         arrays = dict(_example_inputs(built))
         self._require_repeatable(base, arrays)
-        own = self._own_inputs(base, built, arrays)
-        normal = self._normals(built, own, arrays)
+        own_inputs = self._own_inputs(base, built, arrays)
+        normal = self._normals(built, own_inputs, arrays)
         return {
             "axes": axes,
             "constants": {n: v for n, v in self.original.items() if n not in axes and n not in self.follow},
             "follow": self.follow,
             "examples": examples,
-            "own": own,
-            "special": self._special(base, built, normal, own),
-            "whole": not own and all(self._is_whole(self.sizes(example)) for example in examples),
-            "float32_error": max(self._float32_error(self.sizes(example), own) for example in examples),
+            "own": own_inputs,
+            "special": self._special(base, built, normal, own_inputs),
+            "whole": not own_inputs and all(self._is_whole(self.sizes(example)) for example in examples),
+            "float32_error": max(self._float32_error(self.sizes(example), own_inputs) for example in examples),
         }
 
     def sizes(self, axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -398,22 +406,26 @@ class TaskServer:
 
     def _own_inputs(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""
-        own = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
+        own_inputs = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
         if not _finite(self.outputs(sizes, "f64", arrays)):
             return list(built.inputs)
         for name in built.inputs:
-            if name not in own and not _finite(self.outputs(sizes, "f64", {**arrays, name: _normal(arrays[name], 1)})):
-                own.append(name)
-        if not _finite(self.outputs(sizes, "f64", self._normals(built, own, arrays))):
+            if name not in own_inputs and not _finite(
+                self.outputs(sizes, "f64", {**arrays, name: _normal(arrays[name], 1)})
+            ):
+                own_inputs.append(name)
+        if not _finite(self.outputs(sizes, "f64", self._normals(built, own_inputs, arrays))):
             return list(built.inputs)
-        return own
+        return own_inputs
 
     @staticmethod
-    def _normals(built: BuiltTask, own: Sequence[str], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {n: arrays[n] if n in own else _normal(arrays[n], index) for index, n in enumerate(built.inputs)}
+    def _normals(
+        built: BuiltTask, own_inputs: Sequence[str], arrays: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        return {n: arrays[n] if n in own_inputs else _normal(arrays[n], index) for index, n in enumerate(built.inputs)}
 
     def _special(
-        self, sizes: tuple[Any, ...], built: BuiltTask, normal: Mapping[str, np.ndarray], own: Sequence[str]
+        self, sizes: tuple[Any, ...], built: BuiltTask, normal: Mapping[str, np.ndarray], own_inputs: Sequence[str]
     ) -> dict[str, list[str]]:
         """Return the kinds of special inputs on which PyTorch's float32 result is near the float64 one.
 
@@ -426,7 +438,7 @@ class TaskServer:
                 continue
             changed: dict[str, np.ndarray] = {}
             for name in built.positions:
-                if name in own or normal[name].ndim == 0:
+                if name in own_inputs or normal[name].ndim == 0:
                     continue
                 special = make(normal[name].astype(np.float32), np.random.default_rng(7)).astype(np.float32)
                 candidate = {**changed, name: special.astype(np.float64)}
@@ -441,9 +453,9 @@ class TaskServer:
 
     def _is_defined(self, sizes: tuple[Any, ...], arrays: Mapping[str, np.ndarray]) -> bool:
         with np.errstate(all="ignore"):
-            for (_, exact), (_, single) in zip(*self._in_both_precisions(sizes, arrays), strict=True):
-                is_near = np.abs(single - exact) <= MAX_SPECIAL_ERROR * np.abs(exact)
-                if not np.all(is_near | (single == exact)):
+            for (_, float64_output), (_, float32_output) in zip(*self._in_both_precisions(sizes, arrays), strict=True):
+                is_near = np.abs(float32_output - float64_output) <= MAX_SPECIAL_ERROR * np.abs(float64_output)
+                if not np.all(is_near | (float32_output == float64_output)):
                     return False
         return True
 
@@ -460,10 +472,10 @@ class TaskServer:
             np.array_equal(a, b) and np.array_equal(a, np.rint(a)) for (_, a), (_, b) in zip(exact, single, strict=True)
         )
 
-    def _float32_error(self, sizes: tuple[Any, ...], own: Sequence[str]) -> float:
+    def _float32_error(self, sizes: tuple[Any, ...], own_inputs: Sequence[str]) -> float:
         """Return the largest error of PyTorch's float32 result, relative to the result and to its root mean square."""
         built = self.built(sizes)
-        normal = self._normals(built, own, dict(_example_inputs(built)))
+        normal = self._normals(built, own_inputs, dict(_example_inputs(built)))
         worst = 0.0
         for (_, exact), (_, single) in zip(*self._in_both_precisions(sizes, normal), strict=True):
             scale = np.maximum(np.abs(exact), np.sqrt(np.mean(exact**2))) + np.finfo(np.float32).tiny

@@ -132,18 +132,18 @@ class TaskProcess:
 
     def _started(self) -> Connection:
         if self._pipe is None:
-            ours, theirs = Pipe()
-            command = paths.python("-m", "opbench.kernels.torch_process", str(theirs.fileno()))
+            parent_end, child_end = Pipe()
+            command = paths.python("-m", "opbench.kernels.torch_process", str(child_end.fileno()))
             self._process = subprocess.Popen(
                 [*command, str(self.task.file), self.task.model],
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=paths.child_environment(),
             )
-            theirs.close()
-            self._pipe = ours
+            child_end.close()
+            self._pipe = parent_end
             atexit.register(self.stop)
         return self._pipe
 
@@ -224,8 +224,8 @@ class TorchOperator(Operator):
 
         The length of a task's sums is unknown, so its float32 result is compared with float64 on the examples.
         """
-        usual, minimum = super().tolerance(precision), FLOAT32_MARGIN * self.facts.float32_error
-        return Tolerance(max(usual.elementwise, minimum), max(usual.norm, minimum))
+        default_tolerance, minimum = super().tolerance(precision), FLOAT32_MARGIN * self.facts.float32_error
+        return Tolerance(max(default_tolerance.elementwise, minimum), max(default_tolerance.norm, minimum))
 
     def reference(self, **inputs: np.ndarray) -> Arrays:
         """Compute the outputs in float64 in the task's process."""
@@ -280,19 +280,19 @@ def torch_operator(task: TorchTask) -> type[TorchOperator]:
     return _operator_of(task, process := TaskProcess(task), _facts_of(task, process))
 
 
-def _operator_of(task: TorchTask, process: TaskProcess, facts: TaskFacts) -> type[TorchOperator]:
+def _operator_of(task: TorchTask, process: TaskProcess, task_facts: TaskFacts) -> type[TorchOperator]:
     operator_class: type[TorchOperator] = dataclasses.make_dataclass(
-        "".join(part.capitalize() for part in task.name.split("_")),
-        [(name, int) for name in facts.axes],
+        "".join(word.capitalize() for word in task.name.split("_")),
+        [(name, int) for name in task_facts.axes],
         bases=(TorchOperator,),
         namespace={"__module__": __name__, "__doc__": f"The PyTorch task {task.file.name}, {task.model}."},
         frozen=True,
         kw_only=True,
     )
-    operator_class.process, operator_class.facts, operator_class.name = process, facts, task.name
+    operator_class.process, operator_class.facts, operator_class.name = process, task_facts, task.name
     operator_class.special_inputs, operator_class.integers_exact, operator_class.torch_task = (
-        facts.special,
-        facts.whole,
+        task_facts.special,
+        task_facts.whole,
         task,
     )
     return operator_class
@@ -300,7 +300,10 @@ def _operator_of(task: TorchTask, process: TaskProcess, facts: TaskFacts) -> typ
 
 @dataclass(frozen=True)
 class PackedTask:
-    """A PyTorch task with the facts and shapes of one problem, sent to processes that have no PyTorch."""
+    """A PyTorch task and the shapes of one problem, for processes without PyTorch.
+
+    It holds the task's axes, constants and properties.
+    """
 
     task: TorchTask
     facts: TaskFacts
@@ -327,7 +330,7 @@ def unpack_task(packed: PackedTask, axes: Mapping[str, int | str]) -> type[Opera
 
 
 def _facts_of(task: TorchTask, process: TaskProcess) -> TaskFacts:
-    """Return the facts of a task; from the cache if its file is unchanged."""
+    """Return a task's axes, constants, examples and properties; from the cache if its file is unchanged."""
     text = f"{__version__}/{task.model}/".encode() + task.file.read_bytes()
     text += Path(__file__).with_name("torch_process.py").read_bytes()
     cached = paths.cache_folder("tasks") / f"{hashlib.sha256(text).hexdigest()[:32]}.json"
@@ -336,6 +339,6 @@ def _facts_of(task: TorchTask, process: TaskProcess) -> TaskFacts:
     except (OSError, ValueError):
         pass
     header, _ = process.ask("describe", {})
-    facts = from_json(TaskFacts, header)
+    task_facts = from_json(TaskFacts, header)
     paths.write_atomically(cached, json.dumps(header).encode())
-    return facts
+    return task_facts

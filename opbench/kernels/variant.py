@@ -100,8 +100,8 @@ class Variant:
     """Whether results have the same bits every time; false if float atomics add in arbitrary order. Networks use only
     reproducible variants."""
     in_place: bool | Mapping[str, str] = False
-    """True if the variant updates the operator's `in_place` inputs: it receives only the output, which contains the
-    input. A mapping gives such outputs and their inputs by name."""
+    """True if the variant updates the operator's `in_place` inputs: its kernel receives only the output, which contains
+    the input. A mapping names the outputs that the variant updates, each with its input."""
     include: tuple[Path, ...] = ()
     """Folders in which headers are searched."""
     sources: tuple[Source, ...] = field(default=(), repr=False, compare=False)
@@ -113,7 +113,7 @@ class Variant:
     torch_task: TorchTask | None = None
     """The PyTorch task that the header names as its operator."""
     text_sha256: str = ""
-    """The checksum of `sources` as they are; line numbers are valid for this text."""
+    """The checksum of the texts in `sources`; line numbers refer to these texts."""
 
     @property
     def id(self) -> str:
@@ -128,7 +128,7 @@ class Variant:
     @property
     def kernels(self) -> tuple[str, ...]:
         """Return the kernels that the variant launches, in order, without repetition."""
-        return tuple(dict.fromkeys(step.kernel for step in self.launch if step.kernel))
+        return tuple(dict.fromkeys(launch.kernel for launch in self.launch if launch.kernel))
 
     def location(self, *key: str | int) -> Location:
         """Return the location of a header's key or list item, such as `"launch", 0, "grid"`."""
@@ -194,5 +194,5 @@ def print_config(config: Config) -> str:
 
 def read_config(text: str | None) -> Config:
     """Read a config that was printed without its brackets; return an empty config for any other text."""
-    pairs = [part.partition("=") for part in (text or "").split(",")]
+    pairs = [setting.partition("=") for setting in (text or "").split(",")]
     return {k: int(v) for k, _, v in pairs} if all(v.lstrip("-").isdigit() for _, _, v in pairs) else {}

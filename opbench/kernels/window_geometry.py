@@ -241,8 +241,8 @@ class Pool3dGeometry(Operator):
     def voxels_under(self, element: tuple[int, ...]) -> tuple[slice, ...]:
         """Return the slices of the padded volume that one element (a, r, s) of the window meets at all positions."""
         starts = (index * self._dilation() for index in element)
-        ends = ((positions - 1) * self.stride + 1 for positions in (self.z, self.p, self.q))
-        return tuple(slice(start, start + end, self.stride) for start, end in zip(starts, ends, strict=True))
+        spans = ((positions - 1) * self.stride + 1 for positions in (self.z, self.p, self.q))
+        return tuple(slice(start, start + end, self.stride) for start, end in zip(starts, spans, strict=True))
 
     def pad(self, volumes: np.ndarray, value: float = 0.0) -> np.ndarray:
         """Return volumes with axes n c d h w, with a border of `value`."""

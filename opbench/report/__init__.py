@@ -51,29 +51,31 @@ def write_report(
     from opbench.report.run.page import PageContext, render
 
     measured, sheet, predicting = _known_peaks(run, gpu)
-    parts = sections(rows(run, gpu))
+    all_sections = sections(rows(run, gpu))
     with report_style():
-        charts, undrawn = _charts(run, parts, measured, sheet)
-        sizes = _crossovers(parts)
-        first = against_libraries_chart(parts)
+        charts, sections_without_chart = _charts(run, all_sections, measured, sheet)
+        crossovers = _crossovers(all_sections)
+        library_chart = against_libraries_chart(all_sections)
         results = {r.case: r for r in run.results}
-        sources = listings(run, parts, variants, predicting)
+        sources = listings(run, all_sections, variants, predicting)
         context = PageContext(
             run,
             measured,
             sheet,
             predicting,
             charts,
-            undrawn,
+            sections_without_chart,
             results,
-            sizes,
+            crossovers,
             sources,
             compare_own_variants(run),
-            first,
+            library_chart,
             advice,
         )
-        page = render(context, parts)
-        pictures = {f"{chart.name}.png": to_png(chart.figure) for chart in _every_chart(charts, sizes, first)}
+        page = render(context, all_sections)
+        pictures = {
+            f"{chart.name}.png": to_png(chart.figure) for chart in _every_chart(charts, crossovers, library_chart)
+        }
     files = {"report.html": page.encode("utf-8"), **pictures}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,17 +91,17 @@ def figures(run: Run, gpu: str = "h200") -> dict[str, Figure]:
     from opbench.report.charts.libraries import against_libraries_chart
 
     with report_style():
-        parts = sections(rows(run, gpu))
+        all_sections = sections(rows(run, gpu))
         measured, sheet, _ = _known_peaks(run, gpu)
-        charts, _ = _charts(run, parts, measured, sheet)
-        every = _every_chart(charts, _crossovers(parts), against_libraries_chart(parts))
-        return draw_figures({chart.name: chart for chart in every})
+        charts, _ = _charts(run, all_sections, measured, sheet)
+        charts_in_order = _every_chart(charts, _crossovers(all_sections), against_libraries_chart(all_sections))
+        return draw_figures({chart.name: chart for chart in charts_in_order})
 
 
 def _every_chart(
-    charts: Mapping[tuple[str, str], Chart], sizes: Mapping[str, Chart], first: Chart | None
+    charts: Mapping[tuple[str, str], Chart], crossovers: Mapping[str, Chart], library_chart: Chart | None
 ) -> list[Chart]:
-    return [*([first] if first else []), *charts.values(), *sizes.values()]
+    return [*([library_chart] if library_chart else []), *charts.values(), *crossovers.values()]
 
 
 def draw_figures(charts: Mapping[str, Chart | None]) -> dict[str, Figure]:
@@ -136,7 +138,7 @@ def report_style() -> Iterator[None]:
 
 def _charts(
     run: Run,
-    parts: Sequence[Section],
+    all_sections: Sequence[Section],
     measured: Peaks | None,
     sheet: Peaks | None,
 ) -> tuple[dict[tuple[str, str], Chart], frozenset[tuple[str, str]]]:
@@ -144,56 +146,67 @@ def _charts(
 
     The chart of an operator over all its problems has the problem "".
     """
-    from opbench.report.charts.chart import ChartFrame, variant_looks
+    from opbench.report.charts.chart import ChartFrame, variant_styles
     from opbench.report.charts.figures import performance
     from opbench.report.charts.problems import over_problems
 
     charts: dict[tuple[str, str], Chart] = {}
-    wanted = {(part.operator, part.problem) for part in _to_draw([part for part in parts if part.groups])}
-    for operator in dict.fromkeys(part.operator for part in parts):
-        own = [part for part in parts if part.operator == operator]
-        looks = variant_looks(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
-        for number, part in enumerate(own):
-            level = part.rows[0].memory_level
-            own_limits, quoted = (c.at_level(level) if c else None for c in (measured, sheet))
-            chart_frame = ChartFrame(own_limits, quoted, run.counters, looks)
-            if (operator, part.problem) in wanted:
-                chart = performance(part, chart_name(operator, number), chart_frame)
+    drawn_keys = {
+        (section.operator, section.problem)
+        for section in _to_draw([section for section in all_sections if section.groups])
+    }
+    for operator in dict.fromkeys(section.operator for section in all_sections):
+        sections_of_operator = [section for section in all_sections if section.operator == operator]
+        styles = variant_styles(
+            list(dict.fromkeys(row.variant for section in sections_of_operator for row in section.rows))
+        )
+        for index, section in enumerate(sections_of_operator):
+            level = section.rows[0].memory_level
+            measured_limits, datasheet_limits = (c.at_level(level) if c else None for c in (measured, sheet))
+            chart_frame = ChartFrame(measured_limits, datasheet_limits, run.counters, styles)
+            if (operator, section.problem) in drawn_keys:
+                chart = performance(section, chart_name(operator, index), chart_frame)
                 if chart is not None:
-                    charts[operator, part.problem] = chart
-        over = over_problems(operator, own, f"{file_name(operator)}-problems", measured)
-        if over is not None:
-            charts[operator, ""] = over
-    undrawn = {(part.operator, part.problem) for part in parts if part.groups} - charts.keys()
-    return charts, frozenset(undrawn)
+                    charts[operator, section.problem] = chart
+        problems_chart = over_problems(operator, sections_of_operator, f"{file_name(operator)}-problems", measured)
+        if problems_chart is not None:
+            charts[operator, ""] = problems_chart
+    without_chart = {(section.operator, section.problem) for section in all_sections if section.groups} - charts.keys()
+    return charts, frozenset(without_chart)
 
 
-def _crossovers(parts: Sequence[Section]) -> dict[str, Chart]:
+def _crossovers(all_sections: Sequence[Section]) -> dict[str, Chart]:
     """Return charts of the fastest variant at each size, for the first `CHARTS` operators with enough sizes."""
-    from opbench.report.charts.chart import variant_looks
+    from opbench.report.charts.chart import variant_styles
     from opbench.report.run.crossover import crossover
 
     charts: dict[str, Chart] = {}
-    for operator in dict.fromkeys(part.operator for part in parts):
-        own = [part for part in parts if part.operator == operator]
-        looks = variant_looks(list(dict.fromkeys(row.variant for part in own for row in part.rows)))
-        chart = crossover(operator, own, f"{file_name(operator)}-crossover", looks) if len(charts) < CHARTS else None
+    for operator in dict.fromkeys(section.operator for section in all_sections):
+        sections_of_operator = [section for section in all_sections if section.operator == operator]
+        styles = variant_styles(
+            list(dict.fromkeys(row.variant for section in sections_of_operator for row in section.rows))
+        )
+        chart = (
+            crossover(operator, sections_of_operator, f"{file_name(operator)}-crossover", styles)
+            if len(charts) < CHARTS
+            else None
+        )
         charts |= {operator: chart} if chart is not None else {}
     return charts
 
 
-def _to_draw(parts: Sequence[Section]) -> list[Section]:
+def _to_draw(all_sections: Sequence[Section]) -> list[Section]:
     """Return the sections that get a chart: at most `CHARTS`, or one for each operator if there are more operators.
 
     Each operator's sections are sorted by number of variants, then by bytes. The first section of every
     operator comes first, then the second of every operator, and so on.
     """
-    turns: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
-    for operator in dict.fromkeys(part.operator for part in parts):
-        own = sorted((p for p in parts if p.operator == operator), key=_chart_priority, reverse=True)
-        for turn, part in zip(turns, own, strict=False):
-            turn.append(part)
-    return [part for turn in turns for part in turn][: max(CHARTS, len(turns[0]))]
+    rounds: list[list[Section]] = [[] for _ in range(CHARTS_OF_OPERATOR)]
+    for operator in dict.fromkeys(section.operator for section in all_sections):
+        of_operator = sorted((p for p in all_sections if p.operator == operator), key=_chart_priority, reverse=True)
+        for round_sections, section in zip(rounds, of_operator, strict=False):
+            round_sections.append(section)
+    return [section for round_sections in rounds for section in round_sections][: max(CHARTS, len(rounds[0]))]
 
 
 def _chart_priority(section: Section) -> tuple[int, float]:

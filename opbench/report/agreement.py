@@ -26,7 +26,7 @@ from opbench.results.files import Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NOTHING = 0.5
+ZERO_POSITION = 0.5
 """Where a count of 0 is drawn on the logarithmic axes."""
 
 
@@ -39,14 +39,14 @@ def provenance(cpu: Run, gpu: Run) -> str:
 
     An example is "counters-cpu against counters · NVIDIA H200 · …".
     """
-    facts = [
+    entries = [
         f"{cpu.folder.name} against {gpu.folder.name}",
         gpu.header.environment.gpu or "an unnamed GPU",
         f"counted {(cpu.header.started or '?')[:16].replace('T', ' ')}",
         f"measured {(gpu.header.started or '?')[:16].replace('T', ' ')}",
         f"opbench {gpu.header.opbench}" if gpu.header.opbench else "",
     ]
-    return " · ".join(fact for fact in facts if fact)
+    return " · ".join(entry for entry in entries if entry)
 
 
 def verdict(agreement: Agreement) -> str:
@@ -56,22 +56,22 @@ def verdict(agreement: Agreement) -> str:
         return "Nothing could be compared."
     total, verdicts = len(comparisons), [c.verdict for c in comparisons]
     equal, near, close, outside = (verdicts.count(name) for name in VERDICTS)
-    apart = [c for c in comparisons if c.held_out]
-    within = sum(c.verdict in VERDICTS[:2] for c in apart)
-    unseen = f" (of the test set {units.percent(within / len(apart))})" if apart else ""
+    test_set = [c for c in comparisons if c.held_out]
+    within = sum(c.verdict in VERDICTS[:2] for c in test_set)
+    test_set_text = f" (of the test set {units.percent(within / len(test_set))})" if test_set else ""
     sentence = (
         f"{equal:,} of {total:,} counts ({units.percent(equal / total)}) are predicted exactly and "
-        f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR_ERROR:g} %{unseen}; "
+        f"{equal + near:,} ({units.percent((equal + near) / total)}) to within {100 * NEAR_ERROR:g} %{test_set_text}; "
         f"{close:,} more to within {100 * CLOSE_ERROR:g} %, {outside:,} {'is' if outside == 1 else 'are'} further off."
     )
-    off = inexact_comparisons(comparisons)
-    if not off:
+    inexact = inexact_comparisons(comparisons)
+    if not inexact:
         return sentence
-    first = off[0]
-    difference = f", off by {units.percent(first.error)}" if first.measured else ""
+    worst = inexact[0]
+    difference = f", off by {units.percent(worst.error)}" if worst.measured else ""
     return (
-        f"{sentence} The worst: {first.quantity.replace('_', ' ')} of {first.case}, predicted {first.predicted:,}, "
-        f"measured {first.measured:,.0f}{difference}."
+        f"{sentence} The worst: {worst.quantity.replace('_', ' ')} of {worst.case}, predicted {worst.predicted:,}, "
+        f"measured {worst.measured:,.0f}{difference}."
     )
 
 
@@ -87,11 +87,11 @@ def write_agreement(agreement: Agreement, folder: Path, title: str, source: str 
         chart = scatter(agreement.comparisons)
         svg = to_svg(chart.figure, "agreement", chart.title, chart.description, chart.points)
         png = to_png(chart.figure)
-    off = inexact_comparisons(agreement.comparisons)
-    listed = [*off, *(c for c in corrected_comparisons(agreement.comparisons) if c not in off)]
+    inexact = inexact_comparisons(agreement.comparisons)
+    listed_comparisons = [*inexact, *(c for c in corrected_comparisons(agreement.comparisons) if c not in inexact)]
     page = render_template(
         "agreement.html.j2", title=title, source=source, verdict=verdict(agreement), svg=svg, agreement=agreement,
-        worst=listed[:MAX_SHOWN], rest=listed[MAX_SHOWN:], note=chart.note,
+        worst=listed_comparisons[:MAX_SHOWN], rest=listed_comparisons[MAX_SHOWN:], note=chart.note,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     files = {"agreement.html": page.encode("utf-8"), "agreement.png": png}
@@ -110,16 +110,16 @@ def scatter(comparisons: Sequence[CountComparison]) -> Chart:
     figure = Figure(figsize=(5.2, 5.6), layout="constrained")
     axes = figure.add_subplot()
     points: dict[str, str] = {}
-    for number, quantity in enumerate(dict.fromkeys(c.quantity for c in comparisons)):
-        colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
+    for quantity_index, quantity in enumerate(dict.fromkeys(c.quantity for c in comparisons)):
+        colour, shape = COLOURS[quantity_index % len(COLOURS)], SHAPES[quantity_index % len(SHAPES)]
         label: str | None = quantity.replace("_", " ")
         for index, c in enumerate(c for c in comparisons if c.quantity == quantity):
             gid = f"{quantity}-{index}"
-            face = "none" if c.held_out else colour
-            x, y = max(c.measured, NOTHING), max(c.predicted, NOTHING)
+            face_colour = "none" if c.held_out else colour
+            x, y = max(c.measured, ZERO_POSITION), max(c.predicted, ZERO_POSITION)
             if c.upper is not None and c.upper > c.predicted:
                 axes.plot([x, x], [y, c.upper], color=colour, linewidth=1, alpha=0.6)
-            axes.plot([x], [y], shape, color=colour, markerfacecolor=face, markersize=4, label=label, gid=gid)
+            axes.plot([x], [y], shape, color=colour, markerfacecolor=face_colour, markersize=4, label=label, gid=gid)
             points[gid] = (
                 f"{c.case}, {c.quantity}: counted {c.counted}, predicted {c.predicted}, measured {c.measured:.0f}, "
                 f"{c.verdict}"
@@ -138,17 +138,21 @@ def _draw_frame(axes: Axes, comparisons: Sequence[CountComparison]) -> None:
     """Draw the axes, the diagonal with its 5 % band, and the legend."""
     from matplotlib.ticker import FuncFormatter
 
-    ends = [NOTHING, max([2.0, *(max(c.measured, c.predicted, c.upper or 0) for c in comparisons)]) * 2]
+    axis_ends = [ZERO_POSITION, max([2.0, *(max(c.measured, c.predicted, c.upper or 0) for c in comparisons)]) * 2]
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: units.si(value, "", 1).strip() if value >= 1 else ""))
-    axes.plot(ends, ends, color=COLOURS[0], linewidth=0.8, zorder=0)
+    axes.plot(axis_ends, axis_ends, color=COLOURS[0], linewidth=0.8, zorder=0)
     axes.fill_between(
-        ends, [e * (1 - NEAR_ERROR) for e in ends], [e * (1 + NEAR_ERROR) for e in ends], alpha=0.15, zorder=0
+        axis_ends,
+        [e * (1 - NEAR_ERROR) for e in axis_ends],
+        [e * (1 + NEAR_ERROR) for e in axis_ends],
+        alpha=0.15,
+        zorder=0,
     )
-    axes.set_xlim(NOTHING / 2, ends[1])
-    axes.set_ylim(NOTHING / 2, ends[1])
+    axes.set_xlim(ZERO_POSITION / 2, axis_ends[1])
+    axes.set_ylim(ZERO_POSITION / 2, axis_ends[1])
     axes.set_xlabel("measured by the GPU's counters")
     axes.set_ylabel("predicted by the cpu backend")
     axes.grid(True)

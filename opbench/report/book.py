@@ -15,23 +15,23 @@ def lines(book: Book) -> list[str]:
     """Return the lines of the table: a heading for each problem, then one line per precision and GPU."""
     if not book.entries:
         return ["no problem has a right and timed case of ours"]
-    head, *rows = align_columns(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
-    table = [head]
+    headings, *rows = align_columns(list(HEAD), [_cells(entry) for entry in book.entries], left=[0, 4, 5])
+    table = [headings]
     pairs = zip(book.entries, rows, strict=True)
-    for problem, of_problem in itertools.groupby(pairs, key=lambda pair: f"{pair[0].operator}{pair[0].problem}"):
-        table += [problem, *(row for _, row in of_problem)]
+    for problem, rows_of_problem in itertools.groupby(pairs, key=lambda pair: f"{pair[0].operator}{pair[0].problem}"):
+        table += [problem, *(row for _, row in rows_of_problem)]
     return table
 
 
 def _cells(entry: BookEntry) -> list[str]:
-    first, *others = [_short_case_name(time.case, entry) for time in entry.ties] or [""]
+    first, *ties_shown = [_short_case_name(time.case, entry) for time in entry.ties] or [""]
     return [
         f"  {entry.gpu.removeprefix('NVIDIA ')} {entry.precision}",
         units.time(entry.winner.median_s),
         units.interval(entry.winner.low_s, entry.winner.high_s),
         units.ratio(entry.speedup),
         _short_case_name(entry.winner.case, entry),
-        first + (f" and {len(others)} more" if others else ""),
+        first + (f" and {len(ties_shown)} more" if ties_shown else ""),
     ]
 
 

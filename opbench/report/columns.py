@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+def align_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
     """Return the heading and the rows as aligned lines; columns in `left` are left-aligned, others right-aligned."""
-    table = [list(head), *map(list, rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+    table = [list(headings), *map(list, rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(headings))]
     return [
         "  ".join(
             f"{cell:<{width}}" if i in left else f"{cell:>{width}}"

@@ -25,12 +25,14 @@ HEAD = ("", "case", "base", "new", "change", "cycles", "machine code", "why")
 def summary(run_comparison: RunComparison) -> str:
     """Return a summary such as "1 SLOWER, 62 SAME of 63 cases; 2 not compared"."""
     counts = ", ".join(f"{count} {name}" for name, count in run_comparison.counts.items()) or "nothing to compare"
-    of = (
+    total_text = (
         f" of {len(run_comparison.cases)} case{'s' if len(run_comparison.cases) > 1 else ''}"
         if run_comparison.cases
         else ""
     )
-    return f"{counts}{of}" + (f"; {len(run_comparison.left_out)} not compared" if run_comparison.left_out else "")
+    return f"{counts}{total_text}" + (
+        f"; {len(run_comparison.left_out)} not compared" if run_comparison.left_out else ""
+    )
 
 
 def answer(comparison: RunComparison) -> str:
@@ -59,29 +61,32 @@ def method(comparison: RunComparison) -> str:
     thresholds = sorted({case.threshold for case in comparison.cases if case.threshold is not None})
     if not thresholds:
         return "Verdicts only: no case has a time in both runs."
-    ends = [units.percent(threshold) for threshold in dict.fromkeys((thresholds[0], thresholds[-1]))]
-    text = (
-        f"{units.percent(CONFIDENCE)} intervals of the ratio of medians; a change counts beyond ±{' to ±'.join(ends)}"
-    )
+    threshold_texts = [units.percent(threshold) for threshold in dict.fromkeys((thresholds[0], thresholds[-1]))]
+    threshold_text = " to ±".join(threshold_texts)
+    text = f"{units.percent(CONFIDENCE)} intervals of the ratio of medians; a change counts beyond ±{threshold_text}"
     noise = comparison.noise
     return text + (f"; identical machine code differs by {units.percent(noise)}" if noise is not None else "")
 
 
-def lines(comparison: RunComparison, everything: bool = False) -> list[tuple[str, Change | None]]:
+def lines(comparison: RunComparison, show_all: bool = False) -> list[tuple[str, Change | None]]:
     """Return the comparison as aligned lines, each with the change of its case.
 
     The change is None for headings and for cases that were not compared. The last line, the summary, has the
-    change of the first case. Cases without a change appear only with `everything`.
+    change of the first case. Cases without a change appear only with `show_all`.
     """
-    shown = [case for case in comparison.cases if everything or case.change not in UNCHANGED]
-    listed: list[tuple[str, Change | None]] = []
-    if shown:
-        head, *rows = align_columns(HEAD, [_cells(case) for case in shown], left=(0, 1, 6, 7))
-        listed += [(head, None), *((row, case.change) for row, case in zip(rows, shown, strict=True)), ("", None)]
-    listed += [(line, None) for line in _not_compared(comparison.left_out, everything)]
-    listed += [(f"differs: {difference}", None) for difference in comparison.differences]
+    shown_cases = [case for case in comparison.cases if show_all or case.change not in UNCHANGED]
+    result_lines: list[tuple[str, Change | None]] = []
+    if shown_cases:
+        heading, *rows = align_columns(HEAD, [_cells(case) for case in shown_cases], left=(0, 1, 6, 7))
+        result_lines += [
+            (heading, None),
+            *((row, case.change) for row, case in zip(rows, shown_cases, strict=True)),
+            ("", None),
+        ]
+    result_lines += [(line, None) for line in _not_compared(comparison.left_out, show_all)]
+    result_lines += [(f"differs: {difference}", None) for difference in comparison.differences]
     return [
-        *listed,
+        *result_lines,
         (method(comparison), None),
         (summary(comparison), comparison.cases[0].change if comparison.cases else None),
     ]
@@ -91,31 +96,31 @@ MAX_NAMED = 2
 """Most cases named under one reason; for more, only their number is shown."""
 
 
-def _not_compared(left_out: Mapping[str, str], everything: bool) -> list[str]:
-    """Return one line per kind of reason why cases were not compared; with `everything`, one line per case."""
-    if everything:
+def _not_compared(left_out: Mapping[str, str], show_all: bool) -> list[str]:
+    """Return one line per kind of reason why cases were not compared; with `show_all`, one line per case."""
+    if show_all:
         return [f"not compared: {case}: {reason}" for case, reason in left_out.items()]
-    kinds: dict[str, list[str]] = {}
+    cases_by_kind: dict[str, list[str]] = {}
     for case, reason in left_out.items():
-        kinds.setdefault(_reason_kind(reason), []).append(case)
+        cases_by_kind.setdefault(_reason_kind(reason), []).append(case)
     texts = []
-    for kind, cases in kinds.items():
+    for reason_kind, cases in cases_by_kind.items():
         if len(cases) <= MAX_NAMED:
             texts += [f"not compared: {case}: {left_out[case]}" for case in cases]
         else:
-            texts.append(f"not compared: {len(cases)} cases: {kind} (--all names them)")
+            texts.append(f"not compared: {len(cases)} cases: {reason_kind} (--all names them)")
     return texts
 
 
 def _reason_kind(reason: str) -> str:
     """Return a reason without the parts in parentheses, such as "unsupported in BASE, unsupported in NEW"."""
-    kept, depth = [], 0
-    for sign in reason:
-        depth += sign == "("
+    outside_parentheses, depth = [], 0
+    for character in reason:
+        depth += character == "("
         if not depth:
-            kept.append(sign)
-        depth -= sign == ")" and depth > 0
-    return " ".join("".join(kept).split())
+            outside_parentheses.append(character)
+        depth -= character == ")" and depth > 0
+    return " ".join("".join(outside_parentheses).split())
 
 
 def _cells(case: CaseComparison) -> list[str]:
@@ -127,27 +132,27 @@ def _cells(case: CaseComparison) -> list[str]:
 
 def to_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown for a comment on a pull request; cases without a change are folded."""
-    loud = [case for case in comparison.cases if case.change not in UNCHANGED]
-    quiet = [case for case in comparison.cases if case.change in UNCHANGED]
-    parts = [f"**opbench compare**: {summary(comparison)}", method(comparison)]
-    parts += [_markdown_table(loud)] if loud else []
+    changed = [case for case in comparison.cases if case.change not in UNCHANGED]
+    unchanged = [case for case in comparison.cases if case.change in UNCHANGED]
+    sections = [f"**opbench compare**: {summary(comparison)}", method(comparison)]
+    sections += [_markdown_table(changed)] if changed else []
     left_out = "\n".join(
         f"- {_markdown_code(case)}: {_escape_markdown(reason)}" for case, reason in comparison.left_out.items()
     )
     differing = "\n".join(f"- {_escape_markdown(str(difference))}" for difference in comparison.differences)
-    folded = (
+    folded_blocks = (
         ("What the environments do not share", differing),
         (f"{len(comparison.left_out)} not compared", left_out),
-        (f"{len(quiet)} without a change", _markdown_table(quiet) if quiet else ""),
+        (f"{len(unchanged)} without a change", _markdown_table(unchanged) if unchanged else ""),
     )
-    room = MAX_LENGTH - sum(map(len, parts))
-    for title, content in folded:
-        if content and len(content) <= room:
-            room -= len(content)
-            parts.append(_details_block(title, content))
+    characters_left = MAX_LENGTH - sum(map(len, sections))
+    for title, content in folded_blocks:
+        if content and len(content) <= characters_left:
+            characters_left -= len(content)
+            sections.append(_details_block(title, content))
         elif content:
-            parts.append(f"{title}: too many for a comment; see --out FILE.html")
-    return "\n\n".join(parts) + "\n"
+            sections.append(f"{title}: too many for a comment; see --out FILE.html")
+    return "\n\n".join(sections) + "\n"
 
 
 def _markdown_table(cases: Sequence[CaseComparison]) -> str:
@@ -156,9 +161,9 @@ def _markdown_table(cases: Sequence[CaseComparison]) -> str:
         "|---|---|--:|--:|--:|--:|---|---|",
     ]
     for case in cases:
-        change, name, *numbers, code, why = _cells(case)
+        change, name, *number_cells, code, why = _cells(case)
         rows.append(
-            f"| **{change}** | {_markdown_code(name)} | {' | '.join(numbers)} | {code} | {_escape_markdown(why)} |"
+            f"| **{change}** | {_markdown_code(name)} | {' | '.join(number_cells)} | {code} | {_escape_markdown(why)} |"
         )
     return "\n".join(rows)
 
@@ -181,11 +186,13 @@ def _escape_markdown(text: str) -> str:
 def to_page(comparison: RunComparison) -> str:
     """Return the comparison as a self-contained HTML page: every case with its interval and the threshold."""
     timed = [case for case in comparison.cases if case.time is not None]
-    far = max((abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0)
+    largest_log_ratio = max(
+        (abs(math.log(end)) for c in timed if c.time for end in (c.time.low, c.time.high)), default=0.0
+    )
     widest = max((case.threshold or 0.0 for case in timed), default=0.0)
-    reach = min(MAX_AXIS_CHANGE, max(math.expm1(far), 2 * widest)) or MAX_AXIS_CHANGE
+    axis_change = min(MAX_AXIS_CHANGE, max(math.expm1(largest_log_ratio), 2 * widest)) or MAX_AXIS_CHANGE
     rows = [
-        (case, _cells(case), interval_mark(case.time, case.threshold or 0.0, reach) if case.time else "")
+        (case, _cells(case), interval_mark(case.time, case.threshold or 0.0, axis_change) if case.time else "")
         for case in comparison.cases
     ]
     return render_template(
@@ -198,26 +205,26 @@ def to_page(comparison: RunComparison) -> str:
         summary=summary(comparison),
         method=method(comparison),
         ratio_method=stats.RATIO_METHOD,
-        reach=units.percent(reach),
+        reach=units.percent(axis_change),
     )
 
 
-def interval_mark(ratio: stats.Ratio, threshold: float, reach: float, width: int = 180) -> Markup:
+def interval_mark(ratio: stats.Ratio, threshold: float, axis_change: float, width: int = 180) -> Markup:
     """Draw the interval of a ratio as inline SVG: a line with a dot in its middle, over a band for the threshold.
 
-    The axis is logarithmic and ends at ± `reach`; an arrow replaces the dot if the middle lies beyond the axis.
+    The axis is logarithmic and ends at ± `axis_change`; an arrow replaces the dot if the middle lies beyond the axis.
     """
 
-    def place(value: float) -> float:
-        share = math.log(value) / math.log1p(reach)
+    def to_pixels(value: float) -> float:
+        share = math.log(value) / math.log1p(axis_change)
         return width / 2 * (1 + max(-1.0, min(1.0, share)) * 0.94)
 
-    low, high, middle = place(ratio.low), place(ratio.high), place(ratio.value)
-    band = place(1 / (1 + threshold)), place(1 + threshold)
+    low, high, value_x = to_pixels(ratio.low), to_pixels(ratio.high), to_pixels(ratio.value)
+    band = to_pixels(1 / (1 + threshold)), to_pixels(1 + threshold)
     label = f"{percent_change(ratio.value)}, from {percent_change(ratio.low)} to {percent_change(ratio.high)}"
-    beyond = "◂" if ratio.value < 1 / (1 + reach) else "▸" if ratio.value > 1 + reach else ""
-    arrow = f'<text x="{middle:.1f}" y="13" text-anchor="middle">{beyond}</text>' if beyond else ""
-    dot = "" if beyond else f'<circle cx="{middle:.1f}" cy="9" r="3"/>'
+    arrow_sign = "◂" if ratio.value < 1 / (1 + axis_change) else "▸" if ratio.value > 1 + axis_change else ""
+    arrow = f'<text x="{value_x:.1f}" y="13" text-anchor="middle">{arrow_sign}</text>' if arrow_sign else ""
+    dot = "" if arrow_sign else f'<circle cx="{value_x:.1f}" cy="9" r="3"/>'
     return Markup(
         f'<svg class="interval" viewBox="0 0 {width} 18" role="img" aria-label="{label}"><title>{label}</title>'
         f'<rect x="{band[0]:.1f}" y="1" width="{band[1] - band[0]:.1f}" height="16"/>'

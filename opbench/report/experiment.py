@@ -68,20 +68,27 @@ def experiment_lines(experiment: Experiment) -> Iterator[str]:
 
 
 def _code(experiment: Experiment) -> str:
-    same = {True: "the machine code of opbench run", False: "other machine code than opbench run has", None: ""}
-    return f"{experiment.arch} by {experiment.assembler}, {same[experiment.same_machine_code]}"
+    code_text = {True: "the machine code of opbench run", False: "other machine code than opbench run has", None: ""}
+    return f"{experiment.arch} by {experiment.assembler}, {code_text[experiment.same_machine_code]}"
 
 
 def _row(cost: ClassCost, total_s: float | None) -> list[str]:
     lines = ", ".join(f"{line} ({count})" for line, count in list(cost.lines.items())[:MAX_LINES])
     counts = [str(cost.instructions), lines]
     if cost.exposed_s is None or total_s is None or cost.without_s is None:
-        why = "none" if cost.reason == NO_CONFLICTS else "not measurable" if cost.reason else "–"
-        return [NAMES[cost.name], why, "–", "–", "–", *counts]
-    bound = "≤ " if cost.upper_bound else "≥ " if cost.lower_bound else ""
+        reason_text = "none" if cost.reason == NO_CONFLICTS else "not measurable" if cost.reason else "–"
+        return [NAMES[cost.name], reason_text, "–", "–", "–", *counts]
+    bound_sign = "≤ " if cost.upper_bound else "≥ " if cost.lower_bound else ""
     interval = f"{_signed(cost.low_s)} to {_signed(cost.high_s)}"
     share = units.percent(cost.exposed_s / total_s).replace("-", "−")
-    return [NAMES[cost.name], units.time(cost.without_s), bound + _signed(cost.exposed_s), interval, share, *counts]
+    return [
+        NAMES[cost.name],
+        units.time(cost.without_s),
+        bound_sign + _signed(cost.exposed_s),
+        interval,
+        share,
+        *counts,
+    ]
 
 
 def _signed(seconds: float | None) -> str:
@@ -92,10 +99,12 @@ def _signed(seconds: float | None) -> str:
 
 def _sum_lines(experiment: Experiment) -> Iterator[str]:
     """Yield the sum of the times that single classes cost; bank conflicts are part of shared memory."""
-    single = [cost.exposed_s for cost in experiment.classes if cost.exposed_s is not None]
-    inside = [cost.exposed_s for cost in experiment.classes if cost.name == "bank-conflicts" and cost.exposed_s]
-    if single and experiment.total_s:
-        total = sum(single) - sum(inside)
+    class_times_s = [cost.exposed_s for cost in experiment.classes if cost.exposed_s is not None]
+    conflict_times_s = [
+        cost.exposed_s for cost in experiment.classes if cost.name == "bank-conflicts" and cost.exposed_s
+    ]
+    if class_times_s and experiment.total_s:
+        total = sum(class_times_s) - sum(conflict_times_s)
         share = units.percent(total / experiment.total_s)
         yield f"  together {_signed(total)}, {share} of the kernel's time; the rest overlaps, or is other work"
 
@@ -123,10 +132,13 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
         yield "nothing is exposed: what takes their place costs more time"
     total = cost.instructions + sum(line.instructions for line in cost.kept)
     for reason in dict.fromkeys(line.reason for line in cost.kept):
-        kept = [line for line in cost.kept if line.reason == reason]
-        count, lines = sum(line.instructions for line in kept), ", ".join(line.line for line in kept[:MAX_LINES])
-        kind = "all" if count == total else f"{count} of {total}"
-        yield f"{kind} instructions stay: {REASONS[reason]} ({'lines' if kept[1:] else 'line'} {lines})"
+        kept_lines = [line for line in cost.kept if line.reason == reason]
+        count, lines = (
+            sum(line.instructions for line in kept_lines),
+            ", ".join(line.line for line in kept_lines[:MAX_LINES]),
+        )
+        amount = "all" if count == total else f"{count} of {total}"
+        yield f"{amount} instructions stay: {REASONS[reason]} ({'lines' if kept_lines[1:] else 'line'} {lines})"
     if cost.upper_bound:
         yield f"an upper bound: the assembler also removed {', '.join(cost.upper_bound)}"
     elif cost.rolled:
@@ -134,5 +146,5 @@ def _remarks(cost: ClassCost) -> Iterator[str]:
     elif cost.spills:
         yield "a lower bound: registers are spilled that the kernel keeps"
     if cost.registers and cost.exposed_s is not None and abs(cost.registers[1] - cost.registers[0]) > 8:
-        before, after = cost.registers
-        yield f"{after} registers a thread where the kernel has {before}, so occupancy may differ"
+        registers_before, registers_after = cost.registers
+        yield f"{registers_after} registers a thread where the kernel has {registers_before}, so occupancy may differ"

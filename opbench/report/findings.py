@@ -20,14 +20,14 @@ def finding_lines(finding: Finding, notes: Sequence[str] = (), width: int = WIDT
     gutter = " " * max(len(str(line)) for line in (finding.location_to_show[1], *(r.line for r in finding.related), 0))
     file, line, _ = finding.location_to_show
     path = short_path(file, width // 2) if file else ""
-    who = f", {finding.block_and_thread}" if finding.block_and_thread else ""
-    lines = [f"{place_and_message(finding, path)}{who}", *_excerpts(finding, gutter)]
+    thread_text = f", {finding.block_and_thread}" if finding.block_and_thread else ""
+    lines = [f"{place_and_message(finding, path)}{thread_text}", *_excerpts(finding, gutter)]
     details = [*finding.details, *_header_note(finding), *_repeat_note(finding)]
     details += [f"remedy: {finding.remedy}"] if finding.remedy else []
     for text in details:
         lines += _wrap_detail(text, gutter, width)
-    whole = [f"file: {from_here(file)}:{line}"] if path.startswith("…") else []
-    lines += [f"{gutter} = {note}" for note in (*whole, *notes)]  # paths and commands, to be copied whole
+    full_path = [f"file: {from_here(file)}:{line}"] if path.startswith("…") else []
+    lines += [f"{gutter} = {note}" for note in (*full_path, *notes)]  # paths and commands, to be copied whole
     lines.append(f"{gutter} = help: opbench help finding {finding.rule}")
     return lines
 
@@ -50,13 +50,13 @@ def _excerpt(source: str, line: int, column: int, name: str, gutter: str, label:
     text = source.replace("\t", " ")
     if not text.strip():
         return
-    cut = len(text) - len(text.lstrip())
-    cut = max(0, cut - 4)
+    indent = len(text) - len(text.lstrip())
+    indent = max(0, indent - 4)
     span = expression_at(text, column, name)
-    shown = text[cut:].rstrip()
-    yield f"{line:>{len(gutter)}} | {shown[:MAX_LINE_LENGTH]}"
-    if span and span.end - cut <= MAX_LINE_LENGTH:
-        marker = " " * (span.start - 1 - cut) + "^" * (span.end - span.start)
+    visible_text = text[indent:].rstrip()
+    yield f"{line:>{len(gutter)}} | {visible_text[:MAX_LINE_LENGTH]}"
+    if span and span.end - indent <= MAX_LINE_LENGTH:
+        marker = " " * (span.start - 1 - indent) + "^" * (span.end - span.start)
         yield f"{gutter} | {marker} {label}".rstrip()
     elif label:
         yield f"{gutter} | {label}"

@@ -28,23 +28,23 @@ SHOWN_LINES = 40
 ORDER = ("slower", "faster", "same")
 
 
-def lines(all_series: Sequence[Series], threshold: float = 0.01, everything: bool = True) -> list[str]:
-    """Return one line per case with a time, regressions first, and a summary; at most 40 lines unless `everything`."""
+def lines(all_series: Sequence[Series], threshold: float = 0.01, show_all: bool = True) -> list[str]:
+    """Return one line per case with a time, regressions first, and a summary; at most 40 lines unless `show_all`."""
     timed = sorted((series for series in all_series if series.timed), key=lambda series: _sort_key(series, threshold))
     untimed = len(all_series) - len(timed)
     texts = [f"{untimed} case{'s' if untimed > 1 else ''} without a time in any run"] if untimed else []
     texts.append(summary(all_series))
-    room = SHOWN_LINES - len(texts) - 1
-    if not everything and len(timed) > room:
-        trends = Counter(series.trend(threshold) for series in timed[room - 1 :])
+    lines_left = SHOWN_LINES - len(texts) - 1
+    if not show_all and len(timed) > lines_left:
+        trends = Counter(series.trend(threshold) for series in timed[lines_left - 1 :])
         hidden = ", ".join(f"{trends[trend]} {trend}" for trend in ORDER if trends[trend])
-        timed = timed[: room - 1]
+        timed = timed[: lines_left - 1]
         texts.insert(0, f"and {sum(trends.values())} more cases ({hidden}): --all lists them, --case and --only choose")
-    head: tuple[str, ...] = HEAD
+    headings: tuple[str, ...] = HEAD
     rows = [_cells(series) for series in timed]
     if any(point.revision for series in timed for point in series.timed):
-        head, rows = (*HEAD, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
-    return [*(align_columns(head, rows, left=(0, 5, 6, 7)) if timed else []), *texts]
+        headings, rows = (*HEAD, "commits"), [[*_cells(series), commit_range(series)] for series in timed]
+    return [*(align_columns(headings, rows, left=(0, 5, 6, 7)) if timed else []), *texts]
 
 
 def _sort_key(series: Series, threshold: float) -> tuple[int, bool, float, str]:
@@ -57,8 +57,8 @@ def _cells(series: Series) -> list[str]:
     times = [point.median_s or 0.0 for point in series.timed]
     steps = ", ".join(f"{percent_change(step.ratio)} {date_and_commit(point)}" for point, step in series.steps)
     change = percent_change(series.last_over_first) if series.last_over_first else "–"
-    numbers = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
-    return [series.case, *numbers, steps, bars(times[-MAX_TREND_LENGTH:]) if len(times) > 1 else ""]
+    number_cells = [str(len(series.points)), units.time(times[0]), units.time(times[-1]), change]
+    return [series.case, *number_cells, steps, bars(times[-MAX_TREND_LENGTH:]) if len(times) > 1 else ""]
 
 
 def date_and_commit(point: Point) -> str:
@@ -73,8 +73,14 @@ def tooltip_text(point: Point) -> str:
 
 def commit_range(series: Series) -> str:
     """Return the commits of a case's first and last time; "" if no commit was recorded."""
-    first, last = series.timed[0].revision, series.timed[-1].revision
-    return "" if not first and not last else f"{first or '?'} → {last or '?'}" if first != last else first
+    first_revision, last_revision = series.timed[0].revision, series.timed[-1].revision
+    return (
+        ""
+        if not first_revision and not last_revision
+        else f"{first_revision or '?'} → {last_revision or '?'}"
+        if first_revision != last_revision
+        else first_revision
+    )
 
 
 def bars(values: Sequence[float]) -> str:
@@ -89,12 +95,14 @@ def summary(all_series: Sequence[Series]) -> str:
     if not points:
         return "no case in any run"
     runs, days = len({point.run for point in points}), sorted({point.started[:10] for point in points})
-    when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
+    period = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
     ratios = [step.ratio for series in all_series for _, step in series.steps]
     slower = sum(ratio > 1 for ratio in ratios)
-    ways = [f"{count} {way}" for count, way in ((slower, "slower"), (len(ratios) - slower, "faster")) if count]
-    steps = f"{_count_noun(len(ratios), 'step')}, {' and '.join(ways)}" if ratios else "no step"
-    return f"{_count_noun(len(all_series), 'case')} in {_count_noun(runs, 'run')} {when}: {steps}"
+    directions = [
+        f"{count} {direction}" for count, direction in ((slower, "slower"), (len(ratios) - slower, "faster")) if count
+    ]
+    steps = f"{_count_noun(len(ratios), 'step')}, {' and '.join(directions)}" if ratios else "no step"
+    return f"{_count_noun(len(all_series), 'case')} in {_count_noun(runs, 'run')} {period}: {steps}"
 
 
 def _count_noun(count: int, noun: str) -> str:
@@ -131,12 +139,12 @@ CHANGES = 16
 def to_page(all_series: Sequence[Series], threshold: float) -> str:
     """Return a self-contained HTML page: steps, then other changes, then a folded table per operator."""
     runs = {point.run: point for series in all_series for point in series.points}
-    shown = [series for series in all_series if len(series.timed) > 1]
+    drawn = [series for series in all_series if len(series.timed) > 1]
     steps = [(series, point, step) for series in all_series for point, step in series.steps]
     steps.sort(key=lambda entry: (entry[1].started, abs(math.log(entry[2].ratio))), reverse=True)
-    changed = [s for s in shown if not s.steps and _total_change(s) > math.log1p(threshold)]
+    changed = [s for s in drawn if not s.steps and _total_change(s) > math.log1p(threshold)]
     changed.sort(key=_total_change, reverse=True)
-    trends = Counter(series.trend(threshold) for series in shown)
+    trends = Counter(series.trend(threshold) for series in drawn)
     return render_template(
         "history.html.j2",
         trend_of=lambda series: series.trend(threshold),
@@ -145,15 +153,15 @@ def to_page(all_series: Sequence[Series], threshold: float) -> str:
         summary=summary(all_series),
         threshold=units.percent(threshold),
         gpus=sorted({series.gpu for series in all_series if series.gpu}),
-        runs=[(runs[number], _environment_changes(all_series, number)) for number in sorted(runs)],
+        runs=[(runs[run_number], _environment_changes(all_series, run_number)) for run_number in sorted(runs)],
         steps=[
             (*entry, percent_change(entry[2].ratio), machine_code(entry[0], entry[1]), trend(entry[0]))
             for entry in steps
         ],
-        repeated=len(shown),
+        repeated=len(drawn),
         changed=len(changed),
         changes=[(series, _cells(series), trend(series)) for series in changed[:CHANGES]],
-        operators=_operators(shown),
+        operators=_operators(drawn),
         single=[series for series in all_series if len(series.timed) == 1],
         untimed=[series for series in all_series if not series.timed],
     )
@@ -191,10 +199,10 @@ class _OperatorTable:
     rows: list[_SeriesRow]
 
 
-def _operators(shown: Sequence[Series]) -> list[_OperatorTable]:
-    """Return the table of each operator; its heading has the largest change."""
+def _operators(all_series: Sequence[Series]) -> list[_OperatorTable]:
+    """Return the table of each operator, with the largest change in its heading."""
     series_by_operator: dict[str, list[Series]] = {}
-    for series in shown:
+    for series in all_series:
         series_by_operator.setdefault(series.operator, []).append(series)
     return [
         _OperatorTable(
@@ -237,21 +245,21 @@ def trend(series: Series) -> Markup:
     timed = series.timed
     low = math.log(min(point.low_s or point.median_s or 1.0 for point in timed))
     high = math.log(max(point.high_s or point.median_s or 1.0 for point in timed))
-    spare = max(0.0, MIN_SPAN - (high - low)) / 2
-    low, high = low - spare, high + spare
+    padding = max(0.0, MIN_SPAN - (high - low)) / 2
+    low, high = low - padding, high + padding
     gaps = max(1, len(series.points) - 1)
     width = min(WIDTH, 2 * EDGE + RUN_WIDTH * gaps)
     height = HEIGHT if len(series.points) > FEW else LOW_HEIGHT
-    across = (width - 2 * EDGE) / gaps
+    pixels_per_run = (width - 2 * EDGE) / gaps
 
     def x(index: float) -> str:
-        return f"{EDGE + index * across:.1f}"
+        return f"{EDGE + index * pixels_per_run:.1f}"
 
     def y(seconds: float) -> str:
         share = (math.log(seconds) - low) / (high - low)
         return f"{height - EDGE - share * (height - 2 * EDGE):.1f}"
 
-    parts = [
+    svg_elements = [
         f'<line class="changed" x1="{x(i - 0.5)}" x2="{x(i - 0.5)}" y1="0" y2="{height}">'
         f"<title>{escape(change)}</title></line>"
         for i, change in series.changes
@@ -259,17 +267,19 @@ def trend(series: Series) -> Markup:
     starts = [0, *(step.index for _, step in series.steps), len(series.points)]
     levels = [series.steps[0][1].before_s, *(step.after_s for _, step in series.steps)] if series.steps else []
     for level, start, end in zip(levels, starts, starts[1:], strict=False):
-        parts.append(
+        svg_elements.append(
             f'<line class="level" x1="{x(max(0.0, start - 0.4))}" x2="{x(min(len(series.points) - 1, end - 0.6))}" '
             f'y1="{y(level)}" y2="{y(level)}"/>'
         )
     for point, step in series.steps:
-        kind, sign = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
+        css_class, symbol = ("slower", "▲") if step.ratio > 1 else ("faster", "▼")
         label = escape(f"{percent_change(step.ratio)} from {tooltip_text(point)}")
-        parts.append(f'<text class="{kind}" x="{x(step.index - 0.5)}" y="11"><title>{label}</title>{sign}</text>')
-    parts += [_svg_mark(point, x(index), y, height) for index, point in enumerate(series.points)]
+        svg_elements.append(
+            f'<text class="{css_class}" x="{x(step.index - 0.5)}" y="11"><title>{label}</title>{symbol}</text>'
+        )
+    svg_elements += [_svg_mark(point, x(index), y, height) for index, point in enumerate(series.points)]
     name = escape(f"{series.case} over {len(series.points)} runs", quote=True)
-    content = "".join(parts)
+    content = "".join(svg_elements)
     return Markup(
         f'<svg class="trend" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" aria-label="{name}">'
         f"{content}</svg>"
@@ -281,9 +291,9 @@ def _svg_mark(point: Point, x: str, y: Callable[[float], str], height: float) ->
     if point.median_s is None:
         label = escape(f"{tooltip_text(point)}: {point.status} {point.reason}".strip()[:200])
         return f'<text class="failure" x="{x}" y="{height - 1:g}"><title>{label}</title>×</text>'
-    ends = (point.low_s or point.median_s, point.high_s or point.median_s)
-    label = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*ends)}]")
+    interval_s = (point.low_s or point.median_s, point.high_s or point.median_s)
+    label = escape(f"{tooltip_text(point)}: {units.time(point.median_s)} [{units.interval(*interval_s)}]")
     return (
-        f'<g><title>{label}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(ends[0])}" '
-        f'y2="{y(ends[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'
+        f'<g><title>{label}</title><line class="ends" x1="{x}" x2="{x}" y1="{y(interval_s[0])}" '
+        f'y2="{y(interval_s[1])}"/><circle cx="{x}" cy="{y(point.median_s)}" r="2.6"/></g>'
     )

@@ -57,10 +57,12 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
         "|---|---|--:|---|--:|--:|--:|--:|",
     ]
     for operator in operators:
-        ours = [(p, [row for row in found if not row.library]) for _, p, found in _problems(operator, runs)]
-        for problem, found in [(p, own) for p, own in ours if own][:1]:
-            best = min(found, key=lambda r: r.time_s or math.inf)
-            start_s = _plainest_s(found)
+        problems_with_own = [
+            (p, [row for row in measured_rows if not row.library]) for _, p, measured_rows in _problems(operator, runs)
+        ]
+        for problem, measured_rows in [(p, own_rows) for p, own_rows in problems_with_own if own_rows][:1]:
+            best = min(measured_rows, key=lambda r: r.time_s or math.inf)
+            start_s = _plainest_s(measured_rows)
             lines.append(
                 f"| [{operator}]({operator}/README.md) | `{problem}` | {units.time(start_s)} | "
                 f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {_share(best)} | "
@@ -72,33 +74,33 @@ def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
 
 def _plainest_s(measured_rows: Sequence[Row]) -> float:
     """Return the time of the plainest measured variant: the first of the longest chain, with its fastest config."""
-    below = {row.variant: row.builds_on for row in measured_rows}
-    firsts = [first_variant(row.variant, below) for row in measured_rows]
-    plainest = max(dict.fromkeys(firsts), key=firsts.count)
+    previous_variant = {row.variant: row.builds_on for row in measured_rows}
+    first_variants = [first_variant(row.variant, previous_variant) for row in measured_rows]
+    plainest = max(dict.fromkeys(first_variants), key=first_variants.count)
     return min(row.time_s or math.inf for row in measured_rows if row.variant == plainest)
 
 
 def _share(row: Row, mark: str = "") -> str:
-    """Return the percentage of peak with what limits the lower bound: memory, or the unit of the products."""
+    """Return the percentage of peak and its limit: memory, or the arithmetic unit of the products."""
     if row.peak_share is None:
         return "–"
     limit = "memory" if row.bound == "memory" else row.unit
     return f"{units.percent(row.peak_share)} ({limit}){mark}"
 
 
-def with_overview(text: str, table: str, what: str) -> str:
+def with_overview(text: str, table: str, marker: str) -> str:
     """Return a document with the table between its two markers replaced; without markers, the document unchanged."""
-    return re.sub(_marker_pattern(what), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
+    return re.sub(_marker_pattern(marker), lambda m: f"{m[1]}{table}{m[3]}", text, flags=re.DOTALL)
 
 
-def table_of(text: str, what: str) -> str:
+def table_of(text: str, marker: str) -> str:
     """Return the table between a document's two markers; "" without markers."""
-    match = re.search(_marker_pattern(what), text, flags=re.DOTALL)
+    match = re.search(_marker_pattern(marker), text, flags=re.DOTALL)
     return match[2] if match else ""
 
 
-def _marker_pattern(what: str) -> str:
-    return rf"(<!-- {what}: .*? -->\n)(.*?)(<!-- /{what} -->)"
+def _marker_pattern(marker: str) -> str:
+    return rf"(<!-- {marker}: .*? -->\n)(.*?)(<!-- /{marker} -->)"
 
 
 def in_order(variants: Sequence[Variant]) -> list[Variant]:
@@ -106,54 +108,57 @@ def in_order(variants: Sequence[Variant]) -> list[Variant]:
     last.
     """
     names = {v.name for v in variants}
-    below = {v.name: v.builds_on for v in variants}
-    roots = [first_variant(v.name, below) for v in variants]
-    placed: list[Variant] = []
+    previous_variant = {v.name: v.builds_on for v in variants}
+    roots = [first_variant(v.name, previous_variant) for v in variants]
+    ordered: list[Variant] = []
 
-    def place(base: str) -> None:
+    def append_successors(base: str) -> None:
         for variant in sorted(
-            (v for v in variants if not v.is_library and v not in placed), key=lambda v: (-roots.count(v.name), v.name)
+            (v for v in variants if not v.is_library and v not in ordered), key=lambda v: (-roots.count(v.name), v.name)
         ):
-            if (variant.builds_on if variant.builds_on in names else "") == base and variant not in placed:
-                placed.append(variant)
-                place(variant.name)
+            if (variant.builds_on if variant.builds_on in names else "") == base and variant not in ordered:
+                ordered.append(variant)
+                append_successors(variant.name)
 
-    place("")
-    left = sorted((v for v in variants if v not in placed), key=lambda v: (v.is_library, v.name))
-    return [*placed, *left]
+    append_successors("")
+    remaining = sorted((v for v in variants if v not in ordered), key=lambda v: (v.is_library, v.name))
+    return [*ordered, *remaining]
 
 
 def _introduction(operator: str, variants: Sequence[Variant]) -> str:
-    own = [v for v in variants if not v.is_library]
+    own_variants = [v for v in variants if not v.is_library]
     libraries = [f"`{v.name}`" for v in variants if v.is_library]
-    count = "1 variant" if len(own) == 1 else f"{len(own)} variants, from the simplest to the fastest"
-    steps = " Each variant improves one mechanism of the variant that it builds on." if len(own) > 1 else ""
-    compared = f" They are compared with the library: {', '.join(libraries)}." if libraries else ""
-    return f"`{operator}` has {count}.{steps}{compared}"
+    count = "1 variant" if len(own_variants) == 1 else f"{len(own_variants)} variants, from the simplest to the fastest"
+    ladder_text = (
+        " Each variant improves one mechanism of the variant that it builds on." if len(own_variants) > 1 else ""
+    )
+    library_text = f" They are compared with the library: {', '.join(libraries)}." if libraries else ""
+    return f"`{operator}` has {count}.{ladder_text}{library_text}"
 
 
-def _problems(operator: str, runs: Sequence[Run], known: Collection[str] = ()) -> list[MeasuredRun]:
+def _problems(operator: str, runs: Sequence[Run], variant_names: Collection[str] = ()) -> list[MeasuredRun]:
     """Choose at most three problems with times: first the one with the most variants, then those that add most
     variants.
 
-    If `known` is not empty, rows of other variants (renamed or removed since the run) are ignored.
+    If `variant_names` is not empty, rows of other variants (renamed or removed since the run) are ignored.
     """
     run_by_problem: dict[str, MeasuredRun] = {}
     for run in runs:
         for row in rows(run):
-            if row.operator == operator and row.ranked and (not known or row.variant in known):
+            if row.operator == operator and row.ranked and (not variant_names or row.variant in variant_names):
                 run_by_problem.setdefault(row.problem, (run, row.problem, []))
                 if run_by_problem[row.problem][0] is run:
                     run_by_problem[row.problem][2].append(row)
-    chosen: list[MeasuredRun] = []
-    seen: set[str] = set()
-    while len(chosen) < PROBLEMS and (left := [m for m in run_by_problem.values() if m not in chosen]):
+    selected: list[MeasuredRun] = []
+    covered: set[str] = set()
+    while len(selected) < PROBLEMS and (remaining := [m for m in run_by_problem.values() if m not in selected]):
         best = min(
-            left, key=lambda m: (-len(_names(m) - seen), -len(_names(m)), -(m[2][0].compulsory_bytes or 0), m[1])
+            remaining,
+            key=lambda m: (-len(_names(m) - covered), -len(_names(m)), -(m[2][0].compulsory_bytes or 0), m[1]),
         )
-        chosen.append(best)
-        seen |= _names(best)
-    return chosen
+        selected.append(best)
+        covered |= _names(best)
+    return selected
 
 
 def _names(measured: MeasuredRun) -> set[str]:
@@ -164,7 +169,7 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
     """Return a tree of which variant builds on which, then a table per layout: each variant's purpose and speedup."""
     if not variants:
         return []
-    where = (
+    explanation = (
         [
             "A speedup is the time of the previous variant divided by the time of this variant, each with its fastest "
             f"config. The problem is `{measured[0][1]}` unless the cell names another one.",
@@ -180,17 +185,17 @@ def _variants(variants: Sequence[Variant], measured: Sequence[MeasuredRun], layo
         *_variant_tree(variants),
         "```",
         "",
-        *where,
+        *explanation,
     ]
     for layout in layouts or [""]:
-        served = [v for v in variants if not layout or layout in v.supports.get("layout", layouts[:1])]
-        if served and len(layouts) > 1:
+        supported = [v for v in variants if not layout or layout in v.supports.get("layout", layouts[:1])]
+        if supported and len(layouts) > 1:
             lines += [f"### `layout={layout}`", ""]
-        if served:
+        if supported:
             lines += ["| variant | what it does | speedup over the previous variant |", "|---|---|---|"]
             nearest = sorted(measured, key=lambda m: _layout(m) != layout) if len(layouts) > 1 else measured
-            main = measured[0][1] if measured and (len(layouts) < 2 or _layout(measured[0]) == layout) else ""
-            lines += [_variant(variant, nearest, main) for variant in served] + [""]
+            main_problem = measured[0][1] if measured and (len(layouts) < 2 or _layout(measured[0]) == layout) else ""
+            lines += [_variant(variant, nearest, main_problem) for variant in supported] + [""]
     return lines
 
 
@@ -201,60 +206,64 @@ def _layout(measured: MeasuredRun) -> str:
     return str(next(axes, {}).get("layout", ""))
 
 
-def _variant(variant: Variant, measured: Sequence[MeasuredRun], main: str) -> str:
+def _variant(variant: Variant, measured: Sequence[MeasuredRun], main_problem: str) -> str:
     label = f" ({variant.precision})" if variant.precision != "f32" else ""
     link = f"[`{variant.name}`]({variant.path.name}){label}"
-    return f"| {link} | {_cell(variant.title)} | {_speedup_cell(variant, measured, main)} |"
+    return f"| {link} | {_cell(variant.title)} | {_speedup_cell(variant, measured, main_problem)} |"
 
 
 def _variant_tree(variants: Sequence[Variant]) -> list[str]:
     """Draw own variants below the one they build on: a chain on one line, variants without successors together on one
     line.
     """
-    own = [v for v in variants if not v.is_library]
-    names = {v.name for v in own}
-    placed: set[str] = set()
+    own_variants = [v for v in variants if not v.is_library]
+    names = {v.name for v in own_variants}
+    drawn: set[str] = set()
 
-    def above(base: str) -> list[str]:
-        return [v.name for v in own if (v.builds_on if v.builds_on in names else "") == base]
+    def successors_of(base: str) -> list[str]:
+        return [v.name for v in own_variants if (v.builds_on if v.builds_on in names else "") == base]
 
-    def draw(name: str, first: str, rest: str) -> list[str]:
+    def draw(name: str, first_prefix: str, next_prefix: str) -> list[str]:
         chain = [name]
-        placed.add(name)
-        while len(more := above(chain[-1])) == 1 and more[0] not in placed:
-            chain += more
-            placed.add(more[0])
-        lines = [first + " → ".join(chain)]
-        branches = [branch for branch in above(chain[-1]) if branch not in placed and above(branch)]
-        leaves = [branch for branch in above(chain[-1]) if branch not in placed and not above(branch)]
-        placed.update(leaves)
+        drawn.add(name)
+        while len(successors := successors_of(chain[-1])) == 1 and successors[0] not in drawn:
+            chain += successors
+            drawn.add(successors[0])
+        lines = [first_prefix + " → ".join(chain)]
+        branches = [branch for branch in successors_of(chain[-1]) if branch not in drawn and successors_of(branch)]
+        leaves = [branch for branch in successors_of(chain[-1]) if branch not in drawn and not successors_of(branch)]
+        drawn.update(leaves)
         for i, branch in enumerate(branches):
-            ends = i == len(branches) - 1 and not leaves
-            lines += draw(branch, rest + ("└─ " if ends else "├─ "), rest + ("   " if ends else "│  "))
-        return [*lines, *([f"{rest}└─ {', '.join(leaves)}"] if leaves else [])]
+            is_last = i == len(branches) - 1 and not leaves
+            lines += draw(
+                branch, next_prefix + ("└─ " if is_last else "├─ "), next_prefix + ("   " if is_last else "│  ")
+            )
+        return [*lines, *([f"{next_prefix}└─ {', '.join(leaves)}"] if leaves else [])]
 
-    lines = [line for root in above("") for line in draw(root, "", "")]
-    return [*lines, *(name for name in dict.fromkeys(v.name for v in own) if name not in placed)]
+    lines = [line for root in successors_of("") for line in draw(root, "", "")]
+    return [*lines, *(name for name in dict.fromkeys(v.name for v in own_variants) if name not in drawn)]
 
 
-def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main: str) -> str:
+def _speedup_cell(variant: Variant, measured: Sequence[MeasuredRun], main_problem: str) -> str:
     """Return a variant's measured speedup over the variant that it builds on, as a table cell.
 
     Examples: "**1.43×** over `register_tile_2d`", "not measured". The speedup comes from the first problem on which the
-    variant was measured; the cell names the problem if it is not `main`. A library's cell has its time.
+    variant was measured; the cell names the problem if it is not `main_problem`. A library's cell has its time.
     """
     for _, problem, measured_rows in measured:
         row = _best_config(measured_rows, variant.name)
         if row is None:
             continue
-        there = f" at `{problem}`" if problem != main else ""
+        problem_text = f" at `{problem}`" if problem != main_problem else ""
         if variant.is_library:
-            return f"{units.time(row.time_s)}{there}"
+            return f"{units.time(row.time_s)}{problem_text}"
         if row.speedups.over_previous is None:
-            first = f"previous variant `{variant.builds_on}` not measured" if variant.builds_on else "first variant"
-            return f"{units.time(row.time_s)}{there} ({first})"
-        slower = ", slower here" if row.speedups.over_previous < 0.995 else ""
-        return f"**{units.ratio(row.speedups.over_previous)}** over `{variant.builds_on}`{there}{slower}"
+            missing_text = (
+                f"previous variant `{variant.builds_on}` not measured" if variant.builds_on else "first variant"
+            )
+            return f"{units.time(row.time_s)}{problem_text} ({missing_text})"
+        slower_text = ", slower here" if row.speedups.over_previous < 0.995 else ""
+        return f"**{units.ratio(row.speedups.over_previous)}** over `{variant.builds_on}`{problem_text}{slower_text}"
     return "not measured" if measured else "–"
 
 
@@ -266,38 +275,38 @@ def _table(
     variants: Sequence[Variant], run: Run, problem: str, measured_rows: Sequence[Row], charted: bool
 ) -> list[str]:
     gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
-    first = measured_rows[0]
-    flops = f"{units.si(first.flops, 'FLOP')}, " if first.flops else ""
-    shown = [(variant, row) for variant in variants if (row := _best_config(measured_rows, variant.name))]
-    peaks = _peak_text(run, [row for _, row in shown])
+    first_row = measured_rows[0]
+    flops = f"{units.si(first_row.flops, 'FLOP')}, " if first_row.flops else ""
+    shown_rows = [(variant, row) for variant in variants if (row := _best_config(measured_rows, variant.name))]
+    peaks = _peak_text(run, [row for _, row in shown_rows])
     lines = [
         f"## `{problem}`",
         "",
-        f"{flops}{units.si(first.compulsory_bytes, 'B')} compulsory bytes. Measured on {_cell(gpu)}, run "
+        f"{flops}{units.si(first_row.compulsory_bytes, 'B')} compulsory bytes. Measured on {_cell(gpu)}, run "
         f"`{run.header.suite or '?'}` of {run.header.started or 'unknown date'}. {peaks}",
         "",
-        *(_chart(run, first.operator, problem) if charted else []),
+        *(_chart(run, first_row.operator, problem) if charted else []),
         "| variant | GPU time | rate | of peak | vs previous | vs library | config |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    reasons = above_peak_sentences((row for _, row in shown), run.ceilings)
-    marks = {reason: f" [{number}]" for reason, number in footnote_marks(reasons).items()}
-    for variant, row in shown:
+    reasons = above_peak_sentences((row for _, row in shown_rows), run.ceilings)
+    footnotes = {reason: f" [{mark}]" for reason, mark in footnote_marks(reasons).items()}
+    for variant, row in shown_rows:
         cells = [
             f"[`{variant.name}`]({variant.path.name})",
             units.time(row.time_s),
             rate(row),
-            _share(row, marks.get(row.above_peak or "", "")),
+            _share(row, footnotes.get(row.above_peak or "", "")),
             units.ratio(row.speedups.over_previous),
             "–" if row.library else units.ratio(row.speedups.over_library),
             f"`{row.config}`" if row.config else "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    without = [f"`{v.name}`" for v in variants if _best_config(measured_rows, v.name) is None]
+    not_measured = [f"`{v.name}`" for v in variants if _best_config(measured_rows, v.name) is None]
     lines += [""]
     for reason, sentence in reasons.items():
-        lines += [f"{marks[reason].strip()} {sentence}", ""]
-    return [*lines, *([f"Not measured here: {', '.join(without)}.", ""] if without else [])]
+        lines += [f"{footnotes[reason].strip()} {sentence}", ""]
+    return [*lines, *([f"Not measured here: {', '.join(not_measured)}.", ""] if not_measured else [])]
 
 
 def _chart(run: Run, operator: str, problem: str) -> list[str]:
@@ -305,8 +314,8 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
     folder, reports = run.folder.resolve(), shipped("reports").resolve()
     if not folder.is_relative_to(reports):
         return []
-    own = [section.problem for section in sections(rows(run)) if section.operator == operator]
-    picture = folder / f"{chart_name(operator, own.index(problem))}.png"
+    problems = [section.problem for section in sections(rows(run)) if section.operator == operator]
+    picture = folder / f"{chart_name(operator, problems.index(problem))}.png"
     if not picture.is_file():
         return []
     link = f"../../reports/{picture.relative_to(reports).as_posix()}"
@@ -316,9 +325,9 @@ def _chart(run: Run, operator: str, problem: str) -> list[str]:
 def _peak_text(run: Run, measured: Sequence[Row]) -> str:
     """Return a sentence with the peaks of DRAM, of CUDA cores and of the tensor-core products that the rows use."""
     ceilings = run.ceilings or Peaks()
-    used = {row.unit.partition("/")[0] for row in measured if row.unit}
+    units_used = {row.unit.partition("/")[0] for row in measured if row.unit}
     peaks = {"DRAM": units.byte_rate(ceilings.dram_bytes_per_s), "fp32": units.flop_rate(ceilings.fp32_flops_per_s)}
-    peaks |= {u: units.flop_rate(rate) for u, rate in ceilings.matrix_flops_per_s.items() if u in used}
+    peaks |= {u: units.flop_rate(rate) for u, rate in ceilings.matrix_flops_per_s.items() if u in units_used}
     text = ", ".join(f"{name} {rate}" for name, rate in peaks.items() if rate != "–")
     return f"Measured peaks: {text}." if text else "No peak was measured."
 

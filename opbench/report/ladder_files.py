@@ -55,27 +55,29 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
                 subject=folder,
             )
     files = LadderFiles()
-    have = set().union(*measured.values())
+    all_measured = set().union(*measured.values())
     for name in catalog.operator_names():
         path = root / "variants" / name / "README.md"
-        old = _read(path)
-        if name not in {operator for operator, _, _ in have} and measured_cells(old):
+        current_text = _read(path)
+        if name not in {operator for operator, _, _ in all_measured} and measured_cells(current_text):
             continue
         variants = catalog.variants(name)
         layouts = catalog.operator(name).choices.get("layout", ())
         text = ladder_readme(name, catalog.operator_title(name), variants, runs, layouts)
-        own = {(problem, variant) for operator, problem, variant in have if operator == name}
-        lost = {cell for cell in _lost_rows(old, text, own) if cell[1] in {v.name for v in variants}}
-        if lost:
-            files.refusals[path] = _refusal(lost, old, root)
+        measured_here = {(problem, variant) for operator, problem, variant in all_measured if operator == name}
+        lost_rows = {
+            cell for cell in _lost_rows(current_text, text, measured_here) if cell[1] in {v.name for v in variants}
+        }
+        if lost_rows:
+            files.refusals[path] = _lost_rows_text(lost_rows, current_text, root)
         else:
             files.texts[path] = text
-    shown = [
+    operator_names = [
         name
         for name in catalog.operator_names()
         if root / "variants" / name / "README.md" in files.texts and not catalog.operator_role(name)
     ]
-    _add_overviews(files, root, shown, runs, tables)
+    _add_overviews(files, root, operator_names, runs, tables)
     return files
 
 
@@ -89,20 +91,24 @@ def measured_cells(text: str) -> set[ProblemVariant]:
     return cells
 
 
-def _lost_rows(old: str, new: str, have: set[ProblemVariant]) -> set[ProblemVariant]:
+def _lost_rows(old_text: str, new_text: str, measured: set[ProblemVariant]) -> set[ProblemVariant]:
     """Return the rows of the old text that the new text lacks, except for problems that these runs measured again."""
-    shown = measured_cells(new)
-    problems = {problem for problem, _ in shown}
-    return {cell for cell in measured_cells(old) - shown if cell[0] in problems or cell not in have}
+    new_cells = measured_cells(new_text)
+    problems = {problem for problem, _ in new_cells}
+    return {cell for cell in measured_cells(old_text) - new_cells if cell[0] in problems or cell not in measured}
 
 
-def _refusal(lost: set[ProblemVariant], old: str, root: Path) -> str:
+def _lost_rows_text(lost: set[ProblemVariant], old_text: str, root: Path) -> str:
     problem, variant = min(lost)
-    more = f" and {len(lost) - 1} more rows" if lost - {(problem, variant)} else ""
-    starts = dict.fromkeys(re.findall(r"run `[^`]+` of (\S+)\. ", old)).keys()
+    more_text = f" and {len(lost) - 1} more rows" if lost - {(problem, variant)} else ""
+    start_times = dict.fromkeys(re.findall(r"run `[^`]+` of (\S+)\. ", old_text)).keys()
     folders = {_started(path): path.relative_to(root).as_posix() for path in reversed(_folders(root))}
-    hint = f" ({' '.join(folders[start] for start in starts if start in folders)})" if starts & folders.keys() else ""
-    return f"it shows `{variant}` at `{problem}`{more}, which would go; name the runs that have them first{hint}"
+    hint = (
+        f" ({' '.join(folders[start] for start in start_times if start in folders)})"
+        if start_times & folders.keys()
+        else ""
+    )
+    return f"it shows `{variant}` at `{problem}`{more_text}, which would go; name the runs that have them first{hint}"
 
 
 def _folders(root: Path) -> list[Path]:
@@ -121,27 +127,37 @@ def _add_overviews(
 ) -> None:
     """Add the tables over all runs; a row of another run stays while the file that it links to exists."""
     ladders = ladders_overview(operators, runs) if runs else ""
-    for path, what, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
+    for path, marker, table in (DocumentTable(root / "variants" / "README.md", "ladders", ladders), *tables):
         text = _read(path)
         if text and table:
-            files.texts[path] = with_overview(text, _merged_rows(table_of(text, what), table, path.parent), what)
+            files.texts[path] = with_overview(text, _merged_rows(table_of(text, marker), table, path.parent), marker)
 
 
-def _merged_rows(old: str, new: str, folder: Path) -> str:
+def _merged_rows(old_text: str, new_text: str, folder: Path) -> str:
     """Merge a table's new rows with old rows that the new table lacks, sorted by name.
 
     Old rows are dropped if the columns differ or their link, relative to `folder`, no longer exists.
     """
-    head, fresh = new.splitlines()[:2], _named(new)
-    if old.splitlines()[:2] != head:
-        return new
-    stay = {name: line for name, line in _named(old).items() if name not in fresh and _target(line, folder).exists()}
-    order = sorted(stay | fresh, key=lambda name: [(part.isdigit(), int(part) if part.isdigit() else 0, part)
-                                                   for part in re.split(r"(\d+)", name)])  # fmt: skip
-    return "\n".join([*head, *((stay | fresh)[name] for name in order)]) + "\n"
+    heading_lines, new_rows = new_text.splitlines()[:2], _row_by_name(new_text)
+    if old_text.splitlines()[:2] != heading_lines:
+        return new_text
+    kept_rows = {
+        name: line
+        for name, line in _row_by_name(old_text).items()
+        if name not in new_rows and _target(line, folder).exists()
+    }
+
+    def numbers_in_order(name: str) -> list[tuple[bool, int, str]]:
+        return [
+            (digits_or_text.isdigit(), int(digits_or_text) if digits_or_text.isdigit() else 0, digits_or_text)
+            for digits_or_text in re.split(r"(\d+)", name)
+        ]
+
+    row_names = sorted(kept_rows | new_rows, key=numbers_in_order)
+    return "\n".join([*heading_lines, *((kept_rows | new_rows)[name] for name in row_names)]) + "\n"
 
 
-def _named(table: str) -> dict[str, str]:
+def _row_by_name(table: str) -> dict[str, str]:
     return {line[3 : line.index("]")]: line for line in table.splitlines() if line.startswith("| [")}
 
 

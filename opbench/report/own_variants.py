@@ -24,11 +24,11 @@ def _time_text(comparison: VariantComparison) -> str:
     """Return a phrase such as "takes 1.20 µs, 2.31× faster (95 % interval 2.28 to 2.35×) than"."""
     ratio = comparison.time
     assert ratio is not None
-    takes = f"takes {units.time(comparison.new_s)}"
+    time_text = f"takes {units.time(comparison.new_s)}"
     if ratio.low <= 1 <= ratio.high:
-        return f"{takes}, a tie (95 % interval of the ratio {ratio.low:.3f} to {ratio.high:.3f}) with"
-    low, middle, high = (ratio.low, ratio.value, ratio.high)
-    word = "slower"
+        return f"{time_text}, a tie (95 % interval of the ratio {ratio.low:.3f} to {ratio.high:.3f}) with"
+    low, ratio_value, high = (ratio.low, ratio.value, ratio.high)
+    direction = "slower"
     if ratio.value < 1:
-        low, middle, high, word = 1 / ratio.high, 1 / ratio.value, 1 / ratio.low, "faster"
-    return f"{takes}, {middle:.3g}× {word} (95 % interval {low:.3g} to {high:.3g}×) than"
+        low, ratio_value, high, direction = 1 / ratio.high, 1 / ratio.value, 1 / ratio.low, "faster"
+    return f"{time_text}, {ratio_value:.3g}× {direction} (95 % interval {low:.3g} to {high:.3g}×) than"

@@ -93,13 +93,13 @@ def detection_chart(outcome: Selftest) -> Chart | None:
     figure = Figure(figsize=(5.4, 4.4), layout="constrained")
     axes = figure.add_subplot()
     points: dict[str, str] = {}
-    for number, (label, seen) in enumerate(lines.items()):
-        colour, shape = COLOURS[number % len(COLOURS)], SHAPES[number % len(SHAPES)]
-        for index, (slow, (count, total)) in enumerate(sorted(seen.items())):
+    for line_index, (label, counts_by_slowdown) in enumerate(lines.items()):
+        colour, shape = COLOURS[line_index % len(COLOURS)], SHAPES[line_index % len(SHAPES)]
+        for index, (slow, (count, total)) in enumerate(sorted(counts_by_slowdown.items())):
             low, high = stats.share_interval(count, total)
-            others = [other for other, line in lines.items() if slow in line]
-            x = 100 * slow + 0.06 * (others.index(label) - (len(others) - 1) / 2)
-            gid = f"{number}-{index}"
+            labels_with_slowdown = [label_at_slowdown for label_at_slowdown, line in lines.items() if slow in line]
+            x = 100 * slow + 0.06 * (labels_with_slowdown.index(label) - (len(labels_with_slowdown) - 1) / 2)
+            gid = f"{line_index}-{index}"
             axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1.2)
             axes.plot([x], [100 * count / total], shape, color=colour, markersize=5.5, gid=gid, clip_on=False,
                       label=label if index == 0 else None)  # fmt: skip
@@ -128,10 +128,12 @@ def detection_limit(outcome: Selftest) -> str:
     counts: dict[float, tuple[int, int]] = {}
     for detection in _detections(outcome).values():
         for slow, (count, total) in detection.items():
-            before = counts.get(slow, (0, 0))
-            counts[slow] = (before[0] + count, before[1] + total)
-    parts = [f"{100 * slow:g} % in {count} of {total} pairs" for slow, (count, total) in sorted(counts.items()) if slow]
-    return f"Slow-downs that the default threshold detects: {', '.join(parts)}." if parts else ""
+            counts_so_far = counts.get(slow, (0, 0))
+            counts[slow] = (counts_so_far[0] + count, counts_so_far[1] + total)
+    detection_texts = [
+        f"{100 * slow:g} % in {count} of {total} pairs" for slow, (count, total) in sorted(counts.items()) if slow
+    ]
+    return f"Slow-downs that the default threshold detects: {', '.join(detection_texts)}." if detection_texts else ""
 
 
 def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
@@ -144,6 +146,6 @@ def _detections(outcome: Selftest) -> dict[str, dict[float, tuple[int, int]]]:
             lines[f"same kernel, {order}"] = {0.0: (total["faster"] + total["slower"], total["pairs"])}
     for counts in figures.get("slowdown", {}).values():
         label = f"{counts['samples']} samples each" if counts["samples"] else "default stop rule"
-        usual = counts["usual"]
-        lines.setdefault(label, {})[counts["slow_down"]] = (usual["slower"], usual["pairs"])
+        default_counts = counts["usual"]
+        lines.setdefault(label, {})[counts["slow_down"]] = (default_counts["slower"], default_counts["pairs"])
     return lines

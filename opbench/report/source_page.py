@@ -40,7 +40,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The colour of each stall reason, and the number of samples that fills a bar."""
+    """The colour of each stall reason, and the number of samples at which a bar is full."""
 
     colours: Mapping[str, int]
     full: int
@@ -70,13 +70,13 @@ def summary(profile: SourceProfile) -> str:
     if not total:
         return "No samples: the kernel is too short; take a larger problem."
     waiting = sum(count for reason, count in profile.reasons.items() if not works(reason))
-    parts = [f"Warps wait in {units.percent(waiting / total)} of {total:,} samples"]
+    sentences = [f"Warps wait in {units.percent(waiting / total)} of {total:,} samples"]
     main = next((reason for reason in profile.reasons if not works(reason)), None)
     if main is not None:
-        parts.append(f"mostly for {title(main)} ({units.percent(profile.reasons[main] / total)})")
+        sentences.append(f"mostly for {title(main)} ({units.percent(profile.reasons[main] / total)})")
     _, line = profile.hottest(1)[0]
-    parts.append(f"the hottest line is {line.place} ({units.percent(line.total / total)})")
-    return "; ".join(parts) + "."
+    sentences.append(f"the hottest line is {line.place} ({units.percent(line.total / total)})")
+    return "; ".join(sentences) + "."
 
 
 def check(profile: SourceProfile) -> str:
@@ -96,18 +96,18 @@ def check(profile: SourceProfile) -> str:
 
 def reasons_text(counts: Mapping[str, int], total: int) -> str:
     """Return the main stall reasons with their shares of `total`, such as "long scoreboard 31 %, wait 4 %"."""
-    shown = list(counts.items())[:MAX_NAMED]
-    return ", ".join(f"{title(reason)} {units.percent(count / total)}" for reason, count in shown if total)
+    shown_counts = list(counts.items())[:MAX_NAMED]
+    return ", ".join(f"{title(reason)} {units.percent(count / total)}" for reason, count in shown_counts if total)
 
 
 def waited_text(kernel: ProfiledKernel, line: ProfiledLine) -> str:
     """Return the lines that wait for results of a line, such as "lines 31 and 30 wait for it"; empty without any."""
-    places = dict.fromkeys(
-        f"{number}" if file == line.file else f"{PurePath(file).name}:{number}"
-        for (file, number), _, samples in kernel.waited_at(line)
-        if number and samples >= 0.1 * line.total
+    locations = dict.fromkeys(
+        f"{line_number}" if file == line.file else f"{PurePath(file).name}:{line_number}"
+        for (file, line_number), _, samples in kernel.waited_at(line)
+        if line_number and samples >= 0.1 * line.total
     )
-    names = list(places)[:MAX_NAMED]
+    names = list(locations)[:MAX_NAMED]
     if not names:
         return ""
     if not names[1:]:
@@ -140,8 +140,8 @@ def remedy_lines(remedy: Remedy, total: int) -> dict[str, object]:
 
 def write_source(profile: SourceProfile, path: Path) -> Path:
     """Write the page; return its path."""
-    waits = [reason for reason in profile.reasons if not works(reason)]
-    colours = {reason: number for number, reason in enumerate(waits[:MAX_COLOURS], start=1)}
+    stall_reasons = [reason for reason in profile.reasons if not works(reason)]
+    colours = {reason: index for index, reason in enumerate(stall_reasons[:MAX_COLOURS], start=1)}
     total = profile.total
     by_rule: dict[str, int] = {}
     for kernel in profile.kernels:
@@ -157,7 +157,7 @@ def write_source(profile: SourceProfile, path: Path) -> Path:
         legend=[(colours.get(r, 0), title(r), r, units.percent(n / total)) for r, n in profile.reasons.items()],
         bars=limit_bars(profile.bounds, profile.time_s, counted=True),
         hot=_hot_rows(profile, colours),
-        kernels=[_kernel(number, kernel, colours, total) for number, kernel in enumerate(profile.kernels)],
+        kernels=[_kernel(index, kernel, colours, total) for index, kernel in enumerate(profile.kernels)],
         reasons=[remedy_lines(remedy, total) for remedy in profile.remedies],
         explained={remedy.reason for remedy in profile.remedies},
         rules=[(RULES[rule], units.percent(by_rule[rule] / total)) for rule in RULES if by_rule.get(rule)],
@@ -169,13 +169,13 @@ def write_source(profile: SourceProfile, path: Path) -> Path:
 def _hot_rows(profile: SourceProfile, colours: Mapping[str, int]) -> list[dict[str, object]]:
     hottest = profile.hottest()
     scale = _Scale(colours, max((line.total for _, line in hottest), default=0))
-    numbers = {kernel.name: number for number, kernel in enumerate(profile.kernels)}
+    kernel_numbers = {kernel.name: kernel_index for kernel_index, kernel in enumerate(profile.kernels)}
     return [
         {
             "share": units.percent(line.total / profile.total),
             "bar": scale.bar(line.charged),
             "place": line.place,
-            "anchor": _line_anchor(numbers[kernel.name], kernel, line.file, line.line),
+            "anchor": _line_anchor(kernel_numbers[kernel.name], kernel, line.file, line.line),
             "text": line.text.strip(),
             "reasons": reasons_text(line.charged, line.total),
             "waited": waited_text(kernel, line),
@@ -185,12 +185,12 @@ def _hot_rows(profile: SourceProfile, colours: Mapping[str, int]) -> list[dict[s
     ]
 
 
-def _line_anchor(number: int, kernel: ProfiledKernel, file: str, line: int) -> str:
+def _line_anchor(kernel_index: int, kernel: ProfiledKernel, file: str, line: int) -> str:
     files = list(kernel.sources)
-    return f"k{number}f{files.index(file)}l{line}" if file in files and line else f"k{number}"
+    return f"k{kernel_index}f{files.index(file)}l{line}" if file in files and line else f"k{kernel_index}"
 
 
-def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int) -> dict[str, object]:
+def _kernel(kernel_index: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int) -> dict[str, object]:
     """Return one kernel's part of the page: its files with a bar for each line, and its instructions."""
     lines = {(line.file, line.line): line for line in kernel.lines}
     scale = _Scale(colours, max((line.total for line in kernel.lines), default=0))
@@ -199,7 +199,7 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
         first_instruction.setdefault((instruction.file, instruction.line), index)
     files = sorted(kernel.sources, key=lambda file: -sum(line.total for line in kernel.lines if line.file == file))
     return {
-        "anchor": f"k{number}",
+        "anchor": f"k{kernel_index}",
         "name": kernel.name,
         "share": units.percent(kernel.total / total) if total else "–",
         "launches": kernel.launches,
@@ -210,7 +210,7 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
                     {
                         "number": line,
                         "text": kernel.sources[file].get(line, "") if line else "",
-                        "anchor": _line_anchor(number, kernel, file, line),
+                        "anchor": _line_anchor(kernel_index, kernel, file, line),
                         "instruction": first_instruction.get((file, line)),
                         "bar": scale.bar(mark.charged) if (mark := lines.get((file, line))) else [],
                         "share": units.percent(mark.total / total) if mark and mark.total and total else "",
@@ -221,56 +221,60 @@ def _kernel(number: int, kernel: ProfiledKernel, colours: Mapping[str, int], tot
             }
             for file in files
         ],
-        "instructions": _instruction_rows(number, kernel, colours, total),
+        "instructions": _instruction_rows(kernel_index, kernel, colours, total),
     }
 
 
 def _shown_lines(kernel: ProfiledKernel, file: str) -> list[int]:
     """Return the lines of a file to show; a 0 marks omitted lines."""
-    known = sorted(kernel.sources[file])
-    if len(known) <= MAX_WHOLE_FILE_LINES and file == next(iter(kernel.sources)):
-        return known
-    busy = {line.line for line in kernel.lines if line.file == file}
-    near = {number + step for number in busy for step in range(-CONTEXT_LINES, CONTEXT_LINES + 1)}
-    shown: list[int] = []
-    for number in (number for number in known if number in near):
-        if shown and number > shown[-1] + 1:
-            shown.append(0)
-        shown.append(number)
-    return shown
+    source_lines = sorted(kernel.sources[file])
+    if len(source_lines) <= MAX_WHOLE_FILE_LINES and file == next(iter(kernel.sources)):
+        return source_lines
+    sampled_lines = {line.line for line in kernel.lines if line.file == file}
+    context_lines = {
+        line_number + offset for line_number in sampled_lines for offset in range(-CONTEXT_LINES, CONTEXT_LINES + 1)
+    }
+    shown_lines: list[int] = []
+    for line_number in (line_number for line_number in source_lines if line_number in context_lines):
+        if shown_lines and line_number > shown_lines[-1] + 1:
+            shown_lines.append(0)
+        shown_lines.append(line_number)
+    return shown_lines
 
 
 def _instruction_rows(
-    number: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int
+    kernel_index: int, kernel: ProfiledKernel, colours: Mapping[str, int], total: int
 ) -> list[dict[str, object]]:
     charged, causes = kernel.charged_by_instruction, kernel.causes_by_instruction
     scale = _Scale(colours, max((sum(counts.values()) for counts in charged.values()), default=0))
-    first = kernel.instructions[0].address if kernel.instructions else 0
+    first_address = kernel.instructions[0].address if kernel.instructions else 0
     rows: list[dict[str, object]] = []
     for index, instruction in enumerate(kernel.instructions):
-        mine = charged.get(index, {})
-        samples = sum(mine.values())
+        reason_counts = charged.get(index, {})
+        samples = sum(reason_counts.values())
         rows.append(
             {
-                "anchor": f"k{number}i{index}",
-                "offset": f"{instruction.address - first:04x}",
+                "anchor": f"k{kernel_index}i{index}",
+                "offset": f"{instruction.address - first_address:04x}",
                 "line": instruction.line,
-                "line_anchor": _line_anchor(number, kernel, instruction.file, instruction.line),
+                "line_anchor": _line_anchor(kernel_index, kernel, instruction.file, instruction.line),
                 "text": instruction.text.rstrip(" ;"),
-                "bar": scale.bar(mine),
+                "bar": scale.bar(reason_counts),
                 "share": units.percent(samples / total) if samples >= 0.0005 * total and total else "",
-                "waits": _wait_links(number, kernel, causes.get(index, []), sum(instruction.samples.values())),
+                "waits": _wait_links(kernel_index, kernel, causes.get(index, []), sum(instruction.samples.values())),
             }
         )
     return rows
 
 
-def _wait_links(number: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int) -> list[tuple[str, str]]:
+def _wait_links(
+    kernel_index: int, kernel: ProfiledKernel, charges: Sequence[Charge], samples: int
+) -> list[tuple[str, str]]:
     """Return links to the instructions that an instruction mostly waits for, as anchor and text."""
     result = []
     for charge in charges[:2]:
         if charge.samples < 0.2 * samples:
             continue
         text = read_operands(kernel.instructions[charge.cause].text).opcode
-        result.append((f"k{number}i{charge.cause}", text))
+        result.append((f"k{kernel_index}i{charge.cause}", text))
     return result

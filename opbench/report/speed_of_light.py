@@ -50,31 +50,31 @@ def limit_bars(
 
     `counted` means that hardware counters measured all bytes.
     """
-    full = measured_s or max((bound.time_s for bound in bounds), default=0.0)
-    if not full:
+    full_scale_s = measured_s or max((bound.time_s for bound in bounds), default=0.0)
+    if not full_scale_s:
         return []
     rows = [LimitBar("measured", measured_s, 1.0, measured_by, True)] if measured_s else []
     for bound in bounds:
-        share = min(1.0, bound.time_s / full)
+        share = min(1.0, bound.time_s / full_scale_s)
         rows.append(LimitBar(LIMIT_NAMES[bound.limit], bound.time_s, share, note(bound, counted)))
     return rows
 
 
 def _amount(bound: Bound) -> str:
     """Return the amount of work behind a bound, such as "1.65 million instructions"."""
-    number = bound.instructions or 0.0
+    amount = bound.instructions or 0.0
     if bound.limit == "tensor":
-        return units.si(number, "FLOP")
+        return units.si(amount, "FLOP")
     for size, name in ((1e9, " billion"), (1e6, " million"), (1e3, " thousand")):
-        if number >= size:
-            return f"{number / size:.3g}{name} instructions"
-    return f"{number:.0f} instructions"
+        if amount >= size:
+            return f"{amount / size:.3g}{name} instructions"
+    return f"{amount:.0f} instructions"
 
 
 def note(bound: Bound, counted: bool = False) -> str:
     """Return how the work of a bound was determined, and where its peak comes from."""
     work = "bytes counted" if counted and bound.limit in ("l1", "l2", "dram") else SOURCES.get(bound.limit, "")
     if bound.instructions is not None:
-        how = "counted" if bound.counts == "counted" else "at least, approximate"
-        work = f"{_amount(bound)} {how}"
+        certainty = "counted" if bound.counts == "counted" else "at least, approximate"
+        work = f"{_amount(bound)} {certainty}"
     return "; ".join(filter(None, (work, f"limit {ORIGINS[bound.source]}")))

@@ -32,39 +32,39 @@ def print_table(
     measured_rows: Sequence[Row],
     console: Console,
     left_out: LeftOut = MappingProxyType({}),
-    own: Sequence[VariantComparison] = (),
+    own_comparisons: Sequence[VariantComparison] = (),
 ) -> None:
     """Print each operator and problem: ranked rows, then rows that are not right, with the reason.
 
-    `own` are the comparisons of the user's variants, printed below their problem.
+    `own_comparisons` are the comparisons of the user's variants, printed below their problem.
     """
-    parts = sections(measured_rows)
-    if not parts:
+    all_sections = sections(measured_rows)
+    if not all_sections:
         console.print(
             "no results: the run ended before its first case; resume it with: opbench run SUITE --out DIR --resume"
         )
         return
-    met = {f"{section.operator}{section.problem}" for section in parts}
-    for section in parts:
+    shown_problems = {f"{section.operator}{section.problem}" for section in all_sections}
+    for section in all_sections:
         _print_section(section, console)
-        for comparison in own:
+        for comparison in own_comparisons:
             if (comparison.operator, comparison.problem) == (section.operator, section.problem):
                 for sentence in own_variants.sentences(comparison):
                     _line(console, Text("  " + sentence.replace("`", ""), style="bold"))
         _print_left_out("  ", left_out.get(f"{section.operator}{section.problem}", {}), console)
     for problem, reasons in left_out.items():
-        if problem not in met:
+        if problem not in shown_problems:
             _print_left_out(f"{problem}  ", reasons, console)
-    rows = [row for section in parts for row in section.rows]
+    rows = [row for section in all_sections for row in section.rows]
     _line(console, Text())
-    for warning, cases in _warned(rows).items():
+    for warning, cases in _cases_by_warning(rows).items():
         _line(console, Text(f"! {warning}: {cases} case{'s' if cases > 1 else ''}; {_advice(warning)}", style="yellow"))
     if any(row.traffic for row in rows):
         for line in TRAFFIC_LEGEND:
             _line(console, Text(line, style="dim"))
     counts = ", ".join(f"{n} {status}" for status in STATUSES if (n := sum(row.status == status for row in rows)))
-    bad = sum(len(section.failures) for section in parts)
-    style = "bold red" if bad else "bold"
+    failing = sum(len(section.failures) for section in all_sections)
+    style = "bold red" if failing else "bold"
     _line(console, Text(f"{len(rows)} case{'s' if len(rows) > 1 else ''}: {counts}", style=style))
 
 
@@ -73,15 +73,15 @@ def _line(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)
 
 
-def _print_left_out(start: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
+def _print_left_out(prefix: str, reasons: Mapping[str, Sequence[str]], console: Console) -> None:
     if sentence := sentences.left_out_sentence(reasons):
-        _line(console, Text(start + sentence.replace("`", ""), style="dim"))
+        _line(console, Text(prefix + sentence.replace("`", ""), style="dim"))
 
 
 def _print_section(section: Section, console: Console) -> None:
-    able = len(section.rows) - section.count("unsupported")
+    supported = len(section.rows) - section.count("unsupported")
     right = section.count("right")
-    facts = f"  {right} of {able} right" if able else ""
+    right_text = f"  {right} of {supported} right" if supported else ""
     predicted = predicted_text(section.rows)
     _line(console, Text())
     _line(
@@ -89,7 +89,7 @@ def _print_section(section: Section, console: Console) -> None:
         Text.assemble(
             (section.operator, "bold"),
             section.problem,
-            (facts, "red" if right < able else "dim"),
+            (right_text, "red" if right < supported else "dim"),
             (f", on {' and '.join(section.devices)}" if section.devices else "", "dim"),
             (f", {predicted}" if predicted else "", "dim"),
             (f", {time_heading(section.rows)}" if section.groups else "", "dim"),
@@ -102,8 +102,8 @@ def _print_section(section: Section, console: Console) -> None:
     for group in section.groups:
         if lead := _lead(group):
             _line(console, Text(f"    {lead}", style="dim"))
-    for why in above_peak_text(row for group in section.groups for row, _ in group.rest or group.rows):
-        _line(console, Text(f"    {why}", style="yellow"))
+    for reason_above_peak in above_peak_text(row for group in section.groups for row, _ in group.rest or group.rows):
+        _line(console, Text(f"    {reason_above_peak}", style="yellow"))
     if section.unmeasured:
         _print_columns(console, _with_traffic(_untimed(section), console))
     if section.unsupported:
@@ -116,19 +116,19 @@ def _failure_text(rows: Sequence[Row], reason: str) -> Text:
     For an invalid time, whose reason has no file location, the status and the cases come first.
     """
     names = ", ".join(row.name for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
-    first = reason.strip().splitlines()[0] if reason.strip() else ""
+    first_line = reason.strip().splitlines()[0] if reason.strip() else ""
     if rows[0].status == "invalid":
-        return Text.assemble("  ", ("invalid", COLOURS["invalid"]), f"  {names}: {first}")
-    return Text.assemble(f"{first}\n  ", (rows[0].status, COLOURS[rows[0].status]), f"  {names}")
+        return Text.assemble("  ", ("invalid", COLOURS["invalid"]), f"  {names}: {first_line}")
+    return Text.assemble(f"{first_line}\n  ", (rows[0].status, COLOURS[rows[0].status]), f"  {names}")
 
 
 def _unsupported(rows: Sequence[Row]) -> Text:
     """Return one line for a problem's cases that cannot run on this device."""
     names = list(dict.fromkeys(row.variant for row in rows))
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    more_text = f" and {len(names) - 4} more" if len(names) > 4 else ""
     reasons = list(dict.fromkeys(row.reason.strip().partition("\n")[0] for row in rows))
-    why = reasons[0] + (f"; {len(reasons) - 1} other reasons" if len(reasons) > 1 else "")
-    return Text(f"  unsupported  {', '.join(names[:4])}{more}: {why}", style="dim")
+    reason_text = reasons[0] + (f"; {len(reasons) - 1} other reasons" if len(reasons) > 1 else "")
+    return Text(f"  unsupported  {', '.join(names[:4])}{more_text}: {reason_text}", style="dim")
 
 
 def above_peak_text(rows: Iterable[Row]) -> list[str]:
@@ -141,10 +141,10 @@ def above_peak_text(rows: Iterable[Row]) -> list[str]:
         if row.above_peak:
             rows_by_reason.setdefault(row.above_peak, []).append(row)
     texts = []
-    for why, above in rows_by_reason.items():
-        first = max(above, key=lambda row: row.peak_share or 0.0)
-        others = f" and {len(above) - 1} more" if len(above) > 1 else ""
-        texts.append(f"{first.name}{others}: {units.percent(first.peak_share)} of peak ({why})")
+    for reason, rows_above in rows_by_reason.items():
+        highest = max(rows_above, key=lambda row: row.peak_share or 0.0)
+        others_text = f" and {len(rows_above) - 1} more" if len(rows_above) > 1 else ""
+        texts.append(f"{highest.name}{others_text}: {units.percent(highest.peak_share)} of peak ({reason})")
     return texts
 
 
@@ -186,12 +186,12 @@ def _ranking_without(section: Section, hidden: Collection[str]) -> list[TableLin
                 "vs prev": units.ratio(row.speedups.over_previous),
                 "vs lib": units.ratio(row.speedups.over_library),
             }
-            shown = {name: cell for name, cell in cells.items() if name not in hidden or not name}
+            visible_cells = {name: cell for name, cell in cells.items() if name not in hidden or not name}
             if not lines:
-                lines.append(([name.strip("!^") for name in shown], None))
-            lines.append((list(shown.values()), row))
-        if (more := len(group.rest) - len(group.rows)) > 0:
-            lines.append((["", f"({more} more configs, slower than their variant's best)"], None))
+                lines.append(([name.strip("!^") for name in visible_cells], None))
+            lines.append((list(visible_cells.values()), row))
+        if (hidden_configs := len(group.rest) - len(group.rows)) > 0:
+            lines.append((["", f"({hidden_configs} more configs, slower than their variant's best)"], None))
     return lines
 
 
@@ -209,12 +209,12 @@ def half_width(times: Times) -> str:
 
 def _lead(group: Group) -> str:
     """Return a phrase on the lead of the fastest variant, or on the variants that tie; "" if unknown."""
-    first, runner_up = winners_and_next(group)
-    if len(first) > 1:
-        more = f" and {len(first) - 4} more" if len(first) > 4 else ""
-        return f"tie: {', '.join(row.variant for row in first[:4])}{more}"
-    lead = ratio_text(first[0], runner_up) if runner_up else ""
-    return f"{first[0].variant} wins by {lead} over {runner_up.variant}" if runner_up and lead else ""
+    tied_rows, runner_up = winners_and_next(group)
+    if len(tied_rows) > 1:
+        more_text = f" and {len(tied_rows) - 4} more" if len(tied_rows) > 4 else ""
+        return f"tie: {', '.join(row.variant for row in tied_rows[:4])}{more_text}"
+    lead = ratio_text(tied_rows[0], runner_up) if runner_up else ""
+    return f"{tied_rows[0].variant} wins by {lead} over {runner_up.variant}" if runner_up and lead else ""
 
 
 def time_heading(rows: Iterable[Row]) -> str:
@@ -244,9 +244,9 @@ def _with_traffic(lines: list[TableLine], console: Console) -> list[TableLine]:
     """Add sectors per request and the share of bank conflicts to the lines, if counted and if they fit."""
     if not any(row is not None and row.traffic for _, row in lines):
         return lines
-    wider = [(cells + (_traffic(row) if row is not None else TRAFFIC_HEADS), row) for cells, row in lines]
-    fits = _width(wider) <= min(console.width, NARROW) or console.width >= max(WIDE, _width(wider))
-    return wider if fits or not console.is_terminal else lines
+    with_traffic = [(cells + (_traffic(row) if row is not None else TRAFFIC_HEADS), row) for cells, row in lines]
+    fits = _width(with_traffic) <= min(console.width, NARROW) or console.width >= max(WIDE, _width(with_traffic))
+    return with_traffic if fits or not console.is_terminal else lines
 
 
 def _traffic(row: Row) -> list[str]:
@@ -261,7 +261,7 @@ def _traffic(row: Row) -> list[str]:
 
 def _width(lines: Sequence[TableLine]) -> int:
     """Return the total width of the columns, without the configs."""
-    return len(_joined([" " * width for width in _widths(lines)]))
+    return len(_join_cells([" " * width for width in _widths(lines)]))
 
 
 def _widths(lines: Sequence[TableLine]) -> list[int]:
@@ -272,23 +272,25 @@ def _print_columns(console: Console, lines: Sequence[TableLine]) -> None:
     """Print aligned columns; the config ends its line, or is below it on a narrow terminal."""
     widths = _widths(lines)
     configs = [config_text(row) for _, row in lines if row is not None]
-    beside = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
+    config_on_line = not console.is_terminal or sum(widths) + 2 * len(widths) + max(map(len, configs)) <= console.width
     for cells, row in lines:
-        padded = [f"{c:<{w}}" if i == 1 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(cells, widths, strict=False))]
+        padded_cells = [
+            f"{c:<{w}}" if i == 1 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(cells, widths, strict=False))
+        ]
         config = config_text(row) if row is not None else ""
-        text = Text(_joined(padded) + (f"  {config}" if config and beside else ""))
+        text = Text(_join_cells(padded_cells) + (f"  {config}" if config and config_on_line else ""))
         if row is None:
             text.stylize("dim")
-        elif config and beside:
+        elif config and config_on_line:
             text.stylize("dim", len(text) - len(config))
         text.highlight_regex(r"!\d\S*( %)?", "red")
         text.rstrip()
         _line(console, text)
-        if config and not beside:
+        if config and not config_on_line:
             _line(console, Text(" " * (widths[0] + 4) + config, style="dim"))
 
 
-def _joined(cells: Sequence[str]) -> str:
+def _join_cells(cells: Sequence[str]) -> str:
     """Join cells with two blanks; a mark of one character such as "!" follows after one blank."""
     return "".join(("" if i == 0 else " " if len(cell) < 2 else "  ") + cell for i, cell in enumerate(cells))
 
@@ -298,7 +300,7 @@ def config_text(row: Row) -> str:
     return row.config.strip("[]").replace(",", " ")
 
 
-def _warned(rows: Sequence[Row]) -> dict[str, int]:
+def _cases_by_warning(rows: Sequence[Row]) -> dict[str, int]:
     """Return the number of cases that have each warning."""
     names = sorted(itertools.chain.from_iterable(row.warnings for row in rows))
     return {name: len(list(group)) for name, group in itertools.groupby(names)}

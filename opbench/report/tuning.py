@@ -11,7 +11,7 @@ from opbench.results.tuning import ENDINGS, Tuning, fastest, ranked_finals
 
 
 def head(tuning: Tuning) -> tuple[str, ...]:
-    """Return the column headings for the finals."""
+    """Return the column headings of the table of the best configs, which were timed again in the finals."""
     columns = ("config", "median", "95 % interval", "vs best")
     return columns if tuning.begun.unit == "s" else ("config", "joules a launch", *columns[2:], "time")
 
@@ -30,7 +30,7 @@ def lines(tuning: Tuning, run: Run | None) -> list[str]:
 
 
 def finals_rows(tuning: Tuning, run: Run | None) -> list[list[str]]:
-    """Return one row for each config in the finals, best first."""
+    """Return one table row for each config that was timed again in the finals, best first."""
     finals, unit = ranked_finals(tuning, run), tuning.begun.unit
     rows = []
     for final in finals:
@@ -58,9 +58,9 @@ def verdict(tuning: Tuning, run: Run | None) -> str:
     if not finals:
         return ""
     best = finals[0]
-    named = f"`{result_config(best.config)}`"
-    cost = f"{units.si(best.median, unit)} [{units.interval(best.low, best.high, unit)}]"
-    text = f"{named} takes {cost}" + (" a launch" if unit == "J" else "")
+    config_text = f"`{result_config(best.config)}`"
+    cost_text = f"{units.si(best.median, unit)} [{units.interval(best.low, best.high, unit)}]"
+    text = f"{config_text} takes {cost_text}" + (" a launch" if unit == "J" else "")
     default = next((final for final in finals if final.config == tuning.default), None)
     tie = count_ties(tuning, run)
     if tie > 1:
@@ -77,12 +77,12 @@ def verdict(tuning: Tuning, run: Run | None) -> str:
 
 def summary(tuning: Tuning) -> str:
     """Return a summary such as "412 of 5210 configs tried in 60 s: 390 measured, 12 never launched, …"."""
-    words: dict[str, str] = {
+    outcome_names: dict[str, str] = {
         "raced": "measured", "same": "same code as another", "refused": "not compiled",
         "overtime": "too long to compile", "unfit": "never launched", "wrong": "wrong", "failed": "failed",
     }  # fmt: skip
     counts = tuning.counts()
-    text = ", ".join(f"{counts[ending]} {words[ending]}" for ending in ENDINGS if ending in counts)
+    text = ", ".join(f"{counts[ending]} {outcome_names[ending]}" for ending in ENDINGS if ending in counts)
     return (
         f"{len(tuning.trials)} of {tuning.begun.allowed} configs tried in {units.duration(tuning.spent_s)} "
         f"({tuning.begun.strategy}{', by joules' * (tuning.begun.unit == 'J')}): {text or 'none'}"

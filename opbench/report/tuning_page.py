@@ -61,10 +61,16 @@ def _skipped(tuning: Tuning) -> list[tuple[str, int, str]]:
     rows = []
     for ending, description in ENDINGS.items():
         reasons = [re.sub(r"\d+", "…", t.reason) for t in tuning.trials if t.ending == ending]
-        first = next((t.reason for t in tuning.trials if t.ending == ending and t.reason), "")
+        first_reason = next((t.reason for t in tuning.trials if t.ending == ending and t.reason), "")
         if reasons and ending != "raced":
-            kinds = len(set(reasons))
-            rows.append((description, len(reasons), first + (f" (and {kinds - 1} other reasons)" if kinds > 1 else "")))
+            distinct_reasons = len(set(reasons))
+            rows.append(
+                (
+                    description,
+                    len(reasons),
+                    first_reason + (f" (and {distinct_reasons - 1} other reasons)" if distinct_reasons > 1 else ""),
+                )
+            )
     return rows
 
 
@@ -74,8 +80,8 @@ def _draw_charts(tuning: Tuning) -> list[Chart]:
         return []
     effects = _effects(tuning, ranked)
     drawn = [_over_time(tuning, ranked), _each_tunable(tuning, ranked, effects)]
-    most = sorted(effects, key=lambda name: -effects[name])[:2]
-    return [*drawn, _heat_map(ranked, most[0], most[1])] if len(most) == 2 else drawn
+    strongest = sorted(effects, key=lambda name: -effects[name])[:2]
+    return [*drawn, _heat_map(ranked, strongest[0], strongest[1])] if len(strongest) == 2 else drawn
 
 
 def _over_time(tuning: Tuning, ranked: Sequence[Trial]) -> Chart:
@@ -100,11 +106,13 @@ def _over_time(tuning: Tuning, ranked: Sequence[Trial]) -> Chart:
 TICKS = (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 
 
-def _logarithmic(axes: Axes, most: float) -> None:
+def _logarithmic(axes: Axes, largest: float) -> None:
     """Make an axis logarithmic from the best config on, with plain numbers."""
     axes.set_yscale("log")
     axes.minorticks_off()
-    ticks = [tick for tick in TICKS if tick <= most * 1.02 and (most < 4 or tick in (1, 2, 5, 10, 20, 50, 100, 1000))]
+    ticks = [
+        tick for tick in TICKS if tick <= largest * 1.02 and (largest < 4 or tick in (1, 2, 5, 10, 20, 50, 100, 1000))
+    ]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
 
 
@@ -131,15 +139,15 @@ def _each_tunable(tuning: Tuning, ranked: Sequence[Trial], effects: Mapping[str,
     rows = max(1, -(-len(names) // COLUMNS))
     figure = Figure(figsize=(WIDTH, 1.9 * rows), layout="constrained")
     best = ranked[0].score or 1.0
-    for number, name in enumerate(names):
-        axes = figure.add_subplot(rows, COLUMNS, number + 1)
+    for column, name in enumerate(names):
+        axes = figure.add_subplot(rows, COLUMNS, column + 1)
         groups = _groups(ranked, name)
         for index, scores in enumerate(groups.values()):
             low, high = (stats.quantile(scores, q) / best for q in (0.25, 0.75))
             axes.plot([index, index], [low, high], color=COLOURS[4], linewidth=3)
         axes.plot(range(len(groups)), [min(s) / best for s in groups.values()], "o-", color=COLOURS[0], markersize=4)
-        shown = range(0, len(groups), -(-len(groups) // 6))
-        axes.set_xticks(list(shown), [str(list(groups)[at]) for at in shown], fontsize=7.5)
+        tick_indices = range(0, len(groups), -(-len(groups) // 6))
+        axes.set_xticks(list(tick_indices), [str(list(groups)[at]) for at in tick_indices], fontsize=7.5)
         _logarithmic(axes, max(stats.quantile(scores, 0.75) / best for scores in groups.values()))
         axes.tick_params(axis="y", labelsize=7.5)
         axes.set_title(f"{name}: {units.ratio(effects[name])}", fontsize=8.5)
@@ -151,32 +159,32 @@ def _each_tunable(tuning: Tuning, ranked: Sequence[Trial], effects: Mapping[str,
     return Chart("each-tunable", figure, "What each tunable does", note, note=note)
 
 
-def _heat_map(ranked: Sequence[Trial], one: str, other: str) -> Chart:
+def _heat_map(ranked: Sequence[Trial], column_tunable: str, row_tunable: str) -> Chart:
     """Draw the best score for each pair of values of two tunables as a heat map."""
     best = ranked[0].score or 1.0
-    columns, rows = list(_groups(ranked, one)), list(_groups(ranked, other))
+    columns, rows = list(_groups(ranked, column_tunable)), list(_groups(ranked, row_tunable))
     cells: dict[tuple[int, int], float] = {}
     for trial in ranked:  # sorted by score, so the first trial of a cell is its best
-        cells.setdefault((trial.config[other], trial.config[one]), (trial.score or 0.0) / best)
+        cells.setdefault((trial.config[row_tunable], trial.config[column_tunable]), (trial.score or 0.0) / best)
     figure = Figure(figsize=(WIDTH, min(6.0, 1.4 + 0.42 * len(rows))), layout="constrained")
     axes = figure.add_subplot()
     grid = [[cells.get((row, column), float("nan")) for column in columns] for row in rows]
     image = axes.imshow(grid, aspect="auto", cmap="viridis_r", vmin=1.0, vmax=min(4.0, max(cells.values())))
-    written = len(columns) <= MAX_TICKS and len(rows) <= MAX_TICKS
-    if written:
+    has_numbers = len(columns) <= MAX_TICKS and len(rows) <= MAX_TICKS
+    if has_numbers:
         for y, x in itertools.product(range(len(rows)), range(len(columns))):
             value = cells.get((rows[y], columns[x]))
-            dark = value is not None and value > 1 + 0.5 * (min(4.0, max(cells.values())) - 1)
+            is_dark = value is not None and value > 1 + 0.5 * (min(4.0, max(cells.values())) - 1)
             text = "–" if value is None else f"{value:.2f}"
-            axes.text(x, y, text, ha="center", va="center", fontsize=8.5, color="white" if dark else "black")
+            axes.text(x, y, text, ha="center", va="center", fontsize=8.5, color="white" if is_dark else "black")
     across, down = (range(0, len(values), -(-len(values) // MAX_TICKS)) for values in (columns, rows))
     axes.set_xticks(list(across), [str(columns[at]) for at in across], fontsize=8)
     axes.set_yticks(list(down), [str(rows[at]) for at in down], fontsize=8)
-    axes.set_xlabel(one)
-    axes.set_ylabel(other)
+    axes.set_xlabel(column_tunable)
+    axes.set_ylabel(row_tunable)
     figure.colorbar(image, ax=axes, label="ratio to the best", extend="max" if max(cells.values()) > 4.0 else "neither")
     note = (
         "The best config of each pair of values, over the best of all, for the two that matter most; "
-        f"{'–' if written else 'white'}: not tried."
+        f"{'–' if has_numbers else 'white'}: not tried."
     )
-    return Chart("heat-map", figure, f"{one} and {other}", note, note=note)
+    return Chart("heat-map", figure, f"{column_tunable} and {row_tunable}", note, note=note)

@@ -35,7 +35,7 @@ class Quantity:
     space: str
     kind: str
     present: str
-    """The count that is not 0 if a case has such accesses."""
+    """The name of a count that is above 0 only if the case has the accesses that this quantity counts."""
 
 
 QUANTITIES = tuple(
@@ -101,18 +101,18 @@ class Summary:
     name: str
     total: int
     counted: int
-    """Equal as counted."""
+    """Comparisons in which the plain count of the source equals the counter."""
     equal: int
-    """Equal after the correction by the machine code."""
+    """Comparisons in which the count, corrected by the machine code, equals the counter."""
     near: int
-    """Within 5 %, but not equal."""
+    """Comparisons within 5 % of the counter, but not equal."""
     close: int
-    """Within 15 % but not within 5 %."""
+    """Comparisons within 15 % of the counter, but not within 5 %."""
     bounded: int
-    """Between the bounds, including the equal ones."""
+    """Comparisons in which the counter is between the lower and the upper bound, including equal ones."""
     cases: int
     cases_equal: int
-    """Cases in which every such quantity is equal."""
+    """Cases in which every compared quantity equals the counter."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class Agreement:
         summaries = []
         for group in GROUPS:
             for held_out, label in ((False, "model set"), (True, "test set")):
-                chosen = [c for c in self.comparisons if c.group == group and c.held_out == held_out]
-                summaries.append(summarise(f"{group}, {label}", chosen))
+                group_comparisons = [c for c in self.comparisons if c.group == group and c.held_out == held_out]
+                summaries.append(summarise(f"{group}, {label}", group_comparisons))
         return summaries
 
     def to_json(self) -> dict[str, JSON]:
@@ -200,7 +200,7 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
             left_out[case] = reason
         else:
             traffic, counters, compiled = cpu.traffic[case], gpu.counters[case], resources.get(case, {})
-            comparisons += compare_case(case, traffic, counters, _code(compiled))
+            comparisons += compare_case(case, traffic, counters, _machine_code(compiled))
             comparisons += compare_caches(case, levels(traffic, compiled), counters)
     if len(left_out) == len(names) and not cpu.traffic.keys() & gpu.counters.keys():
         raise UsageError(
@@ -220,9 +220,10 @@ def _reason_to_leave_out(traffic: Traffic | None, counters: Mapping[str, object]
     if not traffic.complete:
         return "a launch was abandoned on the cpu"
     blocks = _blocks(counters)
-    ours = sum(kernel.blocks for kernel in traffic.kernels)
-    if blocks is not None and blocks != ours:
-        return f"launched differently: {ours} blocks on the cpu, {blocks} on the GPU (a grid sized by multiprocessors)"
+    counted_blocks = sum(kernel.blocks for kernel in traffic.kernels)
+    if blocks is not None and blocks != counted_blocks:
+        difference = f"{counted_blocks} blocks on the cpu, {blocks} on the GPU"
+        return f"launched differently: {difference} (a grid sized by multiprocessors)"
     return ""
 
 
@@ -240,17 +241,17 @@ def _blocks(counters: Mapping[str, Any]) -> int | None:
     return total or None
 
 
-def _code(resources: Mapping[str, LaunchResources]) -> Code:
-    """Return the machine code of those kernels of a case for which the run has it."""
+def _machine_code(resources: Mapping[str, LaunchResources]) -> Code:
+    """Return the machine code of a case's kernels by name; kernels without recorded machine code are missing."""
     return {kernel: resource.sass for kernel, resource in resources.items() if resource.sass}
 
 
 def compare_case(
     case: str, traffic: Traffic, counters: Mapping[str, object], code: Code | None = None
 ) -> list[CountComparison]:
-    """Compare all quantities of a case that both runs have.
+    """Compare all quantities of a case that the cpu run and the GPU run have.
 
-    Two zeros are skipped, as they prove nothing.
+    Quantities that are zero in both are skipped: they prove nothing.
     """
     estimated = traffic.estimated()
     lowered = lower(estimated, code or {})
@@ -259,12 +260,12 @@ def compare_case(
         measured = counters.get(quantity.counter)
         if not isinstance(measured, (int, float)) or isinstance(measured, bool):
             continue
-        where = {"space": quantity.space, "kind": quantity.kind}
-        if not measured and not estimated.total(quantity.present, **where):
+        selection = {"space": quantity.space, "kind": quantity.kind}
+        if not measured and not estimated.total(quantity.present, **selection):
             continue
-        counted = estimated.total(quantity.count, **where)
-        predicted = lowered.traffic.total(quantity.count, **where)
-        upper = lowered.traffic.total(quantity.upper, **where) if quantity.upper else None
+        counted = estimated.total(quantity.count, **selection)
+        predicted = lowered.traffic.total(quantity.count, **selection)
+        upper = lowered.traffic.total(quantity.upper, **selection) if quantity.upper else None
         reasons = _reasons(quantity, lowered.notes) if counted != measured else ()
         if predicted != measured:
             reasons += _unexplained(quantity, predicted, measured, lowered.traffic, counters)
@@ -313,11 +314,11 @@ def _unexplained(
         return ()
     wavefronts = traffic.total("wavefronts", space="shared", kind=quantity.kind)
     conflicts = traffic.total("conflicts", space="shared", kind=quantity.kind)
-    more = (counters.get(f"shared_{quantity.kind}_wavefronts") or 0) - wavefronts
-    booked = (counters.get(f"bank_conflicts_{quantity.kind}") or 0) - conflicts
-    if more <= 0 or more != booked:
+    extra_wavefronts = (counters.get(f"shared_{quantity.kind}_wavefronts") or 0) - wavefronts
+    extra_conflicts = (counters.get(f"bank_conflicts_{quantity.kind}") or 0) - conflicts
+    if extra_wavefronts <= 0 or extra_wavefronts != extra_conflicts:
         return ()
-    return (f"{more:.0f} wavefronts are conflicts to the counter, though no two lanes' addresses conflict",)
+    return (f"{extra_wavefronts:.0f} wavefronts are conflicts to the counter, though no two lanes' addresses conflict",)
 
 
 def corrected_comparisons(comparisons: Iterable[CountComparison]) -> list[CountComparison]:

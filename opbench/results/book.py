@@ -148,9 +148,9 @@ class Book:
 
     def _text(self) -> str:
         """Return the content of the file as text with one entry per line."""
-        own = self.to_json()
-        entries = ",\n".join(json.dumps(entry) for entry in own.pop("entries"))
-        return f'{json.dumps(own)[:-1]}, "entries": [\n{entries}\n]}}\n'
+        fields = self.to_json()
+        entries = ",\n".join(json.dumps(entry) for entry in fields.pop("entries"))
+        return f'{json.dumps(fields)[:-1]}, "entries": [\n{entries}\n]}}\n'
 
     def save(self, path: Path) -> None:
         """Write the file atomically; raise UsageError if a file of another kind has that name."""
@@ -208,10 +208,12 @@ def _times(entry: BookEntry) -> Iterator[BookTime]:
         yield entry.library
 
 
-def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Callable[[Path], Run] = read_run) -> Book:
+def make_book(
+    sources: Sequence[Path], catalog: Catalog | None = None, read_case_run: Callable[[Path], Run] = read_run
+) -> Book:
     """Merge runs and winners files into one winners file, by the rules in this module's docstring.
 
-    `read` reads a run. Raises UsageError for another kind of file, for a run without times of a GPU, and for
+    `read_case_run` reads a run. Raises UsageError for another kind of file, for a run without times of a GPU, and for
     times of different modes.
     """
     catalog = catalog or Catalog()
@@ -220,23 +222,26 @@ def make_book(sources: Sequence[Path], catalog: Catalog | None = None, read: Cal
     contenders: dict[tuple[str, str, str, str], dict[str, tuple[BookTime, bool]]] = {}
     capabilities: dict[str, str] = {}
     for path in sources:
-        timed, mode = _of_book(path) if _is_book(path) else _of_run(path, read(path), catalog, notes)
-        other = next(iter(modes), mode)
-        if mode != other:
+        timed, mode = _of_book(path) if _is_book(path) else _of_run(path, read_case_run(path), catalog, notes)
+        mode_so_far = next(iter(modes), mode)
+        if mode != mode_so_far:
             raise UsageError(
-                f"{path}: its times are {mode}, those of {modes[other]} {other}; a book has one kind: make two",
+                f"{path}: its times are {mode}, those of {modes[mode_so_far]} {mode_so_far}; "
+                "a book has one kind: make two",
                 kind="mixed-modes",
                 subject=path,
                 value=mode,
-                allowed=other,
+                allowed=mode_so_far,
             )
         modes[mode] = path
-        for key, capability, time, library in timed:
-            capabilities[key[3]] = capability
-            of_key = contenders.setdefault(key, {})
-            if time.case not in of_key or of_key[time.case][0].started <= time.started:
-                of_key[time.case] = time, library
-    entries = [_entry(key, capabilities[key[3]], of_key.values()) for key, of_key in sorted(contenders.items())]
+        for key, compute_capability, time, library in timed:
+            capabilities[key[3]] = compute_capability
+            times_of_case = contenders.setdefault(key, {})
+            if time.case not in times_of_case or times_of_case[time.case][0].started <= time.started:
+                times_of_case[time.case] = time, library
+    entries = [
+        _entry(key, capabilities[key[3]], times_of_case.values()) for key, times_of_case in sorted(contenders.items())
+    ]
     return Book(next(iter(modes), "cold"), tuple(entry for entry in entries if entry), tuple(dict.fromkeys(notes)))
 
 
@@ -271,26 +276,26 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
     notes += run.warnings
     contenders: list[Contender] = []
     mode = header.timing.mode or "cold"
-    left_out: dict[str, list[str]] = {}
+    excluded: dict[str, list[str]] = {}
     for result in run.results:
         if result.status != "right" or result.measurement is None or result.measurement.median_s <= 0:
             continue
-        if why := _exclusion_reason(result, catalog):
-            left_out.setdefault(why, []).append(result.case.removesuffix(result.problem))
+        if reason := _exclusion_reason(result, catalog):
+            excluded.setdefault(reason, []).append(result.case.removesuffix(result.problem))
             continue
         key = (result.operator, result.problem, result.precision, gpu)
         contenders.append((key, environment.compute_capability, _time(result, run, path), result.library))
-    for why, cases in left_out.items():
+    for reason, cases in excluded.items():
         names = list(dict.fromkeys(cases))
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        notes.append(f"{path}: left out {', '.join(names[:3])}{more}: {why}")
+        more_text = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        notes.append(f"{path}: left out {', '.join(names[:3])}{more_text}: {reason}")
     return contenders, mode
 
 
 def _exclusion_reason(result: Result, catalog: Catalog) -> str:
     """Return the reason why a right, measured case is excluded; empty if it is included."""
-    known = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
-    variant = next((v for v in known if v.name == result.variant), None)
+    variants = catalog.variants(result.operator) if result.operator in catalog.operator_names() else []
+    variant = next((v for v in variants if v.name == result.variant), None)
     if variant is None or not any(print_config(c) == print_config(result.config) for c in variant.configs):
         return "no such case is there today; a file of one's own is found with --variants DIR"
     if variant.is_library:
@@ -303,8 +308,8 @@ def _exclusion_reason(result: Result, catalog: Catalog) -> str:
 def _time(result: Result, run: Run, path: Path) -> BookTime:
     measured = result.measurement
     assert measured
-    off = measured.offset_s or 0.0
-    median, low, high = (max(1e-9, t - off) for t in (measured.median_s, measured.low_s, measured.high_s))
+    offset_s = measured.offset_s or 0.0
+    median, low, high = (max(1e-9, t - offset_s) for t in (measured.median_s, measured.low_s, measured.high_s))
     return BookTime(
         result.case,
         median,
@@ -320,11 +325,11 @@ def _time(result: Result, run: Run, path: Path) -> BookTime:
 
 def _entry(key: tuple[str, str, str, str], capability: str, times: Iterable[tuple[BookTime, bool]]) -> BookEntry | None:
     """Return the entry for the times of one key; None if only libraries have times."""
-    listed = sorted(times, key=lambda pair: (pair[0].median_s, pair[0].case))
-    own = [time for time, library in listed if not library]
-    if not own:
+    ordered = sorted(times, key=lambda pair: (pair[0].median_s, pair[0].case))
+    own_times = [time for time, library in ordered if not library]
+    if not own_times:
         return None
-    first = replace(
-        BookEntry(*key, capability, own[0]), library=next((time for time, library in listed if library), None)
+    entry = replace(
+        BookEntry(*key, capability, own_times[0]), library=next((time for time, library in ordered if library), None)
     )
-    return replace(first, ties=tuple(time for time in own[1:] if time.overlaps(own[0])))
+    return replace(entry, ties=tuple(time for time in own_times[1:] if time.overlaps(own_times[0])))

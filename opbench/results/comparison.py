@@ -111,7 +111,7 @@ class RunComparison:
     base: str
     new: str
     cases: tuple[CaseComparison, ...]
-    """The worst first."""
+    """The compared cases, the worst change first."""
     left_out: Mapping[str, str]
     """Cases that could not be compared, with the reason."""
     differences: tuple[Difference, ...]
@@ -145,66 +145,82 @@ def compare_runs(
     case.
     """
     if base.of_network != new.of_network:
-        network, other = (base, new) if base.of_network else (new, base)
+        network, single_run = (base, new) if base.of_network else (new, base)
         raise UsageError(
-            f"{network.folder} is the run of a network, {other.folder} one of single cases; compare two of one kind",
+            f"{network.folder} is the run of a network, {single_run.folder} one of single cases; "
+            "compare two of one kind",
             kind="other-kind",
             subject=network.folder,
         )
-    differing = differences(base, new)
-    unlike = [difference for difference in differing if difference.matters]
-    if unlike and not force:
-        raise NotComparable(base.folder, new.folder, unlike)
-    before, after = ({result.case: result for result in _named(run, cases)} for run in (base, new))
+    all_differences = differences(base, new)
+    important = [difference for difference in all_differences if difference.matters]
+    if important and not force:
+        raise NotComparable(base.folder, new.folder, important)
+    base_results, new_results = ({result.case: result for result in _named(run, cases)} for run in (base, new))
     for pattern in cases:
-        if not any(is_named(case, pattern) for case in {**before, **after}):
+        if not any(is_named(case, pattern) for case in {**base_results, **new_results}):
             raise UsageError(
                 f"no case of {base.folder} or {new.folder} matches --case '{pattern}'",
                 kind="no-match",
                 subject="--case",
                 value=pattern,
             )
-    counterparts = {} if base.of_network else _counterparts(base, new, before, after)
+    counterparts = {} if base.of_network else _counterparts(base, new, base_results, new_results)
     pairs, left_out = [], {}
-    for case in dict.fromkeys([*before, *after]):
-        if case in counterparts.values() and case not in before:
+    for case in dict.fromkeys([*base_results, *new_results]):
+        if case in counterparts.values() and case not in base_results:
             continue
-        first, second = before.get(case), after.get(counterparts.get(case, case))
-        if reason := _reason_to_leave_out(first, second):
+        base_result, new_result = base_results.get(case), new_results.get(counterparts.get(case, case))
+        if reason := _reason_to_leave_out(base_result, new_result):
             left_out[case] = reason
-        elif first and second:
-            pairs.append((first, second))
-    noise = None if unlike else _noise(pairs)
+        elif base_result and new_result:
+            pairs.append((base_result, new_result))
+    noise = None if important else _noise(pairs)
     thresholds = _Thresholds(
-        threshold, _lowest_threshold(base, new, differing, noise), max(clock_tick_s(base), clock_tick_s(new))
+        threshold, _lowest_threshold(base, new, all_differences, noise), max(clock_tick_s(base), clock_tick_s(new))
     )
-    compared = [_compare(one, other, thresholds, not unlike, (base, new)) for one, other in pairs]
-    compared.sort(key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case))
-    return RunComparison(str(base.folder), str(new.folder), tuple(compared), left_out, tuple(differing), noise)
+    case_comparisons = [
+        _compare(base_result_of_pair, single_run, thresholds, not important, (base, new))
+        for base_result_of_pair, single_run in pairs
+    ]
+    case_comparisons.sort(
+        key=lambda c: (CHANGES.index(c.change), -abs(math.log(c.time.value)) if c.time else 0.0, c.case)
+    )
+    return RunComparison(
+        str(base.folder), str(new.folder), tuple(case_comparisons), left_out, tuple(all_differences), noise
+    )
 
 
 def _named(run: Run, cases: Sequence[str]) -> list[Result]:
     return [r for r in run.results if not cases or any(is_named(r.case, pattern) for pattern in cases)]
 
 
-def _counterparts(base: Run, new: Run, before: Mapping[str, Result], after: Mapping[str, Result]) -> dict[str, str]:
+def _counterparts(
+    base: Run, new: Run, base_results: Mapping[str, Result], new_results: Mapping[str, Result]
+) -> dict[str, str]:
     """Return pairs of a variant that only BASE has and one that only NEW has, in their best configs.
 
     Each run must have exactly one such variant of the problem.
     """
 
-    def lacking(results: Mapping[str, Result], others: Mapping[str, Result]) -> dict[tuple[str, str], list[Result]]:
-        known = {(r.operator, r.problem, r.variant) for r in others.values()}
+    def only_in(
+        results: Mapping[str, Result], other_results: Mapping[str, Result]
+    ) -> dict[tuple[str, str], list[Result]]:
+        other_variants = {(r.operator, r.problem, r.variant) for r in other_results.values()}
         results_by_key: dict[tuple[str, str], list[Result]] = {}
         for result in results.values():
-            if result.status == "right" and (result.operator, result.problem, result.variant) not in known:
+            if result.status == "right" and (result.operator, result.problem, result.variant) not in other_variants:
                 results_by_key.setdefault((result.operator, result.problem), []).append(result)
-        return {key: some for key, some in results_by_key.items() if len({r.variant for r in some}) == 1}
+        return {
+            key: same_variant
+            for key, same_variant in results_by_key.items()
+            if len({r.variant for r in same_variant}) == 1
+        }
 
-    ours, theirs = lacking(before, after), lacking(after, before)
+    only_in_base, only_in_new = only_in(base_results, new_results), only_in(new_results, base_results)
     return {
-        best_config(ours[key], base.traffic).case: best_config(theirs[key], new.traffic).case
-        for key in ours.keys() & theirs.keys()
+        best_config(only_in_base[key], base.traffic).case: best_config(only_in_new[key], new.traffic).case
+        for key in only_in_base.keys() & only_in_new.keys()
     }
 
 
@@ -213,18 +229,24 @@ def _counterparts(base: Run, new: Run, before: Mapping[str, Result], after: Mapp
 
 def _reason_to_leave_out(base: Result | None, new: Result | None) -> str:
     if base is None or new is None:
-        side, present = ("NEW", new) if base is None else ("BASE", base)
-        assert present is not None
-        return f"only in {side}" + (f", where it is {_status(present)}" if present.status != "right" else "")
-    judged = ("right", *BROKEN_STATUSES)
-    if base.status not in judged or new.status not in judged or base.status != "right" != new.status:
+        side, present_result = ("NEW", new) if base is None else ("BASE", base)
+        assert present_result is not None
+        return f"only in {side}" + (
+            f", where it is {_status(present_result)}" if present_result.status != "right" else ""
+        )
+    compared_statuses = ("right", *BROKEN_STATUSES)
+    if (
+        base.status not in compared_statuses
+        or new.status not in compared_statuses
+        or base.status != "right" != new.status
+    ):
         return f"{_status(base)} in BASE, {_status(new)} in NEW"
     return ""
 
 
 def _status(result: Result) -> str:
-    first = result.reason.strip().splitlines()
-    return result.status + (f" ({first[0]})" if first else "")
+    reason_lines = result.reason.strip().splitlines()
+    return result.status + (f" ({reason_lines[0]})" if reason_lines else "")
 
 
 def machine_code(base: Result, new: Result) -> str:
@@ -232,17 +254,19 @@ def machine_code(base: Result, new: Result) -> str:
     if not base.machine_code_sha256 or not new.machine_code_sha256:
         return "unknown"
     launches = [_shapes(result) for result in (base, new)]
-    same = base.machine_code_sha256 == new.machine_code_sha256 and launches[0] == launches[1]
-    return "identical" if same else "changed"
+    is_same = base.machine_code_sha256 == new.machine_code_sha256 and launches[0] == launches[1]
+    return "identical" if is_same else "changed"
 
 
 def _shapes(result: Result) -> list[Launched]:
     """Return the launches of a result without their arguments, which older results lack."""
-    return [replace(step, args=None) for step in result.verdict.launches] if result.verdict else []
+    return [replace(launch, args=None) for launch in result.verdict.launches] if result.verdict else []
 
 
-def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool, runs: tuple[Run, Run]) -> CaseComparison:
-    comparison = _compare_times(base, new, thresholds, alike)
+def _compare(
+    base: Result, new: Result, thresholds: _Thresholds, same_environment: bool, runs: tuple[Run, Run]
+) -> CaseComparison:
+    comparison = _compare_times(base, new, thresholds, same_environment)
     if comparison.change is Change.RIGHT:
         comparison = _compare_traffic(base, new, runs, comparison)
     return replace(comparison, base_case=base.case) if base.case != new.case else comparison
@@ -250,52 +274,54 @@ def _compare(base: Result, new: Result, thresholds: _Thresholds, alike: bool, ru
 
 def _compare_traffic(base: Result, new: Result, runs: tuple[Run, Run], untimed: CaseComparison) -> CaseComparison:
     """Compare two right cases that have no times by the traffic that the cpu backend counted."""
-    before, after = summary_of(base, runs[0].traffic), summary_of(new, runs[1].traffic)
-    ratio = after.ratio_to(before) if before and after else None
-    if before is None or after is None or ratio is None:
+    base_summary, new_summary = summary_of(base, runs[0].traffic), summary_of(new, runs[1].traffic)
+    ratio = new_summary.ratio_to(base_summary) if base_summary and new_summary else None
+    if base_summary is None or new_summary is None or ratio is None:
         return untimed
     change = Change.RIGHT if ratio == 1 else Change.LESS_TRAFFIC if ratio < 1 else Change.MORE_TRAFFIC
-    reason = _other_variant(base, new) + "; ".join(after.differences(before))
+    reason = _other_variant(base, new) + "; ".join(new_summary.differences(base_summary))
     return replace(untimed, change=change, reason=f"no times; {reason}", traffic_ratio=ratio)
 
 
-def _compare_times(base: Result, new: Result, thresholds: _Thresholds, alike: bool) -> CaseComparison:
+def _compare_times(base: Result, new: Result, thresholds: _Thresholds, same_environment: bool) -> CaseComparison:
     code = machine_code(base, new)
     if new.status != "right":
         return CaseComparison(new.case, Change.BROKEN, _status(new), machine_code=code)
     if base.status != "right":
         return CaseComparison(new.case, Change.FIXED, f"was {_status(base)}", machine_code=code)
-    before, after = base.samples_s, new.samples_s
-    alone = [side for side, result in (("BASE", base), ("NEW", new)) if result.measurement and not result.samples_s]
-    if alone and base.measurement and new.measurement:
+    base_samples_s, new_samples_s = base.samples_s, new.samples_s
+    sides_without_samples = [
+        side for side, result in (("BASE", base), ("NEW", new)) if result.measurement and not result.samples_s
+    ]
+    if sides_without_samples and base.measurement and new.measurement:
         times = base.measurement.median_s, new.measurement.median_s
-        reason = f"no interval: {' and '.join(alone)} kept no samples of nodes; run the network again"
+        reason = f"no interval: {' and '.join(sides_without_samples)} kept no samples of nodes; run the network again"
         return CaseComparison(new.case, Change.UNDECIDED, _other_variant(base, new) + reason, *times, machine_code=code)
-    if not before or not after:
+    if not base_samples_s or not new_samples_s:
         return CaseComparison(new.case, Change.RIGHT, _other_variant(base, new) + "no times", machine_code=code)
-    if min(*before, *after) <= 0:
+    if min(*base_samples_s, *new_samples_s) <= 0:
         return CaseComparison(new.case, Change.UNDECIDED, "a sample is no time: it is not above 0", machine_code=code)
-    time = stats.median_ratio(after, before, CONFIDENCE)
-    cycles_before, cycles_after = base.cycles, new.cycles
-    known = bool(cycles_before and cycles_after)
-    cycles = stats.median_ratio(cycles_after, cycles_before, CONFIDENCE) if known else None
-    threshold = thresholds.of(stats.median(before))
+    time = stats.median_ratio(new_samples_s, base_samples_s, CONFIDENCE)
+    base_cycles, new_cycles = base.cycles, new.cycles
+    has_cycles = bool(base_cycles and new_cycles)
+    cycles = stats.median_ratio(new_cycles, base_cycles, CONFIDENCE) if has_cycles else None
+    threshold = thresholds.of(stats.median(base_samples_s))
     timers = [result.measurement.timer if result.measurement else "" for result in (base, new)]
     if timers[0] != timers[1]:
         change, reason = Change.UNDECIDED, f"timed in two ways: {timers[0]} against {timers[1]}"
-    elif alike and code == "identical":
+    elif same_environment and code == "identical":
         change, reason = Change.SAME, "identical machine code"
         if judge(time, threshold) in (Change.FASTER, Change.SLOWER):
             reason += f"; the {percent_change(time.value)} is the machine's"
     else:
-        change, reason = decide(time, cycles, threshold, min(len(before), len(after)))
+        change, reason = decide(time, cycles, threshold, min(len(base_samples_s), len(new_samples_s)))
         reason = _other_variant(base, new) + reason
     return CaseComparison(
         case=new.case,
         change=change,
         reason=reason,
-        base_s=stats.median(before),
-        new_s=stats.median(after),
+        base_s=stats.median(base_samples_s),
+        new_s=stats.median(new_samples_s),
         time=time,
         cycles=cycles,
         threshold=threshold,
@@ -306,8 +332,8 @@ def _compare_times(base: Result, new: Result, thresholds: _Thresholds, alike: bo
 
 def _other_variant(base: Result, new: Result) -> str:
     """Return the names of the two variants if they differ, as they can for a network's node."""
-    base_name, other = (result.variant + print_config(result.config) for result in (base, new))
-    return f"{base_name} → {other}: " if base_name != other else ""
+    base_name, other_name = (result.variant + print_config(result.config) for result in (base, new))
+    return f"{base_name} → {other_name}: " if base_name != other_name else ""
 
 
 def _warnings(base: Result, new: Result) -> tuple[str, ...]:
@@ -340,11 +366,14 @@ def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samp
         return change, f"{interval} reaches across the threshold of {units.percent(threshold)}; measure longer"
     if cycles is None:
         return change, f"{interval}; the clock is not known"
-    counted = judge(cycles, threshold)
-    if counted is change or (change is Change.SAME and counted is Change.UNDECIDED):
+    cycles_change = judge(cycles, threshold)
+    if cycles_change is change or (change is Change.SAME and cycles_change is Change.UNDECIDED):
         return change, interval
-    in_cycles = f"{percent_change(cycles.low)} to {percent_change(cycles.high)} in cycles"
-    return Change.UNDECIDED, f"{interval} in time, but {in_cycles}: the GPU's clock differs; lock it (nvidia-smi -lgc)"
+    cycles_interval = f"{percent_change(cycles.low)} to {percent_change(cycles.high)} in cycles"
+    return (
+        Change.UNDECIDED,
+        f"{interval} in time, but {cycles_interval}: the GPU's clock differs; lock it (nvidia-smi -lgc)",
+    )
 
 
 def percent_change(ratio: float) -> str:
@@ -377,9 +406,9 @@ def _lowest_threshold(base: Run, new: Run, differences: Iterable[Difference], no
 
 def _noise(pairs: Sequence[tuple[Result, Result]]) -> float | None:
     """Return the noise of the measurement: most pairs of identical machine code differ by less."""
-    controls = [(one.samples_s, other.samples_s) for one, other in pairs if machine_code(one, other) == "identical"]
-    off = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
-    return math.expm1(stats.quantile(off, CONTROL_SHARE)) if len(off) >= CONTROLS else None
+    controls = [(base.samples_s, other.samples_s) for base, other in pairs if machine_code(base, other) == "identical"]
+    log_ratios = [abs(math.log(stats.median(a) / stats.median(b))) for a, b in controls if a and b]
+    return math.expm1(stats.quantile(log_ratios, CONTROL_SHARE)) if len(log_ratios) >= CONTROLS else None
 
 
 def clock_tick_s(run: Run) -> float:

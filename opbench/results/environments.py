@@ -38,14 +38,16 @@ def differences(base: Run, new: Run) -> list[Difference]:
     An entry that only one run knows is no difference. Runs without times are comparable if their backend is the
     same.
     """
-    timed = all(any(result.measurement for result in run.results) for run in (base, new))
+    have_times = all(any(result.measurement for result in run.results) for run in (base, new))
     environments = [_settings(run) for run in (base, new)]
     differences = []
     for key in dict.fromkeys([*environments[0], *environments[1]]):
-        one, other = (settings.get(key) for settings in environments)
-        if one != other and one is not None and other is not None:
-            decides = key in MACHINE_FIELDS or key.startswith("timing.")
-            differences.append(Difference(key, one, other, key == "backend" or (timed and decides)))
+        base_value, new_value = (settings.get(key) for settings in environments)
+        if base_value != new_value and base_value is not None and new_value is not None:
+            is_important = key in MACHINE_FIELDS or key.startswith("timing.")
+            differences.append(
+                Difference(key, base_value, new_value, key == "backend" or (have_times and is_important))
+            )
     return sorted(differences, key=lambda difference: not difference.matters)
 
 
@@ -57,11 +59,11 @@ def _settings(run: Run) -> dict[str, JSON]:
         for key, value in to_json(header.timing, sparse=True).items()
         if key not in ("seed", "processes")
     }
-    named = {"backend": header.backend or None, "opbench": header.opbench or None, "seed": header.seed}
+    header_fields = {"backend": header.backend or None, "opbench": header.opbench or None, "seed": header.seed}
     environment = header.environment.to_json()
     if header.backend == "cpu":
         environment.pop("memory_bytes", None)  # what was free of it then: no setting of the machine
-    return {**named, **environment, **header.settings, **timing}
+    return {**header_fields, **environment, **header.settings, **timing}
 
 
 def _shown(value: object) -> str:
@@ -71,6 +73,6 @@ def _shown(value: object) -> str:
 def comparable_conditions(run: Run) -> str:
     """Return all conditions that affect a run's times, except the kernels, as text that can be compared."""
     environment = run.header.environment.to_json()
-    known = {key: environment[key] for key in MACHINE_FIELDS if key in environment}
-    known["timing.mode"] = run.header.timing.mode
-    return json.dumps(known, sort_keys=True)
+    machine = {key: environment[key] for key in MACHINE_FIELDS if key in environment}
+    machine["timing.mode"] = run.header.timing.mode
+    return json.dumps(machine, sort_keys=True)

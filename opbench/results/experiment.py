@@ -54,11 +54,11 @@ class ClassCost:
     """One class of instructions in a kernel, and the time that the kernel saves without it."""
 
     name: str
-    """One of `opbench.gpu.compile.knockout.INSTRUCTION_CLASSES`."""
+    """One of `opbench.gpu.compile.knockout_classes.INSTRUCTION_CLASSES`."""
     instructions: int
     """PTX instructions that can be removed."""
     lines: Mapping[str, int] = field(default_factory=dict)
-    """Their number by source line, the most first; a line of a header as "tile.cuh:20"."""
+    """The number of removable instructions by source line, largest first; a line of a header is "tile.cuh:20"."""
     kept: tuple[KeptLine, ...] = ()
     """Instructions of the class that stay, and why."""
     changes: tuple[MachineCodeChange, ...] = ()
@@ -151,10 +151,12 @@ def with_times(cost: ClassCost, original: Measurement, without: Measurement) -> 
 
 def pair_cost(names: tuple[str, str], times: Mapping[str, Sequence[float]]) -> PairCost:
     """Return the time saved without two classes, from samples by name; the name of the pair is "one+two"."""
-    first, two = names
-    both = times[f"{first}+{two}"]
-    exposed, _, _ = _sum([(1, times[ORIGINAL]), (-1, both)])
-    return PairCost(names, exposed, *_sum([(1, times[first]), (1, times[two]), (-1, both), (-1, times[ORIGINAL])]))
+    name, other_name = names
+    pair_samples_s = times[f"{name}+{other_name}"]
+    exposed, _, _ = _sum([(1, times[ORIGINAL]), (-1, pair_samples_s)])
+    return PairCost(
+        names, exposed, *_sum([(1, times[name]), (1, times[other_name]), (-1, pair_samples_s), (-1, times[ORIGINAL])])
+    )
 
 
 def _sum(terms: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, float]:

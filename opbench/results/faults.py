@@ -20,6 +20,6 @@ def faults_of(result: Result, file: str) -> list[Finding]:
     if findings := [finding for finding in (result.verdict.findings if result.verdict else ()) if not finding.hint]:
         return findings
     kind = (WRONG_RESULT if result.status == "wrong" else FAILED_CASE).kind
-    first, *details = result.reason.strip().splitlines() or [""]
-    message = first.removeprefix(f"{result.file}:{result.line}: ")
-    return [Finding(kind, message, result.file or file, result.line, details=tuple(details))]
+    first_line, *detail_lines = result.reason.strip().splitlines() or [""]
+    message = first_line.removeprefix(f"{result.file}:{result.line}: ")
+    return [Finding(kind, message, result.file or file, result.line, details=tuple(detail_lines))]

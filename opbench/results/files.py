@@ -113,8 +113,8 @@ class RunWriter:
         line = json.dumps({"type": kind, **payload}, allow_nan=False, separators=(",", ":")).encode() + b"\n"
         position = os.fstat(self._file.fileno()).st_size
         try:
-            written = self._file.write(line)
-            if written != len(line):
+            bytes_written = self._file.write(line)
+            if bytes_written != len(line):
                 raise OSError(28, "No space left on device")
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -132,9 +132,9 @@ class RunWriter:
 
 
 def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
-    kept, resume = ("what was measured so far is kept; ", ", then add --resume") if begun else ("", "")
+    kept_text, resume = ("what was measured so far is kept; ", ", then add --resume") if begun else ("", "")
     return EnvironmentFault(
-        f"{path}: cannot write: {error.strerror or error}; {kept}"
+        f"{path}: cannot write: {error.strerror or error}; {kept_text}"
         f"{writing_remedy(error)}choose another folder with --out DIR{resume}",
         kind="unwritable",
         subject=path,
@@ -172,8 +172,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises UsageError, naming the line, for a complete line that is no JSON object.
     """
     text = content(path)
-    whole = text[: text.rfind(b"\n") + 1]
-    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+    complete_lines = text[: text.rfind(b"\n") + 1]
+    for line_number, line in enumerate(complete_lines.split(b"\n")[:-1], start=1):
         try:
             value = json.loads(line)
             if not isinstance(value, dict) or "type" not in value:
@@ -181,10 +181,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         except ValueError as error:
             raise UsageError(
                 f"corrupt line ({error}); delete that line to use the rest, then complete the run with --resume",
-                Location(path, number),
+                Location(path, line_number),
                 kind="corrupt-line",
             ) from None
-        yield number, value
+        yield line_number, value
 
 
 @dataclass(frozen=True)
@@ -221,24 +221,24 @@ class RunReader:
 
     def read(self) -> None:
         """Read every line of the file; raise UsageError, naming the line, for a corrupt file."""
-        for number, value in read_lines(self.path):
-            self.take(value, number)
+        for line_number, value in read_lines(self.path):
+            self.take(value, line_number)
         if not content(self.path).endswith(b"\n"):
             warning = f"{self.path}: the last line is incomplete and was left out; --resume repeats that case"
             self._run.warnings.append(warning)
 
-    def take(self, value: dict[str, Any], number: int = 0) -> None:
-        """Add one line to the run; errors name the line `number`."""
+    def take(self, value: dict[str, Any], line_number: int = 0) -> None:
+        """Add one line to the run; errors name the line `line_number`."""
         kind = value.pop("type")
         if kind == "run" and value.get("format") != FORMAT:
             remedy = "read it with the opbench that wrote it"
-            raise OtherVersion(Location(self.path, number), "format", value.get("format"), FORMAT, remedy)
+            raise OtherVersion(Location(self.path, line_number), "format", value.get("format"), FORMAT, remedy)
         try:
             self._take(kind, value)
         except (TypeError, ValueError) as error:
             remedy = "choose another --out DIR" if kind == "run" else "delete that line, then --resume"
             raise UsageError(
-                f"corrupt line ({error}); {remedy}", Location(self.path, number), kind="corrupt-line"
+                f"corrupt line ({error}); {remedy}", Location(self.path, line_number), kind="corrupt-line"
             ) from None
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
@@ -277,8 +277,8 @@ class RunReader:
                 kind="no-run-header",
                 subject=self.path,
             )
-        known = [seconds for seconds in self._spent if seconds is not None]
-        wall_s = sum(known) if known and len(known) == len(self._spent) else None
+        known_s = [seconds for seconds in self._spent if seconds is not None]
+        wall_s = sum(known_s) if known_s and len(known_s) == len(self._spent) else None
         return replace(self._run, results=list(self._results.values()), wall_s=wall_s)
 
 

@@ -83,10 +83,10 @@ class RunHeader:
 
     def to_json(self) -> dict[str, Any]:
         """Return the header as JSON data."""
-        written: dict[str, Any] = to_json(self)
-        del written["network"], written["settings"]
+        fields: dict[str, Any] = to_json(self)
+        del fields["network"], fields["settings"]
         return {
-            **written,
+            **fields,
             "timing": to_json(self.timing, sparse=True),
             "environment": self.environment.to_json(),
         }
@@ -108,13 +108,13 @@ class RunDevice:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> RunDevice:
         """Read a device from the data of a line; raise ValueError for invalid data."""
-        limits = Peaks.from_json(value["ceilings"]) if value.get("ceilings") else None
+        peaks = Peaks.from_json(value["ceilings"]) if value.get("ceilings") else None
         device = from_json(cls, {**value, "environment": value, "ceilings": None})
-        return replace(device, ceilings=limits)
+        return replace(device, ceilings=peaks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the device as JSON data; the keys of its environment are on the same level as its own."""
-        own = {"index": self.index, "name": self.name, "uuid": self.uuid}
+        identity = {"index": self.index, "name": self.name, "uuid": self.uuid}
         host = {"host": self.host} if self.host else {}
-        limits = self.ceilings.to_json() if self.ceilings else None
-        return {**self.environment.to_json(), **own, **host, "ceilings": limits}
+        peaks = self.ceilings.to_json() if self.ceilings else None
+        return {**self.environment.to_json(), **identity, **host, "ceilings": peaks}

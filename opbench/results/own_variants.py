@@ -20,7 +20,7 @@ class VariantComparison:
     operator: str
     problem: str
     base: str
-    """Variant and config as printed."""
+    """The variant and its config as printed, such as "tiled[TILE=16]"."""
     new: str
     time: stats.Ratio | None = None
     """Time of `new` divided by that of `base`, with its 95 % interval; None without times."""
@@ -39,16 +39,18 @@ class VariantComparison:
 
 def compare_own_variants(run: Run) -> list[VariantComparison]:
     """Compare the user's variants of each problem with the first right one."""
-    own = set(run.header.own)
+    own_names = set(run.header.own)
     problems: dict[tuple[str, str], dict[str, list[Result]]] = {}
     for result in run.results:
-        if f"{result.operator}/{result.variant}" in own and result.status == "right":
+        if f"{result.operator}/{result.variant}" in own_names and result.status == "right":
             variants = problems.setdefault((result.operator, result.problem), {})
             variants.setdefault(result.variant, []).append(result)
     comparisons = []
     for variants in problems.values():
-        base, *others = [best_config(results, run.traffic) for results in variants.values()]
-        comparisons += [compare_results(base, other, run.traffic, run.traffic) for other in others]
+        base_result, *other_results = [best_config(results, run.traffic) for results in variants.values()]
+        comparisons += [
+            compare_results(base_result, other_result, run.traffic, run.traffic) for other_result in other_results
+        ]
     return comparisons
 
 
@@ -57,10 +59,10 @@ def best_config(results: Sequence[Result], traffic: Mapping[str, Traffic]) -> Re
     timed = [result for result in results if result.samples_s]
     if timed:
         return min(timed, key=lambda result: stats.median(result.samples_s))
-    known = [(summary, result) for result in results if (summary := summary_of(result, traffic)) is not None]
-    if not known:
+    counted = [(summary, result) for result in results if (summary := summary_of(result, traffic)) is not None]
+    if not counted:
         return results[0]
-    return min(known, key=lambda pair: (pair[0].moved_bytes, pair[0].shared_wavefronts))[1]
+    return min(counted, key=lambda pair: (pair[0].moved_bytes, pair[0].shared_wavefronts))[1]
 
 
 def summary_of(result: Result, traffic: Mapping[str, Traffic]) -> TrafficSummary | None:

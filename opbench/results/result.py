@@ -44,12 +44,12 @@ class Launched:
     zero: str = ""
 
     @classmethod
-    def of(cls, step: KernelLaunch) -> Launched:
+    def of(cls, launch: KernelLaunch) -> Launched:
         """Return the parts of a launch that the results file stores."""
         return (
-            cls(zero=step.zero or step.constant)
-            if not step.kernel
-            else cls(step.kernel, step.grid, step.block, step.shared_bytes, tuple(map(_recorded, step.args)))
+            cls(zero=launch.zero or launch.constant)
+            if not launch.kernel
+            else cls(launch.kernel, launch.grid, launch.block, launch.shared_bytes, tuple(map(_recorded, launch.args)))
         )
 
 
@@ -66,8 +66,7 @@ class Verdict:
     worst_error: float | None = None
     """Largest |out - reference| divided by the magnitude of the terms.
 
-    None if an output has only NaN or infinite values.
-    """
+    None if an output has only NaN or infinite values."""
     allowed_error: float | None = None
     norm_error: float | None = None
     allowed_norm_error: float | None = None
@@ -80,13 +79,11 @@ class Verdict:
     architecture: str = ""
     """The architecture whose `__CUDA_ARCH__` branches the emulator compiled, such as "sm_90".
 
-    Empty if the source has none.
-    """
+    Empty if the source has none."""
     run: str = ""
     """The run that failed: "integers", a kind of special inputs, or RELAUNCH.
 
-    Empty for normal inputs and for a right case.
-    """
+    Empty for normal inputs and for a right case."""
 
     def to_json(self) -> dict[str, JSON]:
         """Return the verdict as JSON data."""
@@ -143,8 +140,7 @@ class Result:
     """Whether the variant calls a vendor's library."""
     memory_level: str = "dram"
     """The bandwidth for the compulsory bytes: "dram" (that of a copy, and the default in older runs), "dram_read" or
-    "dram_write" if all bytes go one way, "l2" or "l1".
-    """
+    "dram_write" if all bytes go one way, "l2" or "l1"."""
     flops_are_a_floor: bool = True
     """True if no algorithm needs fewer operations than `flops`."""
     title: str = ""
@@ -155,8 +151,7 @@ class Result:
     machine_code_sha256: str = ""
     """Hash of the instructions and resources that ran on the GPU or, on `cpu`, that NVRTC compiled.
 
-    Empty for a library, without NVRTC and in older runs. Line information and timestamps are excluded.
-    """
+    Empty for a library, without NVRTC and in older runs. Line information and timestamps are excluded."""
     device: str = ""
     """UUID of its GPU in a run on several, whose device lines have the details; empty in a run on one."""
 
@@ -210,9 +205,14 @@ class Result:
     def fault(self) -> str:
         """Return text that is equal for cases with the same fault: kind and location of a finding, or the reason."""
         if self.verdict and self.verdict.findings:
-            first = self.verdict.findings[0]
+            first_finding = self.verdict.findings[0]
             return " ".join(
-                (first.kind, f"{first.file}:{first.line}", first.buffer if not first.line else "", first.pattern)
+                (
+                    first_finding.kind,
+                    f"{first_finding.file}:{first_finding.line}",
+                    first_finding.buffer if not first_finding.line else "",
+                    first_finding.pattern,
+                )
             )
         return _OWN.sub("#", self.reason.replace(self.problem, "(…)"))
 
@@ -255,7 +255,7 @@ def location_of_reason(reason: Reason | str) -> ReasonLocation:
 
 
 def refuting_results(results: Sequence[Result], statuses: Collection[str] = ("wrong",)) -> list[Result]:
-    """Return the results with one of these statuses if they are more than half of all; else none."""
+    """Return the results whose status is in `statuses` if they are more than half of all results; else []."""
     refuting = [result for result in results if result.status in statuses]
     return refuting if 2 * len(refuting) > len(results) else []
 
@@ -266,5 +266,5 @@ def exit_code(results: Iterable[Result]) -> int:
     It is 0 if every case is right or unsupported, 3 if all are unsupported because the machine lacks something,
     else 1.
     """
-    seen = {result.status for result in results}
-    return EnvironmentFault.exit_code if seen == {"unsupported"} else 0 if seen <= set(GOOD_STATUSES) else 1
+    statuses = {result.status for result in results}
+    return EnvironmentFault.exit_code if statuses == {"unsupported"} else 0 if statuses <= set(GOOD_STATUSES) else 1

@@ -67,10 +67,10 @@ class Speedups:
     """Speedups of a case over the previous variant, the library and the first variant; None without that case."""
 
     over_previous: float | None = None
-    """Over the variant that it builds on."""
+    """Speedup over the previous variant, on which the variant builds."""
     over_library: float | None = None
     over_first: float | None = None
-    """Over the lowest variant of its ladder, with a conservative 95 % interval."""
+    """Speedup over the first variant of its ladder, with a conservative 95 % interval."""
     over_first_low: float | None = None
     over_first_high: float | None = None
 
@@ -194,16 +194,16 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
 
     For a run without a GPU, times are predicted from the peaks of the GPU model `gpu`.
     """
-    limits: dict[str, Peaks | None] = {}  # of each device, read once
+    peaks_of_device: dict[str, Peaks | None] = {}  # of each device, read once
     for result in run.results:
-        if result.device not in limits:
-            limits[result.device] = run.ceilings_of(result)
+        if result.device not in peaks_of_device:
+            peaks_of_device[result.device] = run.ceilings_of(result)
     predicting = committed_ceilings(gpu) if any(result.backend == "cpu" for result in run.results) else None
-    own = set(run.header.own)
+    own_variants = set(run.header.own)
     table = []
     for result in run.results:
-        row = _row(result, predicting if result.backend == "cpu" else limits[result.device])
-        row = replace(row, own=f"{row.operator}/{row.variant}" in own, device=run.device_name(result))
+        row = _row(result, predicting if result.backend == "cpu" else peaks_of_device[result.device])
+        row = replace(row, own=f"{row.operator}/{row.variant}" in own_variants, device=run.device_name(result))
         if row.case in run.traffic:
             traffic = run.traffic[row.case]
             row = replace(
@@ -216,12 +216,14 @@ def rows(run: RunData, gpu: str = "h200") -> list[Row]:
     for row in [] if run.of_network else table:
         problems.setdefault((row.operator, row.problem), []).append(row)
     speedups: dict[str, Speedups] = {}
-    placed: dict[str, str] = {}
+    rank_of_case: dict[str, str] = {}
     for group in problems.values():
         speedups |= _compare(group)
         for precision in dict.fromkeys(row.precision for row in group):
-            placed |= {row.case: rank for row, rank in ranks(row for row in group if row.precision == precision)}
-    return [replace(row, speedups=speedups.get(row.case, row.speedups), rank=placed.get(row.case)) for row in table]
+            rank_of_case |= {row.case: rank for row, rank in ranks(row for row in group if row.precision == precision)}
+    return [
+        replace(row, speedups=speedups.get(row.case, row.speedups), rank=rank_of_case.get(row.case)) for row in table
+    ]
 
 
 COLUMNS = {
@@ -318,8 +320,8 @@ def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
     table = pandas.DataFrame(
         [{column: _value(row, path) for column, path in COLUMNS.items()} for row in all_rows], columns=list(COLUMNS)
     )
-    numbers = [name for name, path in COLUMNS.items() if "." in path and name not in TEXT_COLUMNS]
-    table = table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numbers], "float64"))
+    numeric_columns = [name for name, path in COLUMNS.items() if "." in path and name not in TEXT_COLUMNS]
+    table = table.astype(dict.fromkeys(["flops", "compulsory_bytes", *numeric_columns], "float64"))
     return table.assign(**{former: table[column] for former, column in FORMER_COLUMNS.items()})
 
 
@@ -361,15 +363,15 @@ def _row(result: Result, ceilings: Peaks | None) -> Row:
         return row
     without_launch_s, limit = best
     if result.backend == "cpu":
-        floor = ceilings.launch_floor_s or 0.0
-        best_s, bound = (floor, "launch") if floor > without_launch_s else best
+        launch_s = ceilings.launch_floor_s or 0.0
+        best_s, bound = (launch_s, "launch") if launch_s > without_launch_s else best
         predicted = PredictedBest(best_s, without_launch_s, limit, ceilings.gpu.removeprefix("NVIDIA "))
         return replace(row, peak=PeakShare(bound), predicted=predicted)
     if row.times is None:
         return replace(row, peak=PeakShare(limit))
-    share = without_launch_s / row.times.time_s
-    above = why_above_peak(
-        share,
+    peak_share = without_launch_s / row.times.time_s
+    reason_above = why_above_peak(
+        peak_share,
         limit,
         result.memory_level,
         result.compulsory_bytes,
@@ -378,7 +380,7 @@ def _row(result: Result, ceilings: Peaks | None) -> Row:
         row.times.mode,
         result.written_bytes,
     )
-    return replace(row, peak=PeakShare(limit, share, above))
+    return replace(row, peak=PeakShare(limit, peak_share, reason_above))
 
 
 def _times(row: Row, measurement: Measurement) -> Times | None:
@@ -396,12 +398,12 @@ def _times(row: Row, measurement: Measurement) -> Times | None:
     )
     if not measurement.samples_s:  # a node of an older network's run has only a median
         return times
-    first, third = measurement.quartiles_s
+    first_quartile, third_quartile = measurement.quartiles_s
     return replace(
         times,
         time_low_s=measurement.low_s,
         time_high_s=measurement.high_s,
-        spread=(third - first) / median_s,
+        spread=(third_quartile - first_quartile) / median_s,
         samples=len(measurement.samples_s),
     )
 
@@ -409,8 +411,8 @@ def _times(row: Row, measurement: Measurement) -> Times | None:
 def _resources(kernels: Sequence[LaunchResources]) -> CompiledResources | None:
     if not kernels:
         return None
-    known = [(k.occupancy, k.limiter) for k in kernels if k.occupancy is not None]
-    occupancy, limiter = min(known, default=(None, ""))
+    known_occupancies = [(k.occupancy, k.limiter) for k in kernels if k.occupancy is not None]
+    occupancy, limiter = min(known_occupancies, default=(None, ""))
     return CompiledResources(
         max(k.registers for k in kernels),
         max(k.shared_bytes + (k.dynamic_shared_bytes or 0) for k in kernels),
@@ -430,8 +432,10 @@ def _predicted_traffic(
     if traffic_by_level is None or ceilings is None:
         return None
     limits = bounds(traffic_by_level, row.flops or 0, row.unit, ceilings, row.compulsory_bytes or 0, row.memory_level)
-    alone = next((bound for bound in limits if bound.limit != "launch"), None)
-    return PredictedTraffic(traffic_by_level.l2_bytes, traffic_by_level.dram_bytes, next(iter(limits), None), alone)
+    without_launch = next((bound for bound in limits if bound.limit != "launch"), None)
+    return PredictedTraffic(
+        traffic_by_level.l2_bytes, traffic_by_level.dram_bytes, next(iter(limits), None), without_launch
+    )
 
 
 def _fastest(group: Iterable[Row]) -> Row | None:
@@ -441,13 +445,13 @@ def _fastest(group: Iterable[Row]) -> Row | None:
 def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
     """Return the speedups of the cases of one problem, by case."""
     best = {name: _fastest(row for row in group if row.variant == name) for name in {row.variant for row in group}}
-    below = {row.variant: row.builds_on for row in group}
+    previous_variant = {row.variant: row.builds_on for row in group}
     speedups_by_case: dict[str, Speedups] = {}
     for row in group:
         if not row.ranked:
             continue
         libraries = [r for r in group if r.library and r.precision == row.precision]
-        base = best.get(first_variant(row.variant, below)) if not row.library else None
+        base = best.get(first_variant(row.variant, previous_variant)) if not row.library else None
         if base is not None and UNIT_ROUNDOFF.get(base.precision, 0.0) > UNIT_ROUNDOFF.get(row.precision, 0.0):
             base = None  # Without measured lower variants, the ladder starts with one of a less precise class.
         speedups_by_case[row.case] = Speedups(
@@ -459,12 +463,12 @@ def _compare(group: Sequence[Row]) -> dict[str, Speedups]:
     return speedups_by_case
 
 
-def first_variant(variant: str, below: Mapping[str, str]) -> str:
+def first_variant(variant: str, previous_variant: Mapping[str, str]) -> str:
     """Return the lowest variant of the run on the ladder below another variant."""
-    seen = {variant}
-    while (lower := below.get(variant, "")) and lower in below and lower not in seen:
-        seen.add(lower)
-        variant = lower
+    visited = {variant}
+    while (previous := previous_variant.get(variant, "")) and previous in previous_variant and previous not in visited:
+        visited.add(previous)
+        variant = previous
     return variant
 
 
@@ -476,14 +480,20 @@ def speedup_interval(base: Row, row: Row) -> tuple[float | None, float | None]:
     """Return an interval of base's time divided by row's, from opposite ends of both 95 % intervals."""
     if base is row or not (base.times and row.times):
         return None, None
-    over, under = base.times.interval_s, row.times.interval_s
-    return (over[0] / under[1], over[1] / under[0]) if over and under else (None, None)
+    base_interval, row_interval = base.times.interval_s, row.times.interval_s
+    return (
+        (base_interval[0] / row_interval[1], base_interval[1] / row_interval[0])
+        if base_interval and row_interval
+        else (None, None)
+    )
 
 
 def tied(leader: Row, row: Row) -> bool:
     """Return whether the 95 % intervals of two medians overlap."""
-    mine, others = (compared.times.interval_s if compared.times else None for compared in (row, leader))
-    return mine[0] <= others[1] if mine and others else row.time_s == leader.time_s
+    row_interval, leader_interval = (
+        compared.times.interval_s if compared.times else None for compared in (row, leader)
+    )
+    return row_interval[0] <= leader_interval[1] if row_interval and leader_interval else row.time_s == leader.time_s
 
 
 def tie_groups(group: Iterable[Row]) -> list[list[Row]]:

@@ -24,31 +24,33 @@ def title(run: RunData) -> str:
     header = run.header
     device = header.environment.gpu or f"the {header.backend or 'unknown'} backend"
     verdicts = ", ".join(f"{count} {status}" for status, count in counts.items())
-    number = f"{len(run.results)} case{'s' if len(run.results) != 1 else ''}" + (f": {verdicts}" if verdicts else "")
-    return f"{header.suite or 'run'} on {device}, {number}" + ("" if run.finished else ", unfinished")
+    case_count = f"{len(run.results)} case{'s' if len(run.results) != 1 else ''}" + (
+        f": {verdicts}" if verdicts else ""
+    )
+    return f"{header.suite or 'run'} on {device}, {case_count}" + ("" if run.finished else ", unfinished")
 
 
 def to_html(run: RunData) -> str:
     """Return a run as HTML: faults first, then the variants of each problem by time; all text is escaped."""
     ordered = rows(run) if run.of_network else sorted(rows(run), key=_order)
-    shown = ordered[:MAX_ROWS]
-    head = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
-    body, above = "", ""
-    for row in shown:
+    shown_rows = ordered[:MAX_ROWS]
+    headings = "".join(f"<th {FIGURE}>{name}</th>" for name in HEADINGS)
+    body, previous_problem = "", ""
+    for row in shown_rows:
         problem = "" if run.of_network else row.operator + row.problem
-        if problem != above:  # once, across the table, which is narrow enough so for a cell's output
+        if problem != previous_problem:  # once, across the table, which is narrow enough so for a cell's output
             body += f'<tr><th {LEFT} colspan="{len(HEADINGS)}">{escape(problem)}</th></tr>'
-            above = problem
+            previous_problem = problem
         node = row.case.rpartition(")/")[2] + ": " if ")/" in row.case else ""
         name, verdict, *figures = (escape(cell) for cell in _cells(row))
         body += f"<tr><td {LEFT}>{escape(node)}{name}</td><td {LEFT}>{verdict}</td>"
         body += "".join(f"<td {FIGURE}>{figure}</td>" for figure in figures) + "</tr>"
-    left = len(ordered) - len(shown)
-    more = f"<p>… and {left} more: run.frame() has all</p>" if left else ""
+    hidden_count = len(ordered) - len(shown_rows)
+    more_text = f"<p>… and {hidden_count} more: run.frame() has all</p>" if hidden_count else ""
     warnings = "".join(f"<p>warning: {escape(warning)}</p>" for warning in run.warnings)
     heading = f"<p><b>{escape(title(run))}</b><br><code>{escape(str(run.folder))}</code></p>"
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if shown else ""
-    return f"<div>{heading}{warnings}{table}{more}</div>"
+    table = f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>" if shown_rows else ""
+    return f"<div>{heading}{warnings}{table}{more_text}</div>"
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:

@@ -144,9 +144,9 @@ class Tuning:
     @property
     def spent_s(self) -> float:
         """Return the wall time of all processes of the search in seconds, as far as recorded."""
-        last = self.trials[-1].at_s if self.trials else 0.0
-        ends = [end.spent_s for end in (self.finals, self.stopped) if end]
-        return max(last, *ends, 0.0)
+        last_trial_s = self.trials[-1].at_s if self.trials else 0.0
+        spent_ends = [end.spent_s for end in (self.finals, self.stopped) if end]
+        return max(last_trial_s, *spent_ends, 0.0)
 
     @property
     def ranked(self) -> list[Trial]:
@@ -197,8 +197,8 @@ def ranked_finals(tuning: Tuning, run: Run | None) -> list[Finalist]:
     if tuning.begun.unit == "s":
         return [Finalist(config, m.median_s, m.low_s, m.high_s, m.median_s) for config, m in timed]
     joules = tuning.energies.joules if tuning.energies else ()
-    both = ((j, m) for j in joules for config, m in timed if config == j.config)
-    finals = [Finalist(j.config, j.median, j.low, j.high, m.median_s) for j, m in both]
+    energies_and_times = ((j, m) for j in joules for config, m in timed if config == j.config)
+    finals = [Finalist(j.config, j.median, j.low, j.high, m.median_s) for j, m in energies_and_times]
     return sorted(finals, key=lambda final: final.median)
 
 
@@ -211,8 +211,8 @@ def fastest(run: Run | None) -> list[Result]:
 def finals_run(tuning: Tuning) -> Run | None:
     """Return the run that measured the finals, maybe incomplete; None if it was not started."""
     name = tuning.finals.folder if tuning.finals else tuning.stopped.finals if tuning.stopped else ""
-    place = tuning.folder / name
-    return read_run(place) if name and run_file(place).is_file() else None
+    folder = tuning.folder / name
+    return read_run(folder) if name and run_file(folder).is_file() else None
 
 
 def is_tuning(path: Path) -> bool:
@@ -225,25 +225,25 @@ def read_tuning(file_or_folder: Path) -> Tuning:
     path = file_or_folder if file_or_folder.is_file() else file_or_folder / FILE
     tuning: Tuning | None = None
     trials: dict[tuple[tuple[str, int], ...], Trial] = {}
-    for number, line in read_lines(path):
-        kind = line.pop("type")
+    for line_number, line in read_lines(path):
+        line_type = line.pop("type")
         try:
-            if kind == "tuning":
+            if line_type == "tuning":
                 if line.get("format") != FORMAT:
                     raise ValueError(f"format {line.get('format')} is not known; this opbench reads {FORMAT}")
                 tuning = tuning or Tuning(path.parent, from_json(Begun, line))
-            elif kind == "trial":
+            elif line_type == "trial":
                 trial = from_json(Trial, line)
                 trials[tuple(trial.config.items())] = trial
-            elif kind == "finals" and tuning:
+            elif line_type == "finals" and tuning:
                 tuning.finals = from_json(Finals, line)
-            elif kind == "energies" and tuning:
+            elif line_type == "energies" and tuning:
                 tuning.energies = from_json(Energies, line)
-            elif kind == "stopped" and tuning:
+            elif line_type == "stopped" and tuning:
                 tuning.stopped = from_json(Stopped, line)
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"{path}:{number}: corrupt line ({error}); delete that line, then --resume", cause=error
+                f"{path}:{line_number}: corrupt line ({error}); delete that line, then --resume", cause=error
             ) from None
     if tuning is None:
         raise UsageError(f"{path}:1: contains no search; start one with: opbench tune FILE.cu --out DIR")

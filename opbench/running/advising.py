@@ -51,21 +51,21 @@ def advise_run(
     names: Sequence[str],
     catalog: Catalog,
     gpu: str = "h200",
-    read: Callable[[Path], RunData] = read_run,
+    read_case_run: Callable[[Path], RunData] = read_run,
 ) -> list[Advised]:
     """Return advice on the fastest own variant of each problem of a run, or on the named variants, files and cases.
 
-    `read` returns the run in a folder.
+    `read_case_run` returns the run in a folder.
 
     Of a run on the CPU, on all variants; its times are modelled for `gpu`. Raises UsageError if the run has neither
     times nor counts, or none of a name.
     """
-    run = read(folder)
-    counted = run.header.backend == "cpu"
-    if counted and not run.traffic:
-        measure = next_command("run", run.header.suite or "OPERATOR")
+    run = read_case_run(folder)
+    is_counted = run.header.backend == "cpu"
+    if is_counted and not run.traffic:
+        measure_command = next_command("run", run.header.suite or "OPERATOR")
         raise UsageError(
-            f"{folder}: a run of the cpu backend without counts, and so without times; measure: {measure}",
+            f"{folder}: a run of the cpu backend without counts, and so without times; measure: {measure_command}",
             kind="no-times",
             subject=str(folder),
             value=0,
@@ -75,49 +75,56 @@ def advise_run(
     targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
     variants_of = {path: own_variants(path, catalog) for path in dict.fromkeys((*files, *targets))}
     own = [variant for variants in variants_of.values() for variant in variants]
-    wanted = {name for name in names if not is_file(name)} | {v.id for path in files for v in variants_of[path]}
-    chosen = list(_counted(run, wanted) if counted else _chosen(run, wanted))
-    if not chosen:
+    wanted_names = {name for name in names if not is_file(name)} | {v.id for path in files for v in variants_of[path]}
+    cases_to_count = list(_counted(run, wanted_names) if is_counted else _chosen(run, wanted_names))
+    if not cases_to_count:
         timed = {r.operator: f"{r.operator}/{r.variant}" for r in run.results if r.status == "right" and not r.library}
-        operators = {name.partition("/")[0] for name in wanted} & timed.keys()
-        known = {f"{r.operator}/{r.variant}" for r in run.results if r.operator in operators and not r.library}
+        operators = {name.partition("/")[0] for name in wanted_names} & timed.keys()
+        right_names = {f"{r.operator}/{r.variant}" for r in run.results if r.operator in operators and not r.library}
         listing = next_command("best", folder)
-        raise UsageError(unknown("right variant or case", ", ".join(sorted(wanted)), known or timed.values(), listing))
-    if counted:
+        raise UsageError(
+            unknown("right variant or case", ", ".join(sorted(wanted_names)), right_names or timed.values(), listing)
+        )
+    if is_counted:
         peaks = committed_ceilings(gpu)
-        return [_advise_counted(result, run.traffic[result.case], peaks, catalog, own) for result in chosen]
+        return [_advise_counted(result, run.traffic[result.case], peaks, catalog, own) for result in cases_to_count]
     device = product(run.header.environment.gpu)
-    return [_advise(result, run, device.name if device else gpu, catalog, own) for result in chosen]
+    return [_advise(result, run, device.name if device else gpu, catalog, own) for result in cases_to_count]
 
 
-def _is_wanted(result: Result, wanted: set[str]) -> bool:
+def _is_wanted(result: Result, wanted_names: set[str]) -> bool:
     """Return whether a result's case or variant is named; every one is if none is named."""
-    return not wanted or bool({result.case, f"{result.operator}/{result.variant}"} & wanted)
+    return not wanted_names or bool({result.case, f"{result.operator}/{result.variant}"} & wanted_names)
 
 
-def _counted(run: RunData, wanted: set[str]) -> Iterator[Result]:
+def _counted(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
     """Yield the first counted case of each variant, or of each named one, for each problem."""
-    first: dict[tuple[str, str], Result] = {}
+    first_of_variant: dict[tuple[str, str], Result] = {}
     for result in run.results:
-        if result.status == "right" and result.case in run.traffic and _is_wanted(result, wanted):
-            first.setdefault((f"{result.operator}/{result.variant}", result.problem), result)
-    yield from first.values()
+        if result.status == "right" and result.case in run.traffic and _is_wanted(result, wanted_names):
+            first_of_variant.setdefault((f"{result.operator}/{result.variant}", result.problem), result)
+    yield from first_of_variant.values()
 
 
-def _chosen(run: RunData, wanted: set[str]) -> Iterator[Result]:
+def _chosen(run: RunData, wanted_names: set[str]) -> Iterator[Result]:
     """Yield the fastest case of each named variant, or of all own variants together, for each problem."""
     fastest: dict[tuple[str, str, str], Result] = {}
     for result in run.results:
-        if result.status != "right" or result.measurement is None or result.library or not _is_wanted(result, wanted):
+        if (
+            result.status != "right"
+            or result.measurement is None
+            or result.library
+            or not _is_wanted(result, wanted_names)
+        ):
             continue
-        key = result.operator, result.problem, result.variant if wanted else ""
-        other = fastest.get(key)
-        if other is None or result.measurement.median_s < other.measurement.median_s:  # type: ignore[union-attr]
+        key = result.operator, result.problem, result.variant if wanted_names else ""
+        fastest_so_far = fastest.get(key)
+        if fastest_so_far is None or result.measurement.median_s < fastest_so_far.measurement.median_s:  # type: ignore[union-attr]
             fastest[key] = result
     yield from fastest.values()
 
 
-def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Sequence[Variant]) -> Advised:
+def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_variants: Sequence[Variant]) -> Advised:
     peaks = run.ceilings_of(result)
     distance = over_bound(result, peaks)
     assert result.measurement is not None
@@ -127,39 +134,39 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own: Seque
         return _without(advised, "the run has no peaks, so no lower bound is known")
     if distance * NEAR_FRACTION < 1.0:
         return _without(advised, NEAR_BOUND)
-    variants = (*catalog.variants(result.operator), *own)
+    variants = (*catalog.variants(result.operator), *own_variants)
     variant = _variant_of(result, variants)
     if variant is None:
         return _without(
             advised, f"{result.variant} is not among the variants; name its file: opbench advise {run.folder} FILE.cu"
         )
-    small = small_case(variant, result, catalog)
-    if small is None:
+    counted_case = small_case(variant, result, catalog)
+    if counted_case is None:
         return _without(advised, "no example of the operator fits the case")
     device = product(gpu)
     try:
-        traffic, _ = trace_case(small, modelled_gpu=device.limits if device else None)
+        traffic, _ = trace_case(counted_case, modelled_gpu=device.limits if device else None)
     except OpbenchError as error:
         return _without(advised, str(error))
-    _, compiled = next(resources_of([small], gpu, blocks=True), (0, Resources()))
+    _, compiled = next(resources_of([counted_case], gpu, blocks=True), (0, Resources()))
     if not any(used.sass for used in compiled.kernels.values()):
-        problems = _line_problems(Subject.of_case(small, variants), small, traffic)
-        return advised_by_lines(advised, small, problems, distance, compiled.missing)
+        problems = _line_problems(Subject.of_case(counted_case, variants), counted_case, traffic)
+        return advised_by_lines(advised, counted_case, problems, distance, compiled.missing)
     if not result.resources:  # such as a node of a network, whose record has no launches
         measured = Case(variant, result.config, catalog.operator(result.operator).from_axes(result.axes))
         result = replace(result, resources=next(resources_of([measured], gpu), (0, Resources()))[1].kernels)
     counters = run.counters.get(result.case, {})
-    facts = measured_facts(result, peaks, traffic, small.problem.bytes(), compiled.kernels, counters)
-    if facts is None:
+    counter_facts = measured_facts(result, peaks, traffic, counted_case.problem.bytes(), compiled.kernels, counters)
+    if counter_facts is None:
         return _without(advised, "the run does not hold its launch")
-    return _with_advice(advised, facts, small, variants, traffic)
+    return _with_advice(advised, counter_facts, counted_case, variants, traffic)
 
 
 def _advise_counted(
-    result: Result, traffic: Traffic, peaks: Peaks, catalog: Catalog, own: Sequence[Variant]
+    result: Result, traffic: Traffic, peaks: Peaks, catalog: Catalog, own_variants: Sequence[Variant]
 ) -> Advised:
     """Advise on a case of a cpu run: its distance from the lower bound is modelled from its traffic."""
-    variants = (*catalog.variants(result.operator), *own)
+    variants = (*catalog.variants(result.operator), *own_variants)
     variant = _variant_of(result, variants)
     if variant is None:
         unknown_variant = f"{result.variant} is not known here"
@@ -183,39 +190,43 @@ def advise_page(
     distances = {
         result.case: (result, over_bound(result, run.ceilings_of(result)) or 0.0) for result in _chosen(run, set())
     }
-    far = sorted((pair for pair in distances.values() if pair[1] * NEAR_FRACTION >= 1.0), key=lambda pair: -pair[1])
-    found = {}
+    farthest = sorted(
+        (pair for pair in distances.values() if pair[1] * NEAR_FRACTION >= 1.0), key=lambda pair: -pair[1]
+    )
+    advice_by_case = {}
     for case, (result, distance) in distances.items():
         if 0.0 < distance * NEAR_FRACTION < 1.0 and result.measurement is not None:
             time_s = result.measurement.median_s
-            found[case] = Advised(case, result.operator, result.problem, time_s, time_s / distance, reason=NEAR_BOUND)
-    if not far:
-        return found
-    counted = [result for result, _ in far[:PAGE_CASES]]
-    on_progress(f"on {len(counted)} of {len(far)} problems far from their lower bound")
+            advice_by_case[case] = Advised(
+                case, result.operator, result.problem, time_s, time_s / distance, reason=NEAR_BOUND
+            )
+    if not farthest:
+        return advice_by_case
+    counted = [result for result, _ in farthest[:PAGE_CASES]]
+    on_progress(f"on {len(counted)} of {len(farthest)} problems far from their lower bound")
     pool = ProcessPoolExecutor(min(len(counted), os.cpu_count() or 1), get_context("spawn"))
     try:
-        needed = replace(run, results=[], traffic={})
-        tasks = {result.case: pool.submit(_advise_alone, result, needed, gpu, tuple(roots)) for result in counted}
+        reduced_run = replace(run, results=[], traffic={})
+        tasks = {result.case: pool.submit(_advise_alone, result, reduced_run, gpu, tuple(roots)) for result in counted}
         wait(tasks.values(), PAGE_TIME_S)
         for case, task in tasks.items():
             if task.done() and task.exception() is None:
-                found[case] = task.result()
+                advice_by_case[case] = task.result()
     finally:
         # Until Python 3.14 a pool has no public way to end workers, and one may hang in a kernel.
         for process in list(pool._processes.values()):
             process.kill()
         pool.shutdown(cancel_futures=True)
-    return found
+    return advice_by_case
 
 
 def _advise_alone(result: Result, run: RunData, gpu: str, roots: Sequence[Path]) -> Advised:
     """Advise on a case in a process that may fail."""
     catalog = Catalog(roots)
     targets = [Path(name) for name in run.header.targets if is_file(name) and Path(name).is_file()]
-    own = [variant for path in dict.fromkeys(targets) for variant in own_variants(path, catalog)]
+    own_files = [variant for path in dict.fromkeys(targets) for variant in own_variants(path, catalog)]
     device = product(run.header.environment.gpu)
-    return _advise(result, run, device.name if device else gpu, catalog, own)
+    return _advise(result, run, device.name if device else gpu, catalog, own_files)
 
 
 def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
@@ -223,12 +234,12 @@ def _variant_of(result: Result, variants: Sequence[Variant]) -> Variant | None:
 
 
 def _with_advice(
-    advised: Advised, facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic
+    advised: Advised, counter_facts: Facts, counted: Case, variants: Sequence[Variant], traffic: Traffic
 ) -> Advised:
     """Add the advice of all rules that fit."""
     subject = Subject.of_case(counted, variants)
     problems = _line_problems(subject, counted, traffic)
-    advice = advise(facts, problems, counted.variant.mechanism, subject.remedies)
+    advice = advise(counter_facts, problems, counted.variant.mechanism, subject.remedies)
     return replace(advised, advice=tuple(advice), counted_case=counted.name, reason="" if advice else NO_RULE)
 
 
@@ -265,5 +276,6 @@ def _filled_axes(measured: Mapping[str, int | str], counted: Mapping[str, int | 
     """Return the number of axes that are as large as measured, or that fill a few warps."""
     pairs = [(size, counted.get(name, 0)) for name, size in measured.items()]
     return sum(
-        isinstance(size, int) and isinstance(other, int) and other >= min(size, FEW_WARPS) for size, other in pairs
+        isinstance(size, int) and isinstance(other_size, int) and other_size >= min(size, FEW_WARPS)
+        for size, other_size in pairs
     )

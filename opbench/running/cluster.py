@@ -69,8 +69,8 @@ def run_on_cluster(suite: Suite, options: RunSetup, client: Client, wait_s: floa
         except RunEnded:
             pass
         except KeyboardInterrupt:
-            kept = f"finished measurements are stored; complete with --resume --out {shlex.quote(str(options.out))}"
-            raise KeyboardInterrupt(kept) from None
+            message = f"finished measurements are stored; complete with --resume --out {shlex.quote(str(options.out))}"
+            raise KeyboardInterrupt(message) from None
         finally:
             pool.close()
         return file.run()
@@ -105,13 +105,13 @@ class _WorkerPool:
 
     def run(self) -> None:
         """Wait for workers, give each one problem after the other, and write every result."""
-        began, suite, file = time.perf_counter(), self._suite, self._sink.file
-        before = {result.case: result for result in file.earlier.results} if file.earlier else {}
-        todo = [case for case in suite.cases if not is_still_valid(before.get(case.name), case)]
-        self._sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
-        for case in todo:
+        start_s, suite, file = time.perf_counter(), self._suite, self._sink.file
+        earlier_results = {result.case: result for result in file.earlier.results} if file.earlier else {}
+        remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
+        self._sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
+        for case in remaining:
             remote.pack_for_worker(case, self._roots)  # refuses variants that other machines lack, before any case runs
-        self._dispatch.add(slowest_first(list(iterate_problems(todo))))
+        self._dispatch.add(slowest_first(list(iterate_problems(remaining))))
         self._wait_for_workers()
         while not self._dispatch.done:
             self._update_workers()
@@ -123,7 +123,7 @@ class _WorkerPool:
                 if worker.idle:
                     self._give(worker)
             time.sleep(POLL_S)
-        file.end(time.perf_counter() - began)
+        file.end(time.perf_counter() - start_s)
 
     def _wait_for_workers(self) -> None:
         """Accept the workers that are present; write the run's header once all report the same properties."""
@@ -138,9 +138,9 @@ class _WorkerPool:
     def _update_workers(self) -> None:
         """Add workers that joined the scheduler and remove workers that left it."""
         present = set(self._client.nthreads())
-        if gone := [worker for address, worker in self._workers.items() if address not in present]:
+        if left_workers := [worker for address, worker in self._workers.items() if address not in present]:
             self._receive()  # messages that they sent before they left
-            for worker in gone:
+            for worker in left_workers:
                 self._handle_loss(worker)
         for address in present - set(self._workers) - self._refused:
             task = self._ask(address, remote.describe_worker, self._order, address)
@@ -148,13 +148,13 @@ class _WorkerPool:
         if self._workers:
             self._no_worker_since = time.monotonic()
         elif time.monotonic() - self._no_worker_since > self._wait_s:
-            there = self._client.scheduler.address
+            scheduler = self._client.scheduler.address
             raise EnvironmentFault(
-                f"no worker was at {there} for {self._wait_s:g} s; start one for each GPU, CUDA_VISIBLE_DEVICES=0 "
-                f"dask worker {there} --nthreads 1, and go on with --resume --out "
+                f"no worker was at {scheduler} for {self._wait_s:g} s; start one for each GPU, CUDA_VISIBLE_DEVICES=0 "
+                f"dask worker {scheduler} --nthreads 1, and go on with --resume --out "
                 f"{shlex.quote(str(self._options.out))}",
                 kind="no-worker",
-                subject=there,
+                subject=scheduler,
                 value=self._wait_s,
             )
         else:
@@ -168,13 +168,13 @@ class _WorkerPool:
         """Put the problem of a lost worker back into the queue; fail a case if two workers died while they ran it."""
         del self._workers[worker.address]
         worker.task.release()
-        guilty = self._dispatch.lost(worker.address)
+        failed_case = self._dispatch.return_lost(worker.address)
         if worker.number >= 0:
             self._report("lost", f"{worker.name or worker.address} is gone; its problem is measured again")
-        if guilty is not None:
+        if failed_case is not None:
             reason = "two workers died while this case ran; the machine or the kernel ended them"
-            self._sink.record([(Result.of_case(guilty, self._options.backend, "failed", reason), None)])
-            self._report("lost", f"{guilty.name} failed")
+            self._sink.record([(Result.of_case(failed_case, self._options.backend, "failed", reason), None)])
+            self._report("lost", f"{failed_case.name} failed")
 
     def _handle_reply(self, worker: _RemoteWorker, strict: bool = False) -> None:
         """Handle a worker's reply: its description at the start, or the end of its problem."""
@@ -194,13 +194,13 @@ class _WorkerPool:
             self._reject(worker, EnvironmentFault(f"{worker.name}: {fault}"), strict=len(self._workers) == 1)
             return
         if answer.get("lost"):
-            at = self._dispatch.current_case(worker.address)
-            self._suspects.add(at)
-            self._dispatch.count_crash(at)
+            current_case = self._dispatch.current_case(worker.address)
+            self._suspects.add(current_case)
+            self._dispatch.count_crash(current_case)
             self._dispatch.return_problem(worker.address)
             self._report("lost", f"{worker.name}: {answer['lost']}; its problem is measured again")
         else:
-            self._dispatch.finished(worker.address)
+            self._dispatch.finish(worker.address)
         worker.idle, worker.number = True, -1
 
     def _accept(self, worker: _RemoteWorker, introduction: WorkerDescription, strict: bool) -> None:
@@ -208,33 +208,35 @@ class _WorkerPool:
 
         With `strict`, at the start of a run, a rejection ends the run.
         """
-        place, environment = f"{introduction.host} ({worker.address})", introduction.environment
+        label, environment = f"{introduction.host} ({worker.address})", introduction.environment
         for key in ("opbench", "variants"):
-            there, here = getattr(introduction, key), getattr(self._order, key)
-            if there not in ("", here):
-                message = f"{place}: has {key} {there}, and here it is {here}; install the same on both"
-                fault = EnvironmentFault(message, kind="other-installation", subject=key, value=there, allowed=here)
+            worker_value, run_value = getattr(introduction, key), getattr(self._order, key)
+            if worker_value not in ("", run_value):
+                message = f"{label}: has {key} {worker_value}, and here it is {run_value}; install the same on both"
+                fault = EnvironmentFault(
+                    message, kind="other-installation", subject=key, value=worker_value, allowed=run_value
+                )
                 return self._reject(worker, fault, strict)
         if introduction.fault:
-            return self._reject(worker, EnvironmentFault(f"{place}: {introduction.fault}"), strict)
+            return self._reject(worker, EnvironmentFault(f"{label}: {introduction.fault}"), strict)
         try:
-            require_alike({**self._environments, place: environment})
+            require_alike({**self._environments, label: environment})
         except EnvironmentFault as fault:
             return self._reject(worker, fault, strict)
         if environment.uuid and environment.uuid in {environment.uuid for environment in self._environments.values()}:
             message = (
-                f"{place}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
+                f"{label}: sees {environment.uuid}, as another worker does; give each its own CUDA_VISIBLE_DEVICES"
             )
             return self._reject(worker, EnvironmentFault(message, kind="shared-gpu", subject=environment.uuid), strict)
         file = self._sink.file
-        number = len(self._environments) + len(file.earlier.devices if file.earlier else {})
+        device_number = len(self._environments) + len(file.earlier.devices if file.earlier else {})
         if not self._environments:
             file.begin(common_environment([environment]))
-        self._environments[place] = environment
-        worker.name, worker.idle = f"worker {number}", True
-        worker.device = environment.uuid or f"{self._order.run[8:16]}-{number}"
+        self._environments[label] = environment
+        worker.name, worker.idle = f"worker {device_number}", True
+        worker.device = environment.uuid or f"{self._order.run[8:16]}-{device_number}"
         file.device(
-            RunDevice(environment, number, worker.name, worker.device, introduction.host, introduction.ceilings)
+            RunDevice(environment, device_number, worker.name, worker.device, introduction.host, introduction.ceilings)
         )
         return None
 
@@ -247,7 +249,7 @@ class _WorkerPool:
         self._report("lost", f"not used: {fault}")
 
     def _give(self, worker: _RemoteWorker) -> None:
-        cases = self._dispatch.give(worker.address)
+        cases = self._dispatch.assign(worker.address)
         if cases is None:
             return
         self._attempts += 1
@@ -263,18 +265,18 @@ class _WorkerPool:
         """Handle all messages that arrived; ignore messages from workers that lost their problem."""
         if not self._inbox.qsize():
             return
-        by_number = {worker.number: worker for worker in self._workers.values()}
+        worker_by_attempt = {worker.number: worker for worker in self._workers.values()}
         for text in self._inbox.get(batch=True):
             message = json.loads(text)
-            worker = by_number.get(message["number"])
+            worker = worker_by_attempt.get(message["number"])
             if worker is None:
                 continue
             if "ended" in message:
-                ended = [(from_json(Result, e["result"]), e["traffic"]) for e in message["ended"]]
-                self._sink.record([(result, t and Traffic.from_json(t)) for result, t in ended])
-                self._dispatch.judged(worker.address, [result.case for result, _ in ended])
+                outcomes = [(from_json(Result, e["result"]), e["traffic"]) for e in message["ended"]]
+                self._sink.record([(result, t and Traffic.from_json(t)) for result, t in outcomes])
+                self._dispatch.remove_judged(worker.address, [result.case for result, _ in outcomes])
             else:
-                self._dispatch.at(worker.address, message["case"])
+                self._dispatch.set_current_case(worker.address, message["case"])
                 self._sink.announce(message["phase"], message["case"])
 
     def _report(self, phase: str, text: str) -> None:
@@ -287,9 +289,9 @@ class _WorkerPool:
             self._inbox.close()
 
 
-def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, place: str, device: str) -> Mapping[str, str]:
+def run_and_send(order: remote.RunOrder, problem: remote.ProblemOrder, address: str, device: str) -> Mapping[str, str]:
     """Run a problem in a Dask worker; send one message after the other, each once the client has the one before."""
     from distributed import Queue
 
     outbox = Queue(order.run)
-    return remote.run_problem(order, problem, place, device, outbox.put)
+    return remote.run_problem(order, problem, address, device, outbox.put)

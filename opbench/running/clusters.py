@@ -53,52 +53,52 @@ class Tls:
 
 
 @contextlib.contextmanager
-def connect(place: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
+def connect(scheduler_url: str, tls: Tls | None) -> Iterator[tuple[Client, float]]:
     """Connect to the scheduler that `--on` names; yield the client and the time to wait for a worker.
 
     A scheduler that this function started ends with it. Raises UsageError for an invalid place, and
     EnvironmentFault if no scheduler answers or a package is missing.
     """
-    kind, _, rest = place.partition(":")
-    if kind not in ("dask", "slurm") or not rest:
+    scheme, _, location = scheduler_url.partition(":")
+    if scheme not in ("dask", "slurm") or not location:
         raise UsageError(
-            f"--on {place}: is not valid; give dask://HOST:PORT or slurm:FILE.toml",
+            f"--on {scheduler_url}: is not valid; give dask://HOST:PORT or slurm:FILE.toml",
             kind="not-allowed",
             subject="--on",
-            value=place,
+            value=scheduler_url,
         )
     try:
         import distributed  # noqa: F401
     except ImportError:
-        raise MissingExtra(f"--on {place}: Dask is not installed", "cluster") from None
-    if kind == "dask":
-        with _scheduler(place, rest.removeprefix("//"), tls) as client:
+        raise MissingExtra(f"--on {scheduler_url}: Dask is not installed", "cluster") from None
+    if scheme == "dask":
+        with _scheduler(scheduler_url, location.removeprefix("//"), tls) as client:
             yield client, WORKER_WAIT_S
     else:
         if tls is not None:
             raise UsageError("--tls-… are for dask://; with slurm: certificates are made for each run (tls = true)")
-        with _slurm(Path(rest)) as scheduler:
+        with _slurm(Path(location)) as scheduler:
             yield scheduler
 
 
 @contextlib.contextmanager
-def _scheduler(place: str, address: str, tls: Tls | None) -> Iterator[Client]:
+def _scheduler(scheduler_url: str, address: str, tls: Tls | None) -> Iterator[Client]:
     from distributed import Client
 
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise UsageError(
-            f"--on {place}: names no HOST:PORT; such as dask://10.0.0.5:8786 (dask scheduler prints it)",
+            f"--on {scheduler_url}: names no HOST:PORT; such as dask://10.0.0.5:8786 (dask scheduler prints it)",
             kind="no-address",
             subject="--on",
-            value=place,
+            value=scheduler_url,
         )
     scheme, security = ("tls", tls.security()) if tls else ("tcp", None)
     try:
         client = Client(f"{scheme}://{address}", security=security, timeout="10s", set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise EnvironmentFault(
-            f"--on {place}: no scheduler answers over {scheme} ({error}); start one on a private interface, "
+            f"--on {scheduler_url}: no scheduler answers over {scheme} ({error}); start one on a private interface, "
             f"dask scheduler --interface ib0 --port {port}, or give it the --tls-ca, --tls-cert and --tls-key it wants"
         ) from None
     with client:
@@ -129,10 +129,10 @@ class SlurmFile:
 
         Raise UsageError for an unknown or missing key or a value of the wrong type.
         """
-        table, known = read_toml(path), [f.name for f in fields(cls)]
+        table, keys = read_toml(path), [f.name for f in fields(cls)]
         for key in table:
-            if key not in known:
-                raise UsageError(unknown("key", key, known, where=str(path)))
+            if key not in keys:
+                raise UsageError(unknown("key", key, keys, where=str(path)))
         try:
             return from_json(cls, table)
         except ValueError as error:
@@ -182,8 +182,8 @@ def private_address(interface: str = "") -> str:
         return addresses_by_interface[interface][0]
     for addresses in addresses_by_interface.values():
         for address in addresses:
-            known = ipaddress.ip_address(address)
-            if known.is_private and not known.is_loopback and not known.is_link_local:
+            parsed = ipaddress.ip_address(address)
+            if parsed.is_private and not parsed.is_loopback and not parsed.is_link_local:
                 return address
     raise EnvironmentFault(
         "no interface of this machine has a private address for the scheduler, which runs any code that it "

@@ -33,78 +33,80 @@ class ChosenGpu:
     """Additional environment variables of its worker, so that the process sees only this GPU."""
 
 
-def choose_devices(wanted: str, backend: str) -> tuple[ChosenGpu, ...]:
+def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
     """Return the GPUs that `--gpus` names: "all", or indices such as "0,2"; none for "".
 
     Raises UsageError for a GPU that this machine does not show, and EnvironmentFault if it shows none.
     """
-    if not wanted:
+    if not requested:
         return ()
     if backends.resolve(backend) != "cuda":
         raise UsageError(
-            f"--gpus {wanted}: the cpu backend has no GPU; remove --gpus: cpu runs use all cores anyway",
+            f"--gpus {requested}: the cpu backend has no GPU; remove --gpus: cpu runs use all cores anyway",
             kind="backend-without-gpu",
             subject="--gpus",
-            value=wanted,
+            value=requested,
         )
-    shown = {gpu.index: gpu for gpu in backends.gpus()}
-    if not shown:
+    visible = {gpu.index: gpu for gpu in backends.gpus()}
+    if not visible:
         raise EnvironmentFault(
-            f"--gpus {wanted}: this machine shows no GPU (opbench doctor)",
+            f"--gpus {requested}: this machine shows no GPU (opbench doctor)",
             kind="no-gpu",
             subject="--gpus",
-            value=wanted,
+            value=requested,
         )
-    listed = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in shown.values())
-    if wanted == "all":
-        chosen = list(shown)
+    visible_text = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in visible.values())
+    if requested == "all":
+        device_indices = list(visible)
     else:
-        entries = [word.strip() for word in wanted.split(",")]
-        for word in entries:
-            if not word.isdecimal() or int(word) not in shown:
+        entries = [entry.strip() for entry in requested.split(",")]
+        for entry in entries:
+            if not entry.isdecimal() or int(entry) not in visible:
                 raise UsageError(
-                    f"--gpus {wanted}: '{word}' is not a GPU of this machine; give all or some of {listed}",
+                    f"--gpus {requested}: '{entry}' is not a GPU of this machine; give all or some of {visible_text}",
                     kind="no-such-gpu",
                     subject="--gpus",
-                    value=word,
-                    allowed=tuple(shown),
+                    value=entry,
+                    allowed=tuple(visible),
                 )
-        chosen = [int(word) for word in entries]
-        if len(set(chosen)) < len(chosen):
+        device_indices = [int(entry) for entry in entries]
+        if len(set(device_indices)) < len(device_indices):
             raise UsageError(
-                f"--gpus {wanted}: names a GPU twice; give each once",
+                f"--gpus {requested}: names a GPU twice; give each once",
                 kind="duplicate-gpu",
                 subject="--gpus",
-                value=wanted,
+                value=requested,
             )
-    if len({shown[index].name for index in chosen}) > 1:
-        several = ", ".join(f"{index} is {shown[index].name}" for index in chosen)
-        alike = ",".join(str(index) for index in chosen if shown[index].name == shown[chosen[0]].name)
+    if len({visible[index].name for index in device_indices}) > 1:
+        models_text = ", ".join(f"{index} is {visible[index].name}" for index in device_indices)
+        same_model = ",".join(
+            str(index) for index in device_indices if visible[index].name == visible[device_indices[0]].name
+        )
         raise UsageError(
-            f"--gpus {wanted}: {several}; times of different GPU models are not compared in one run: "
+            f"--gpus {requested}: {models_text}; times of different GPU models are not compared in one run: "
             "name GPUs of one model, "
-            f"such as --gpus {alike}",
+            f"such as --gpus {same_model}",
             kind="mixed-gpus",
             subject="--gpus",
-            value=tuple(shown[index].name for index in chosen),
-            allowed=alike,
+            value=tuple(visible[index].name for index in device_indices),
+            allowed=same_model,
         )
-    return tuple(ChosenGpu(index, shown[index].uuid, shown[index].environment) for index in chosen)
+    return tuple(ChosenGpu(index, visible[index].uuid, visible[index].environment) for index in device_indices)
 
 
 def require_alike(environments: Mapping[str, Environment]) -> None:
     """Raise EnvironmentFault, with the values that differ, unless results of these devices may share a table."""
     timed = any(environment.gpu for environment in environments.values())
     for key in EQUAL_FIELDS if timed else ("machine",):  # a cpu run has no times, and its memory size varies
-        seen = {place: getattr(environment, key) for place, environment in environments.items()}
-        if len(set(seen.values())) > 1:
-            listed = "; ".join(f"{place}: {value}" for place, value in seen.items())
+        values = {device: getattr(environment, key) for device, environment in environments.items()}
+        if len(set(values.values())) > 1:
+            values_text = "; ".join(f"{device}: {value}" for device, value in values.items())
             raise EnvironmentFault(
-                f"the devices of a run must have the same {key}, because their times share tables: {listed}; use "
+                f"the devices of a run must have the same {key}, because their times share tables: {values_text}; use "
                 "the same settings, or select equal devices with --gpus",
                 kind="devices-differ",
                 subject=key,
-                value=seen,
+                value=values,
             )
 
 

@@ -34,13 +34,13 @@ class Dispatch(Generic[C]):
     crashes_allowed: int = MAX_DEATHS
     _waiting: deque[_Problem[C]] = field(default_factory=deque)
     _running: dict[str, _Problem[C]] = field(default_factory=dict)
-    _at: dict[str, str] = field(default_factory=dict)
+    _current_cases: dict[str, str] = field(default_factory=dict)
     """The case that each worker runs now."""
     _deaths: Counter[str] = field(default_factory=Counter)
 
     def add(self, problems: Sequence[Sequence[C]]) -> None:
         """Append problems to the queue, in order."""
-        self._waiting.extend(_Problem(number, list(cases)) for number, cases in enumerate(problems))
+        self._waiting.extend(_Problem(problem_index, list(cases)) for problem_index, cases in enumerate(problems))
 
     @property
     def done(self) -> bool:
@@ -52,7 +52,7 @@ class Dispatch(Generic[C]):
         """Return the number of problems in the queue."""
         return len(self._waiting)
 
-    def give(self, worker: str) -> list[C] | None:
+    def assign(self, worker: str) -> list[C] | None:
         """Assign the next problem to a worker and return its cases; None if no problem waits."""
         assert worker not in self._running, f"{worker} has a problem already"
         if not self._waiting:
@@ -60,33 +60,33 @@ class Dispatch(Generic[C]):
         problem = self._running[worker] = self._waiting.popleft()
         return list(problem.cases)
 
-    def at(self, worker: str, case: str) -> None:
+    def set_current_case(self, worker: str, case: str) -> None:
         """Record the case that a worker runs now."""
-        self._at[worker] = case
+        self._current_cases[worker] = case
 
     def current_case(self, worker: str) -> str:
         """Return the case that a worker reported last, or an empty string."""
-        return self._at.get(worker, "")
+        return self._current_cases.get(worker, "")
 
     def reports_each_launch(self, worker: str) -> bool:
         """Return whether each launch of this problem must be reported: an earlier worker died at an unknown case."""
         return worker in self._running and self._running[worker].losses > 0
 
-    def judged(self, worker: str, cases: Sequence[str]) -> None:
+    def remove_judged(self, worker: str, cases: Sequence[str]) -> None:
         """Remove cases with results on disk from a worker's problem."""
         if worker in self._running:
             problem, names = self._running[worker], set(cases)
             problem.cases = [case for case in problem.cases if self.name_of(case) not in names]
 
-    def finished(self, worker: str) -> None:
+    def finish(self, worker: str) -> None:
         """Record that a worker finished its problem."""
         self._running.pop(worker, None)
-        self._at.pop(worker, None)
+        self._current_cases.pop(worker, None)
 
     def return_problem(self, worker: str) -> None:
         """Return a worker's problem to the front of the queue."""
         problem = self._running.pop(worker, None)
-        self._at.pop(worker, None)
+        self._current_cases.pop(worker, None)
         if problem is not None and problem.cases:
             self._waiting.appendleft(problem)
 
@@ -95,17 +95,17 @@ class Dispatch(Generic[C]):
         self._deaths[case] += 1
         return self._deaths[case] >= self.crashes_allowed
 
-    def lost(self, worker: str) -> C | None:
+    def return_lost(self, worker: str) -> C | None:
         """Put a dead worker's problem back into the queue; return the case if too many workers died at it."""
-        problem, at = self._running.get(worker), self._at.get(worker, "")
-        guilty: C | None = None
+        problem, current_case = self._running.get(worker), self._current_cases.get(worker, "")
+        failed_case: C | None = None
         if problem is not None and problem.cases:
-            suspect = next((case for case in problem.cases if self.name_of(case) == at), None)
+            suspect = next((case for case in problem.cases if self.name_of(case) == current_case), None)
             if suspect is None:  # between cases, or while all cases were measured in turn
                 problem.losses += 1
-                guilty = problem.cases[0] if problem.losses > self.crashes_allowed else None
+                failed_case = problem.cases[0] if problem.losses > self.crashes_allowed else None
             elif self.count_crash(self.name_of(suspect)):
-                guilty = suspect
-            self.judged(worker, [self.name_of(guilty)] if guilty is not None else [])
+                failed_case = suspect
+            self.remove_judged(worker, [self.name_of(failed_case)] if failed_case is not None else [])
         self.return_problem(worker)
-        return guilty
+        return failed_case

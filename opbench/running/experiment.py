@@ -18,12 +18,12 @@ from opbench.errors import CompileError, EnvironmentFault, OpbenchError, UsageEr
 from opbench.gpu.compile import nvrtc, sass
 from opbench.gpu.compile.assembler import assemble, assembler
 from opbench.gpu.compile.cubin import read_cubin
-from opbench.gpu.compile.knockout import (
+from opbench.gpu.compile.knockout import KnockOut
+from opbench.gpu.compile.knockout_classes import (
     BANK_CONFLICTS,
     GROUPS,
     INSTRUCTION_CLASSES,
     INTENDED_GROUPS,
-    KnockOut,
     ptx_counts,
 )
 from opbench.gpu.limits.capability import capability_of
@@ -53,9 +53,9 @@ MAX_SILENCE_S = 60.0
 TIMING = TimingOptions(budget_s=0.5, max_samples=100)
 """Half the budget of a run: an experiment times more than ten kernels, whose differences are large."""
 MAX_PAIRED = 3
-"""So many classes, those that expose most, are also removed in pairs."""
+"""Number of instruction classes, the costliest ones, that are also removed in pairs."""
 MIN_PAIR_SHARE = 0.02
-"""Share of the kernel's time from which on a class is removed in pairs."""
+"""Least share of the kernel's time that a class must cost to be removed in pairs."""
 
 
 @dataclass
@@ -95,18 +95,18 @@ def assemble_knockouts(
     request = case.request()
     arch = nvrtc.architecture(capability, request)
     compiled = nvrtc.compile_cubin(request, arch)
-    facts = read_cubin(compiled.cubin.read_bytes()).kernels
-    static = {name: kernel.shared_bytes for name, kernel in facts.items()}
+    kernel_properties = read_cubin(compiled.cubin.read_bytes()).kernels
+    static_shared_bytes = {name: kernel.shared_bytes for name, kernel in kernel_properties.items()}
     text = compiled.ptx.read_text(encoding="utf-8", errors="replace")
-    knockout = KnockOut(text, case.launches(sm_count), compiled.names, static, conflicts)
-    own = str(request.source)
+    knockout = KnockOut(text, case.launches(sm_count), compiled.names, static_shared_bytes, conflicts)
+    own_file = str(request.source)
     costs = {}
     for name in INSTRUCTION_CLASSES:
         removal = knockout.removal(name)
-        if removal.taken or removal.kept:
-            kept = tuple(KeptLine(*line) for line in removal.kept_lines(own))
-            reason = "" if removal.taken else kept[0].reason
-            costs[name] = ClassCost(name, len(removal.taken), removal.lines(own), kept, reason=reason)
+        if removal.removable or removal.remaining:
+            kept_lines = tuple(KeptLine(*line) for line in removal.kept_lines(own_file))
+            reason = "" if removal.removable else kept_lines[0].reason
+            costs[name] = ClassCost(name, len(removal.removable), removal.lines(own_file), kept_lines, reason=reason)
     assembled = AssembledKnockOuts(case, knockout, arch, costs)
     try:
         assembled.assembler = "ptxas {}.{}".format(*assembler(arch).version)
@@ -139,43 +139,50 @@ def _assembled(assembled: AssembledKnockOuts, names: Sequence[str]) -> Path | Co
         return error
 
 
-def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, before: Path, after: Path) -> ClassCost:
+def _with_changes(assembled: AssembledKnockOuts, cost: ClassCost, original_file: Path, edited_file: Path) -> ClassCost:
     """Return a class with the changes of the machine code; without nvdisasm, only the changes of registers."""
     registers = tuple(
         max(kernels[name].registers for name in assembled.knockout.kernels)
-        for kernels in (read_cubin(path.read_bytes()).kernels for path in (before, after))
+        for kernels in (read_cubin(path.read_bytes()).kernels for path in (original_file, edited_file))
     )
     cost = replace(cost, registers=(registers[0], registers[1]))
     try:
-        old, new = (_group_counts(path, assembled.knockout.kernels) for path in (before, after))
+        counts_before, counts_after = (
+            _group_counts(path, assembled.knockout.kernels) for path in (original_file, edited_file)
+        )
     except EnvironmentFault:
         return cost
-    removal = {id(statement) for statement in assembled.knockout.removal(cost.name).taken}
-    left = [
+    removal = {id(statement) for statement in assembled.knockout.removal(cost.name).removable}
+    remaining = [
         statement
         for flow in assembled.knockout.flows
         for statement in flow.function.statements
         if cost.name == BANK_CONFLICTS or id(statement) not in removal
     ]
-    needed = ptx_counts(left)
+    ptx_needs = ptx_counts(remaining)
     changes = [
-        MachineCodeChange(group, old[group], new[group], group in INTENDED_GROUPS[cost.name], needed[group])
+        MachineCodeChange(
+            group, counts_before[group], counts_after[group], group in INTENDED_GROUPS[cost.name], ptx_needs[group]
+        )
         for group in GROUPS
-        if old[group] != new[group]
+        if counts_before[group] != counts_after[group]
     ]
     # At other addresses the assembler cannot join accesses to wide ones: they are then another kernel's.
-    shared = "shared memory"
-    joined = cost.name == BANK_CONFLICTS and abs(new[shared] - old[shared]) > REMOVED_SHARE * old[shared]
-    return replace(cost, changes=tuple(changes), reason="joined" if joined else "")
+    shared_group = "shared memory"
+    is_joined_with_conflicts = (
+        cost.name == BANK_CONFLICTS
+        and abs(counts_after[shared_group] - counts_before[shared_group]) > REMOVED_SHARE * counts_before[shared_group]
+    )
+    return replace(cost, changes=tuple(changes), reason="joined" if is_joined_with_conflicts else "")
 
 
 def _group_counts(cubin: Path, kernels: Collection[str]) -> Counter[str]:
     """Return the number of machine instructions of some kernels in each group; `kernels` are mangled names."""
     counts: Counter[str] = Counter()
-    group_of = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
+    group_of = {instruction_class: group for group, classes in GROUPS.items() for instruction_class in classes}
     for name, code in sass.disassemble(cubin.read_bytes()).items():
-        for kind, count in code.mix.classes.items() if name in kernels else ():
-            counts[group_of.get(kind, "")] += count
+        for instruction_class, count in code.mix.classes.items() if name in kernels else ():
+            counts[group_of.get(instruction_class, "")] += count
     return counts
 
 
@@ -197,24 +204,24 @@ def run_experiments(
     """
     cases = [case_of(name, pattern, catalog, "quick", "cuda") for name in names]
     with tempfile.TemporaryDirectory(prefix="opbench-experiment-") as folder:
-        bench = KnockOutTimer(catalog, Path(folder)) if resolve("auto") == "cuda" else None
+        timer = KnockOutTimer(catalog, Path(folder)) if resolve("auto") == "cuda" else None
         failed: OpbenchError | None = None
         missing = ""
         try:
-            capability, sm_count = _device(bench.environment()) if bench else _named_gpu(gpu)
+            capability, sm_count = _device(timer.environment()) if timer else _named_gpu(gpu)
             for name, case in zip(names, cases, strict=True):
                 try:
                     assembled = assemble_knockouts(case, capability, sm_count, conflict_lines(case, name, catalog))
                     missing = missing or assembled.missing
-                    ready = bench is not None and not assembled.missing
-                    show(bench.run(assembled, _noting(note, case)) if bench and ready else without_times(assembled))
+                    can_time = timer is not None and not assembled.missing
+                    show(timer.run(assembled, _noting(note, case)) if timer and can_time else without_times(assembled))
                 except OpbenchError as error:  # the other cases are timed all the same
                     if failed is not None:
                         note(str(failed))
                     failed = error
         finally:
-            if bench is not None:
-                bench.close()
+            if timer is not None:
+                timer.close()
     if failed is not None:
         raise failed
     require_gpu(missing)
@@ -226,8 +233,8 @@ def conflict_lines(case: Case, name: str, catalog: Catalog) -> set[tuple[str, in
     `name` is the case as the user wrote it. Returns None for a kernel that the emulator does not run.
     """
     try:
-        small = case_of(name if is_file(name) else case.variant.id, "", catalog, "quick")
-        traffic, _ = trace_case(replace(small, config=case.config), modelled_gpu=None)
+        small_case = case_of(name if is_file(name) else case.variant.id, "", catalog, "quick")
+        traffic, _ = trace_case(replace(small_case, config=case.config), modelled_gpu=None)
     except OpbenchError:
         return None
     return {
@@ -376,12 +383,12 @@ class KnockOutTimer:
     ) -> Mapping[str, Measurement]:
         """Time all cubins in turn; one that faults gets a reason, and the others are timed again."""
         while True:
-            running = ""
+            running_cubin = ""
 
             def listen(notification: Notification) -> None:
-                nonlocal running
+                nonlocal running_cubin
                 if isinstance(notification, CaseStarted):
-                    running = notification.case
+                    running_cubin = notification.case
 
             try:
                 answer: KnockOutTimes = self._worker.ask(
@@ -392,11 +399,11 @@ class KnockOutTimer:
                 raise
             except OpbenchError as error:
                 self._worker.stop()
-                if running in ("", ORIGINAL):
+                if running_cubin in ("", ORIGINAL):
                     raise
-                if running in costs:
-                    costs[running] = _not_measurable(costs[running], error)
-                del cubins[running]
+                if running_cubin in costs:
+                    costs[running_cubin] = _not_measurable(costs[running_cubin], error)
+                del cubins[running_cubin]
 
     def _paired(
         self,
@@ -408,11 +415,14 @@ class KnockOutTimer:
     ) -> list[PairCost]:
         """Time pairs of the classes that cost most time."""
         timed = [cost for cost in costs.values() if cost.exposed_s is not None and cost.name != BANK_CONFLICTS]
-        worth = [cost.name for cost in timed if (cost.exposed_s or 0) > MIN_PAIR_SHARE * original.median_s]
+        costly = [cost.name for cost in timed if (cost.exposed_s or 0) > MIN_PAIR_SHARE * original.median_s]
         # Classes that seem to cost nothing may hide behind each other, so there are always pairs.
-        chosen = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MAX_PAIRED, len(worth)))]
-        pairs = list(itertools.combinations([cost.name for cost in chosen], 2))
-        cubins = {ORIGINAL: assembled.cubins[ORIGINAL], **{cost.name: assembled.cubins[cost.name] for cost in chosen}}
+        costliest = sorted(timed, key=lambda cost: -(cost.exposed_s or 0))[: max(2, min(MAX_PAIRED, len(costly)))]
+        pairs = list(itertools.combinations([cost.name for cost in costliest], 2))
+        cubins = {
+            ORIGINAL: assembled.cubins[ORIGINAL],
+            **{cost.name: assembled.cubins[cost.name] for cost in costliest},
+        }
         for pair in pairs:
             outcome = _assembled(assembled, pair)
             if isinstance(outcome, Path) and self._fault(packed, {"+".join(pair): outcome}) is None:
@@ -426,5 +436,5 @@ class KnockOutTimer:
 
 def _not_measurable(cost: ClassCost, error: OpbenchError) -> ClassCost:
     """Return a class with the reason why its knock-out did not run to the end."""
-    hung = error.kind == "worker-hung"
-    return replace(cost, reason="hangs" if hung else "faults", detail=str(error))
+    has_hung = error.kind == "worker-hung"
+    return replace(cost, reason="hangs" if has_hung else "faults", detail=str(error))

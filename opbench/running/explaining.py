@@ -106,8 +106,8 @@ class NotExplained(OpbenchError):
     """A case cannot be explained, because it is not right or its memory accesses were not counted."""
 
     def __init__(self, result: Result) -> None:
-        why = f"{result.status}: {result.reason}" if result.reason else "its accesses were not counted"
-        super().__init__(f"{result.case}: {why}")
+        reason = f"{result.status}: {result.reason}" if result.reason else "its accesses were not counted"
+        super().__init__(f"{result.case}: {reason}")
         self.result = result
 
 
@@ -157,8 +157,8 @@ def _explain_launches(
     for text in plan.notes:
         note(text)
     traffic, findings = trace_memory(plan, DEFAULT_SEED, limits)
-    operator, _, rest = plan.name.partition("/")
-    problem = rest.removeprefix(plan.path.stem)
+    operator, _, problem_text = plan.name.partition("/")
+    problem = problem_text.removeprefix(plan.path.stem)
     subject = Subject(plan.name, f"the launches of {plan.path.name}, without an operator", plan.array_bytes)
     explanation = explain(subject, traffic, findings, sources_of(plan.path.resolve(), traffic), ceilings)
     advice = tuple(advise_lines(explanation.problems))
@@ -170,10 +170,10 @@ def _explain_launches(
 
 def compare_explained(explained: Sequence[ExplainedKernel]) -> list[VariantComparison]:
     """Compare the traffic of each kernel with that of the first kernel on the same problem."""
-    first: dict[tuple[str, str], ExplainedKernel] = {}
+    first_on_problem: dict[tuple[str, str], ExplainedKernel] = {}
     comparisons = []
     for explanation in explained:
-        base = first.setdefault((explanation.operator, explanation.problem), explanation)
+        base = first_on_problem.setdefault((explanation.operator, explanation.problem), explanation)
         if base is not explanation:
             comparisons.append(
                 VariantComparison(
@@ -188,10 +188,10 @@ def compare_explained(explained: Sequence[ExplainedKernel]) -> list[VariantCompa
     return comparisons
 
 
-def sources_of(own: Path, traffic: Traffic) -> dict[str, str]:
+def sources_of(own_file: Path, traffic: Traffic) -> dict[str, str]:
     """Return the kernel's own file, then the other files that the traffic names and that can be read."""
     texts = {}
-    files = [str(own), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
+    files = [str(own_file), *(e.file for e in traffic.lines), *(e.file for e in traffic.branches)]
     for path in dict.fromkeys(files):
         try:
             texts[path] = Path(path).read_text(encoding="utf-8", errors="replace") if path else ""

@@ -25,12 +25,12 @@ class BackgroundCompiler:
         self._changed = threading.Condition()
         self._ended = True
 
-    def start(self, cases: Sequence[Case], every: bool) -> None:
-        """Start to compile all modules of the cases; if `every` is false, only a few of each variant."""
+    def start(self, cases: Sequence[Case], all_modules: bool) -> None:
+        """Start to compile all modules of the cases; if `all_modules` is false, only a few of each variant."""
         if not self._gpu or not cases:
             return
         self._ended = False
-        threading.Thread(target=self._compile, args=(cases, every), daemon=True).start()
+        threading.Thread(target=self._compile, args=(cases, all_modules), daemon=True).start()
 
     @property
     def status(self) -> str:
@@ -51,7 +51,7 @@ class BackgroundCompiler:
         """End the background process at once."""
         self._worker.end()
 
-    def _compile(self, cases: Sequence[Case], every: bool) -> None:
+    def _compile(self, cases: Sequence[Case], all_modules: bool) -> None:
         missing = ""
 
         def listen(notification: Notification) -> None:
@@ -59,7 +59,7 @@ class BackgroundCompiler:
                 self._store(cases[notification.index], notification.resources)
 
         try:
-            request = CompileFor(self._gpu, [pack(c) for c in cases], every, self._machine_code)
+            request = CompileFor(self._gpu, [pack(c) for c in cases], all_modules, self._machine_code)
             self._worker.ask(request, BUILD_LIMIT_S, listen)
         except OpbenchError as error:
             missing = f"not compiled for a GPU: {error}"

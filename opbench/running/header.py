@@ -82,16 +82,16 @@ class RunFile:
         self._reader.read()
         earlier = self._reader.run()
         header = earlier.header
-        pairs = {
+        settings = {
             "suite": (header.suite, self._suite.name),
             "backend": (header.backend, self._options.backend),
             "seed": (header.seed, self._options.seed),
             "mode": (header.timing.mode or "cold", self._suite.timing.mode),
             "processes": (header.timing.processes or 1, self._options.processes),
         }
-        for key, (before, wanted) in pairs.items():
-            if before != wanted:
-                raise SettingDiffers(path, key, before, wanted)
+        for key, (earlier_value, new_value) in settings.items():
+            if earlier_value != new_value:
+                raise SettingDiffers(path, key, earlier_value, new_value)
         return earlier
 
     def begin(self, environment: Environment) -> None:
@@ -101,9 +101,9 @@ class RunFile:
             return
         earlier = self.earlier.header.environment
         drivers = (earlier.driver or environment.driver, environment.driver or earlier.driver)  # either may be unknown
-        for key, before, here in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
-            if before != here:
-                raise SettingDiffers(self._options.out / FILE, key, before or None, here or None)
+        for key, earlier_value, new_value in (("gpu", earlier.gpu, environment.gpu), ("driver", *drivers)):
+            if earlier_value != new_value:
+                raise SettingDiffers(self._options.out / FILE, key, earlier_value or None, new_value or None)
 
     def device(self, device: RunDevice) -> None:
         """Append the properties and peaks of one of several devices."""
@@ -119,25 +119,25 @@ class RunFile:
 
     def end(self, spent_s: float) -> None:
         """Append the last line with the run's wall time; None if an earlier process of the run was killed."""
-        known = self.earlier is None or self.earlier.finished
-        self.write("end", {"finished": now(), "wall_s": round(spent_s, 3) if known else None})
+        is_time_known = self.earlier is None or self.earlier.finished
+        self.write("end", {"finished": now(), "wall_s": round(spent_s, 3) if is_time_known else None})
 
     def run(self) -> Run:
         """Return the run with everything that the file contains now."""
         return self._reader.run()
 
 
-def is_still_valid(before: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
+def is_still_valid(earlier: Result | None, case: Case, machine_code_sha256: str = "", sm_count: int = 0) -> bool:
     """Return whether an earlier result is still valid for a case.
 
     It is if the source text is the same, or if it was right and the GPU would execute the same instructions in
     the same launches.
     """
-    if before is None or before.source_sha256 == case.variant.source_sha256:
-        return before is not None
-    if before.status != "right" or not machine_code_sha256 or before.machine_code_sha256 != machine_code_sha256:
+    if earlier is None or earlier.source_sha256 == case.variant.source_sha256:
+        return earlier is not None
+    if earlier.status != "right" or not machine_code_sha256 or earlier.machine_code_sha256 != machine_code_sha256:
         return False
-    return before.verdict is not None and before.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
+    return earlier.verdict is not None and earlier.verdict.launches == tuple(map(Launched.of, case.launches(sm_count)))
 
 
 def _header(suite: Suite, options: RunSetup, environment: Environment) -> RunHeader:

@@ -40,8 +40,8 @@ def run_in_memory_mode(
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
         worker = Worker(opening, Path(folder) / "worker.log")
         try:
-            for number, plans in enumerate(files):
-                on_progress(Progress("check", plans.reduced.name, number, len(files)))
+            for file_index, plans in enumerate(files):
+                on_progress(Progress("check", plans.reduced.name, file_index, len(files)))
                 plan, checked = _checked(worker, plans, time_limit_s)
                 for text in plan.notes:
                     note(text)
@@ -85,8 +85,10 @@ def _judged(plan: MemoryPlan, backend: str, checked: MemoryCheckResult | Reason)
         return _result(plan, backend, "unsupported", checked.unsupported)
     if checked.reason:
         return _result(plan, backend, "wrong", checked.reason, checked)
-    left = f"; not judged, as random contents decide it: {headline(checked.doubtful[0])}" if checked.doubtful else ""
-    return _result(plan, backend, "no fault found", NOT_COMPARED + left, checked)
+    doubtful_text = (
+        f"; not judged, as random contents decide it: {headline(checked.doubtful[0])}" if checked.doubtful else ""
+    )
+    return _result(plan, backend, "no fault found", NOT_COMPARED + doubtful_text, checked)
 
 
 def _result(

@@ -123,7 +123,7 @@ class CheckOptions(CaseOptions):
 
 @dataclass(frozen=True)
 class RunSetup:
-    """The settings of a run that are not in its suite."""
+    """The settings of a run that its suite does not determine."""
 
     backend: str = "cpu"
     out: Path = Path("reports/run")

@@ -58,9 +58,9 @@ def measure_ceilings(
 
     Raises EnvironmentFault when a probe fails.
     """
-    burst, loaded = SUITES
+    burst, under_load = SUITES
     run = _run(burst, out, on_progress, resume, device)
-    sustained = _run(loaded, out / "sustained", on_progress, resume, device)
+    sustained = _run(under_load, out / "sustained", on_progress, resume, device)
     ceilings = with_sustained(from_probes(run.results), sustained.results)
     environment = run.header.environment
     ceilings = replace(ceilings, gpu=environment.gpu, l2_bytes=environment.l2_bytes)
@@ -73,41 +73,41 @@ def _run(name: str, out: Path, on_progress: OnProgress, resume: bool, device: Ch
     devices = (device,) if device else ()
     options = RunSetup(backend="cuda", out=out, resume=resume, command=("ceiling",), devices=devices)
     run = run_suite(suite, options, on_progress)
-    wrong = [r for r in run.results if r.status not in ("right", "unsupported")]
-    if wrong:
+    failed_probes = [r for r in run.results if r.status not in ("right", "unsupported")]
+    if failed_probes:
         raise EnvironmentFault(
-            f"the probe {wrong[0].case} {wrong[0].status}: {wrong[0].reason}; see {out}",
+            f"the probe {failed_probes[0].case} {failed_probes[0].status}: {failed_probes[0].reason}; see {out}",
             kind="probe-failed",
-            subject=wrong[0].case,
-            value=wrong[0].status,
+            subject=failed_probes[0].case,
+            value=failed_probes[0].status,
         )
     return run
 
 
 def ceilings_for_run(folder: Path, on_progress: OnProgress, devices: Sequence[ChosenGpu] = ()) -> list[Peaks]:
-    """Return the stored peaks of each GPU (without names, of the first), or measure them in `folder`.
+    """Return the stored peaks of each named GPU (without names, of the first), or measure the peaks in `folder`.
 
     GPUs are measured in parallel; an interrupted measurement is completed.
     """
     if not devices:
         return [stored_peaks() or measure_ceilings(folder / "ceilings", on_progress, resume=True)[1]]
-    telling, ended = threading.Lock(), threading.Event()
+    progress_lock, has_ended = threading.Lock(), threading.Event()
 
     def forward(progress: Progress) -> None:
-        with telling:
-            if ended.is_set():
+        with progress_lock:
+            if has_ended.is_set():
                 raise RunEnded
             on_progress(progress)
 
-    def find(device: ChosenGpu) -> Peaks:
+    def stored_or_measured(device: ChosenGpu) -> Peaks:
         out = folder / f"ceilings-gpu{device.index}"
         return stored_peaks(device) or measure_ceilings(out, forward, resume=True, device=device)[1]
 
     with ThreadPoolExecutor(len(devices)) as pool:
         try:
-            return list(pool.map(find, devices))
+            return list(pool.map(stored_or_measured, devices))
         except BaseException:
-            ended.set()
+            has_ended.set()
             raise
 
 
@@ -146,15 +146,15 @@ MATRIX_UNITS = ("tf32", "bf16", "f16", "s8")
 
 def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
     """Return the peaks, with arithmetic rates replaced by those that probes reached in a long run."""
-    loaded = from_probes(results)
+    sustained = from_probes(results)
     cases = {
         "fp32_sustained_flops_per_s" if name == "fp32_flops_per_s" else f"{name} sustained": case
-        for name, case in loaded.cases.items()
+        for name, case in sustained.cases.items()
     }
     return replace(
         ceilings,
-        fp32_sustained_flops_per_s=loaded.fp32_flops_per_s,
-        matrix_sustained_flops_per_s=loaded.matrix_flops_per_s,
+        fp32_sustained_flops_per_s=sustained.fp32_flops_per_s,
+        matrix_sustained_flops_per_s=sustained.matrix_flops_per_s,
         cases={**ceilings.cases, **cases},
     )
 
@@ -162,21 +162,27 @@ def with_sustained(ceilings: Peaks, results: Iterable[Result]) -> Peaks:
 def from_probes(results: Iterable[Result]) -> Peaks:
     """Return the peaks: the highest rates that right cases of the operators in `PROBES` reached."""
     measured = [r for r in results if r.status == "right" and r.measurement and r.measurement.median_s]
-    best = {}
+    rate_and_case = {}
     for name, probe in PROBES.items():
-        chosen = [r for r in measured if r.operator in probe.operators and (r.unit or r.precision) == probe.unit]
+        probe_results = [r for r in measured if r.operator in probe.operators and (r.unit or r.precision) == probe.unit]
         if name.startswith("dram"):
-            chosen = [r for r in chosen if r.compulsory_bytes >= DRAM_TRAFFIC]
-        best[name] = _fastest(chosen, probe.work)
-    floors = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
-    rates = {name: found[0] for name, found in best.items() if found}
-    matrix = {name: rates.pop(name) for name in MATRIX_UNITS if name in rates}
-    known = Peaks(
-        matrix_flops_per_s=matrix,
-        launch_floor_s=min(floors, default=None),
-        cases={name: found[1] for name, found in best.items() if found},
+            probe_results = [r for r in probe_results if r.compulsory_bytes >= DRAM_TRAFFIC]
+        rate_and_case[name] = _fastest(probe_results, probe.work)
+    launch_times_s = [r.measurement.floor_s for r in measured if r.measurement and r.measurement.floor_s]
+    rates = {
+        name: rate_and_case_of_peak[0] for name, rate_and_case_of_peak in rate_and_case.items() if rate_and_case_of_peak
+    }
+    matrix_rates = {name: rates.pop(name) for name in MATRIX_UNITS if name in rates}
+    peaks = Peaks(
+        matrix_flops_per_s=matrix_rates,
+        launch_floor_s=min(launch_times_s, default=None),
+        cases={
+            name: rate_and_case_of_peak[1]
+            for name, rate_and_case_of_peak in rate_and_case.items()
+            if rate_and_case_of_peak
+        },
     )
-    return replace(known, **rates)  # type: ignore[arg-type]
+    return replace(peaks, **rates)  # type: ignore[arg-type]
 
 
 def _fastest(results: Sequence[Result], work: str) -> tuple[float, str] | None:

@@ -74,7 +74,7 @@ class ResultSink(Protocol):
         """Report the case that launches now, while several cases are measured in turn."""
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
-        """Store all results or, on failure, none of them."""
+        """Store the results of all outcomes or, if a result cannot be stored, none of them."""
 
     def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether this case caused the death of its worker; otherwise the caller raises WorkerLost."""
@@ -120,10 +120,10 @@ class ProblemRun:
                 raise
             except OpbenchError as error:
                 self._raise_if_lost(error, case.name)
-                hung = isinstance(error, WorkerHung)
-                if hung:
+                has_hung = isinstance(error, WorkerHung)
+                if has_hung:
                     self._known.hung[case.variant.id] = case.name
-                failure: Failure = "time limit" if hung else "build" if isinstance(error, CompileError) else "check"
+                failure: Failure = "time limit" if has_hung else "build" if isinstance(error, CompileError) else "check"
                 self._end(slot, case, "failed", error.reason, failure=failure)
                 continue
             if not checked.verdict.right:
@@ -144,8 +144,8 @@ class ProblemRun:
         return self._result(slot, case, "right", "", checked)
 
     def _raise_if_lost(self, error: OpbenchError, case: str) -> None:
-        lost = isinstance(error, WorkerLost) and not isinstance(error, WorkerHung)
-        if lost and not self._sink.exceeds_crash_limit(case):
+        is_lost = isinstance(error, WorkerLost) and not isinstance(error, WorkerHung)
+        if is_lost and not self._sink.exceeds_crash_limit(case):
             raise error
 
     def _end(
@@ -168,13 +168,13 @@ class ProblemRun:
         """
         contenders = {case.name: (case, checked) for case, checked in right}
         while contenders:
-            running = ""
+            running_case = ""
 
             def listen(notification: Notification) -> None:
-                nonlocal running
+                nonlocal running_case
                 if isinstance(notification, CaseStarted):
-                    running = notification.case
-                    self._sink.started(running)
+                    running_case = notification.case
+                    self._sink.started(running_case)
 
             phase = "measure" if self._settings.measure else "check"
             self._sink.announce(phase, f"{len(contenders)} variants of {right[0][0].problem}")
@@ -184,34 +184,34 @@ class ProblemRun:
             except EnvironmentFault:
                 raise
             except OpbenchError as error:
-                culprit = running or next(iter(contenders))
+                culprit = running_case or next(iter(contenders))
                 self._raise_if_lost(error, culprit)
                 case, checked = contenders.pop(culprit)
-                when = "while measured: " if self._settings.measure else "while launched again: "
-                reason = error.reason.with_prefix(when)
+                prefix = "while measured: " if self._settings.measure else "while launched again: "
+                reason = error.reason.with_prefix(prefix)
                 failure: Failure = "time limit" if isinstance(error, WorkerHung) else "measure"
                 failed = self._result(slot, case, "failed", reason, checked, failure=failure)
                 self._sink.record([(failed, checked.traffic)])
                 continue
-            ends = []
+            outcomes = []
             for name, (case, checked) in contenders.items():
                 if wrong := measured.wrong.get(name, ""):
                     verdict = replace(checked.verdict, right=False, reason=wrong, run=RELAUNCH)
-                    ends.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
+                    outcomes.append(self._result(slot, case, "wrong", wrong, replace(checked, verdict=verdict)))
                 elif refusal := measured.invalid.get(name, ""):
-                    ends.append(self._result(slot, case, "invalid", refusal, checked))
+                    outcomes.append(self._result(slot, case, "invalid", refusal, checked))
                 elif not self._settings.measure:
-                    ends.append(self._unmeasured(slot, case, checked))
+                    outcomes.append(self._unmeasured(slot, case, checked))
                 else:
-                    ends.append(self._measured(slot, case, checked, measured.measurements[name]))
+                    outcomes.append(self._measured(slot, case, checked, measured.measurements[name]))
             traffic = [checked.traffic for _, checked in contenders.values()]
-            self._sink.record(list(zip(ends, traffic, strict=True)))
+            self._sink.record(list(zip(outcomes, traffic, strict=True)))
             return
 
     def _launch_again(
         self, worker: Worker, cases: Sequence[Case], listen: Callable[[Notification], None]
     ) -> MeasureResult:
-        """Measure cases; without a clock, launch them under the same rules."""
+        """Measure right cases; without a clock, launch them again untimed and judge their outputs."""
         if self._settings.measure:
             return self._measure_in_processes(worker, cases, listen)
         request = Relaunch([self.pack(case) for case in cases])
@@ -225,26 +225,37 @@ class ProblemRun:
         Each process has its own context, buffers and order of cases, so the confidence interval includes their
         effect.
         """
-        parts: list[dict[str, Measurement]] = []
+        measurements_of_processes: list[dict[str, Measurement]] = []
         wrong: dict[str, str] = {}
         invalid: dict[str, str] = {}
-        for number in range(self._settings.processes):
-            if number:
+        for process_index in range(self._settings.processes):
+            if process_index:
                 worker.stop()
-            timing = replace(self._settings.timing, seed=self._settings.timing.seed + number)
-            request = Measure([self.pack(case) for case in cases], timing, number + 1 == self._settings.processes)
+            timing = replace(self._settings.timing, seed=self._settings.timing.seed + process_index)
+            request = Measure(
+                [self.pack(case) for case in cases], timing, process_index + 1 == self._settings.processes
+            )
             measured = worker.ask(request, self._settings.time_limit_s, listen)
-            parts.append(measured.measurements)
+            measurements_of_processes.append(measured.measurements)
             wrong |= measured.wrong
             invalid |= measured.invalid
-        names = [case.name for case in cases if all(case.name in part for part in parts)]
-        return MeasureResult({name: merge_processes([part[name] for part in parts]) for name in names}, wrong, invalid)
+        names = [
+            case.name for case in cases if all(case.name in measurements for measurements in measurements_of_processes)
+        ]
+        return MeasureResult(
+            {
+                name: merge_processes([measurements[name] for measurements in measurements_of_processes])
+                for name in names
+            },
+            wrong,
+            invalid,
+        )
 
     def _measured(self, slot: WorkerSlot, case: Case, checked: CheckResult, measurement: Measurement) -> Result:
-        least_s, bound = lower_bound_s(case, slot.ceilings, measurement.mode)
-        if measurement.median_s < least_s:
+        bound_s, bound = lower_bound_s(case, slot.ceilings, measurement.mode)
+        if measurement.median_s < bound_s:
             reason = (
-                f"impossible: {measurement.median_s:.3g} s is below the lower bound of {least_s:.3g} s from the "
+                f"impossible: {measurement.median_s:.3g} s is below the lower bound of {bound_s:.3g} s from the "
                 f"{bound} peak; the kernel did not do the work, or the stored peaks are out of date (opbench ceiling)"
             )
             return self._result(slot, case, "invalid", reason, checked, measurement)

@@ -60,7 +60,7 @@ def target_of(case: Case, name: str, roots: Sequence[Path]) -> Target:
     `name` is the case, variant or file as the user wrote it.
     """
     own_file = is_file(name)
-    extra = [part for root in roots for part in ("--variants", str(root.resolve()))]
+    extra = [argument for root in roots for argument in ("--variants", str(root.resolve()))]
     extra += ["--file", str(case.variant.path)] if own_file else []
     return Target(
         case.name,
@@ -86,26 +86,26 @@ def profile_case(
     # An earlier report must not be mistaken for this one.
     report.unlink(missing_ok=True)
     if options.tool == "ncu":
-        collect = commands.ncu_profile(binary, target, folder, options.metric_set, options.source)
-        read = commands.ncu_read(binary, report)
+        collect_command = commands.ncu_profile(binary, target, folder, options.metric_set, options.source)
+        read_command = commands.ncu_read(binary, report)
     else:
-        collect = commands.nsys_profile(binary, target, folder)
-        read = commands.nsys_read(binary, report)
-    output = run_tool(collect, options, print_line)
+        collect_command = commands.nsys_profile(binary, target, folder)
+        read_command = commands.nsys_read(binary, report)
+    output = run_tool(collect_command, options, print_line)
     if fault := _fault(options.tool, target, output.returncode, output.lines):
         raise fault
     if not report.exists():
         raise EnvironmentFault(
             f"{target.case}: {options.tool} wrote no report, so the case's range never opened; {NO_RANGE}; "
-            f"the command was: {commands.shell_text(collect)}",
+            f"the command was: {commands.shell_text(collect_command)}",
             kind="no-report",
             subject=target.case,
         )
-    table = _read_report(read, target, options, print_line)
+    table = _read_report(read_command, target, options, print_line)
     line = {
         "case": target.case,
         "tool": options.tool,
-        "command": commands.shell_text(collect),
+        "command": commands.shell_text(collect_command),
         "report": str(report.relative_to(folder)),
         **_figures(options.tool, target, table),
     }
@@ -147,14 +147,14 @@ def executed_instructions(kernels: Iterable[SampledKernel]) -> Executed:
     """Return the executed warp instructions of a profile by class, and the FLOPs of tensor-core instructions."""
     classes: Counter[str] = Counter()
     flops: Counter[str] = Counter()
-    for one in (instruction for kernel in kernels for instruction in kernel.instructions):
-        operands = read_operands(one.text)
-        instruction = Instruction(operands.predicate, operands.opcode, operands.text, one.line)
-        classes[instruction.kind] += one.executed
-        precision, work = instruction.product_flops
-        flops[precision] += work * one.executed
-    products = {name: float(count) for name, count in flops.items() if name}
-    return Executed({name: float(count) for name, count in classes.items()}, products, "counted")
+    for sampled in (instruction for kernel in kernels for instruction in kernel.instructions):
+        operands = read_operands(sampled.text)
+        instruction = Instruction(operands.predicate, operands.opcode, operands.text, sampled.line)
+        classes[instruction.kind] += sampled.executed
+        precision, flops_each = instruction.product_flops
+        flops[precision] += flops_each * sampled.executed
+    flops_by_precision = {name: float(count) for name, count in flops.items() if name}
+    return Executed({name: float(count) for name, count in classes.items()}, flops_by_precision, "counted")
 
 
 def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed: Executed) -> list[Bound]:
@@ -172,13 +172,13 @@ def profiled_bounds(case: Case, gpu: str, counters: Mapping[str, Any], executed:
 
 def text_of(case: Case) -> Callable[[str], str | None]:
     """Return a function that returns a file's text for a path in a report, from the disk or from the variant."""
-    own = {source.path.name: source.text for source in case.variant.sources}
+    own_sources = {source.path.name: source.text for source in case.variant.sources}
 
     def read(path: str) -> str | None:
         try:
             return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return own.get(Path(path).name)
+            return own_sources.get(Path(path).name)
 
     return read
 
@@ -232,10 +232,12 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
 def _kernel_line(kernel: KernelCounters, precision: str, metrics: Sequence[str]) -> dict[str, JSON]:
     """Format one launch: its main numbers, and every raw metric that was requested and has a value."""
     figures = derive([kernel], precision)
-    main = {field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")}
+    main_values = {
+        field: figures[field] for field in ("time_s", *TRAFFIC, "flops", "achieved_occupancy", "sm_clock_hz")
+    }
     launch = {"kernel": kernel.name, "grid": kernel.grid, "block": kernel.block}
-    came = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE_PREFIXES)}
-    return {**launch, **main, "metrics": {**{name: kernel.get(name) for name in metrics}, **came}}
+    raw_metrics = {k: v for k, v in kernel.values.items() if v is not None and not k.startswith(MACHINE_PREFIXES)}
+    return {**launch, **main_values, "metrics": {**{name: kernel.get(name) for name in metrics}, **raw_metrics}}
 
 
 @dataclass(frozen=True)
@@ -272,9 +274,9 @@ def run_tool(
             start_new_session=True,
         )
     except OSError as error:
-        why = error.strerror or error
+        reason = error.strerror or error
         raise EnvironmentFault(
-            f"{argv[0]}: cannot be started: {why}; see: opbench doctor", kind="cannot-start", subject=Path(argv[0])
+            f"{argv[0]}: cannot be started: {reason}; see: opbench doctor", kind="cannot-start", subject=Path(argv[0])
         ) from None
     expired = threading.Event()
 

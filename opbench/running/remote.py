@@ -80,9 +80,9 @@ def variants_digest(roots: Sequence[Path]) -> str:
 def pack_for_worker(case: Case, roots: Sequence[Path]) -> PackedCase:
     """Convert a case to plain data, with a path relative to a folder of variants, which differs between machines."""
     packed, path = pack(case), case.variant.path.resolve()
-    for number, root in enumerate(roots):
+    for root_index, root in enumerate(roots):
         if path.is_relative_to(root.resolve()):
-            return replace(packed, path=f"{number}/{path.relative_to(root.resolve())}")
+            return replace(packed, path=f"{root_index}/{path.relative_to(root.resolve())}")
     raise UsageError(
         f"{case.variant.path}: is in no folder of variants, so other machines do not have it; put it into "
         f"DIR/{case.variant.operator}/ of a shared folder and add --variants DIR",
@@ -92,8 +92,8 @@ def pack_for_worker(case: Case, roots: Sequence[Path]) -> PackedCase:
 
 
 def _unpack_from_run(packed: PackedCase, catalog: Catalog) -> Case:
-    number, _, path = packed.path.partition("/")
-    return unpack(catalog, replace(packed, path=str(catalog.roots[int(number)] / path)))
+    root_index, _, path = packed.path.partition("/")
+    return unpack(catalog, replace(packed, path=str(catalog.roots[int(root_index)] / path)))
 
 
 @dataclass
@@ -114,8 +114,8 @@ class _MessageSink:
 
     def record(self, outcomes: Sequence[Outcome]) -> None:
         """Send results, all in one message."""
-        ended = [{"result": r.to_json(), "traffic": traffic and traffic.to_json()} for r, traffic in outcomes]
-        self.send(json.dumps({"number": self.order.number, "ended": ended}))
+        messages = [{"result": r.to_json(), "traffic": traffic and traffic.to_json()} for r, traffic in outcomes]
+        self.send(json.dumps({"number": self.order.number, "ended": messages}))
 
     def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether an earlier worker died at this case."""
@@ -163,14 +163,14 @@ class WorkerDescription:
     """Why the worker cannot take part; empty if it can."""
 
 
-def describe_worker(order: RunOrder, place: str) -> WorkerDescription:
+def describe_worker(order: RunOrder, address: str) -> WorkerDescription:
     """Return a description of this worker; its device is opened only if version and variants match the run."""
     introduction = WorkerDescription(__version__, platform.node())
     try:
         introduction = replace(introduction, variants=variants_digest(order.opening.roots))
         if (introduction.opbench, introduction.variants) != (order.opbench, order.variants):
             return introduction
-        session = _session_of(order, place)
+        session = _session_of(order, address)
         introduction = replace(introduction, environment=session.slot.worker.open())
         if order.ceilings:
             from opbench.running.probes import ceilings_for_run
@@ -181,9 +181,9 @@ def describe_worker(order: RunOrder, place: str) -> WorkerDescription:
         return replace(introduction, fault=str(error))
 
 
-def _session_of(order: RunOrder, place: str) -> _WorkerSession:
+def _session_of(order: RunOrder, address: str) -> _WorkerSession:
     with _lock:
-        key = (order.run, place)
+        key = (order.run, address)
         if key not in _sessions:
             folder = tempfile.TemporaryDirectory(prefix="opbench-worker-")
             slot = WorkerSlot(Worker(order.opening, Path(folder.name) / "worker.log"))
@@ -192,10 +192,10 @@ def _session_of(order: RunOrder, place: str) -> _WorkerSession:
 
 
 def run_problem(
-    order: RunOrder, problem: ProblemOrder, place: str, device: str, send: SendMessage
+    order: RunOrder, problem: ProblemOrder, address: str, device: str, send: SendMessage
 ) -> Mapping[str, str]:
     """Compile, check and measure one problem; return {}, or the reason of an early end under "lost" or "fault"."""
-    session = _session_of(order, place)
+    session = _session_of(order, address)
     session.slot.device = device
     try:
         session.slot.worker.open()

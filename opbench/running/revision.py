@@ -19,11 +19,11 @@ def revision(folder: Path | None = None) -> Revision | None:
     `changed` is None if only that answer takes too long. Untracked files are ignored, because results in the
     project are untracked.
     """
-    place = folder or Path()
-    commit = _ask(place, "rev-parse", "--verify", "--quiet", "HEAD")
+    project = folder or Path()
+    commit = _ask(project, "rev-parse", "--verify", "--quiet", "HEAD")
     if not commit:
         return None
-    changes = _ask(place, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
+    changes = _ask(project, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
     return Revision(commit, None if changes is None else bool(changes))
 
 

@@ -157,8 +157,8 @@ def run_suite(
         except _FirstFailure:
             pass  # the file has no end line, so --resume can complete the run
         except KeyboardInterrupt:
-            kept = f"finished measurements are stored; complete with --resume --out {shlex.quote(str(options.out))}"
-            raise KeyboardInterrupt(kept if options.keep else "") from None
+            message = f"finished measurements are stored; complete with --resume --out {shlex.quote(str(options.out))}"
+            raise KeyboardInterrupt(message if options.keep else "") from None
         finally:
             state.stop()
         return file.run()
@@ -167,7 +167,7 @@ def run_suite(
 def _worker_slots(opening: Open, options: RunSetup) -> list[WorkerSlot]:
     """Create a worker for each device, or `options.workers` workers on the cpu."""
     if not options.devices:
-        names = ["worker", *(f"worker-{number}" for number in range(2, options.workers + 1))]
+        names = ["worker", *(f"worker-{worker_number}" for worker_number in range(2, options.workers + 1))]
         return [WorkerSlot(Worker(opening, options.out / f"{name}.log")) for name in names]
     logs = [options.out / f"worker-gpu{device.index}.log" for device in options.devices]
     pairs = zip(options.devices, logs, strict=True)
@@ -176,22 +176,26 @@ def _worker_slots(opening: Open, options: RunSetup) -> list[WorkerSlot]:
 
 def _run(state: _State) -> None:
     """Run all cases that have no valid earlier result."""
-    began, suite, options, file = time.perf_counter(), state.suite, state.options, state.sink.file
+    start_s, suite, options, file = time.perf_counter(), state.suite, state.options, state.sink.file
     environments = _open(state)
     environment = common_environment(environments)
     if options.backend == "cpu" and options.compile_for:
         environment = replace(environment, resources=resources_origin(options.compile_for))
     file.begin(environment)
     _check_ceilings(state, environments)
-    before = {result.case: result for result in file.earlier.results} if file.earlier else {}
-    todo = [case for case in suite.cases if not is_still_valid(before.get(case.name), case)]
-    state.sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
-    state.gpu_code.start(todo, options.every_module)
-    code, sm_count = _build(state, todo), environment.sm_count
-    todo = [c for c in todo if not is_still_valid(before.get(c.name), c, code.get(c.name, ""), sm_count)]
-    state.sink.ended = {case.name for case in suite.cases} - {case.name for case in todo}
-    _run_problems(state, todo)
-    file.end(time.perf_counter() - began)
+    earlier_results = {result.case: result for result in file.earlier.results} if file.earlier else {}
+    remaining = [case for case in suite.cases if not is_still_valid(earlier_results.get(case.name), case)]
+    state.sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
+    state.gpu_code.start(remaining, options.every_module)
+    machine_code, sm_count = _build(state, remaining), environment.sm_count
+    remaining = [
+        c
+        for c in remaining
+        if not is_still_valid(earlier_results.get(c.name), c, machine_code.get(c.name, ""), sm_count)
+    ]
+    state.sink.ended = {case.name for case in suite.cases} - {case.name for case in remaining}
+    _run_problems(state, remaining)
+    file.end(time.perf_counter() - start_s)
 
 
 def _open(state: _State) -> list[Environment]:
@@ -216,17 +220,17 @@ CANARY_LIMIT_S = 30.0
 
 def _check_ceilings(state: _State, environments: Sequence[Environment]) -> None:
     """Record each device's peaks in the run, after a quick measurement of two of them on a GPU."""
-    file, devices, first = state.sink.file, state.options.devices, state.slots[0]
+    file, devices, first_slot = state.sink.file, state.options.devices, state.slots[0]
     if len(devices) < 2 and not (file.earlier and file.earlier.devices):
-        if first.ceilings and (file.earlier is None or file.earlier.ceilings is None):
-            file.write("ceilings", (_checked_ceilings(state, first) or first.ceilings).to_json())
+        if first_slot.ceilings and (file.earlier is None or file.earlier.ceilings is None):
+            file.write("ceilings", (_checked_ceilings(state, first_slot) or first_slot.ceilings).to_json())
         return
     with ThreadPoolExecutor(len(environments)) as pool:
-        looked = list(pool.map(lambda slot: _checked_ceilings(state, slot), state.slots[: len(environments)]))
-    for number, (slot, environment) in enumerate(zip(state.slots, environments, strict=False)):
-        index = devices[number].index if devices else 0
+        checked_peaks = list(pool.map(lambda slot: _checked_ceilings(state, slot), state.slots[: len(environments)]))
+    for worker_number, (slot, environment) in enumerate(zip(state.slots, environments, strict=False)):
+        index = devices[worker_number].index if devices else 0
         slot.device = environment.uuid or f"device {index}"
-        file.device(RunDevice(environment, index, f"GPU {index}", slot.device, ceilings=looked[number]))
+        file.device(RunDevice(environment, index, f"GPU {index}", slot.device, ceilings=checked_peaks[worker_number]))
 
 
 def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
@@ -243,34 +247,34 @@ def _checked_ceilings(state: _State, slot: WorkerSlot) -> Peaks | None:
         request = Probe([pack(c) for c in cases.values()], ceiling_check.TIMING)
         medians = slot.worker.ask(request, CANARY_LIMIT_S)
     except OpbenchError as error:
-        unknown = CeilingCheck(text=f"the stored peaks could not be verified: {error}")
-        return replace(ceilings, canary=unknown)
-    work = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
-    seen = {limit: work[limit] / medians[case.name] for limit, case in cases.items()}
-    return replace(ceilings, canary=ceiling_check.check_ceilings(ceilings, seen))
+        failed_check = CeilingCheck(text=f"the stored peaks could not be verified: {error}")
+        return replace(ceilings, canary=failed_check)
+    work_of_limit = {limit: c.problem.flops() if "flops" in limit else c.problem.bytes() for limit, c in cases.items()}
+    rates = {limit: work_of_limit[limit] / medians[case.name] for limit, case in cases.items()}
+    return replace(ceilings, canary=ceiling_check.check_ceilings(ceilings, rates))
 
 
 def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
     """Compile all modules and record cases that fail; return checksums of machine code by case name."""
     if not cases:
         return {}
-    built, code = 0, {}
+    built_count, code = 0, {}
 
-    def build(worker: Worker, part: Sequence[Case]) -> None:
+    def build(worker: Worker, worker_cases: Sequence[Case]) -> None:
         def listen(notification: Notification) -> None:
-            nonlocal built
+            nonlocal built_count
             if isinstance(notification, CaseUnsupported):
-                state.known.unsupported[part[notification.index].name] = notification.reason
+                state.known.unsupported[worker_cases[notification.index].name] = notification.reason
             elif isinstance(notification, ModuleBuilt):
-                names = [part[index].name for index in notification.indices]
+                names = [worker_cases[index].name for index in notification.indices]
                 with state.sink.changed:
                     state.known.broken |= dict.fromkeys(names, notification.error) if notification.error else {}
                     code.update(dict.fromkeys(names, notification.machine_code_sha256))
-                    built += len(names)
-                    state.sink.announce("build", f"{built} of {len(cases)}")
+                    built_count += len(names)
+                    state.sink.announce("build", f"{built_count} of {len(cases)}")
 
         try:
-            worker.ask(Build([pack(case) for case in part]), BUILD_LIMIT_S, listen)
+            worker.ask(Build([pack(case) for case in worker_cases]), BUILD_LIMIT_S, listen)
         except WorkerLost:
             # A compiler that dies or hangs must fail only its own case: each check compiles its case again, alone.
             state.sink.announce("build", "stopped early; the rest is compiled case by case")
@@ -279,8 +283,10 @@ def _build(state: _State, cases: Sequence[Case]) -> dict[str, str]:
     # With several devices each worker builds some variants, so that it also pays costs such as a library's start now.
     variants = list(dict.fromkeys(case.variant.id for case in cases))
     workers = [slot.worker for slot in state.slots[: max(1, len(state.options.devices))]]
-    shares = [[c for c in cases if variants.index(c.variant.id) % len(workers) == n] for n in range(len(workers))]
-    _in_parallel(state, [partial(build, *pair) for pair in zip(workers, shares, strict=True) if pair[1]])
+    cases_of_worker = [
+        [c for c in cases if variants.index(c.variant.id) % len(workers) == n] for n in range(len(workers))
+    ]
+    _in_parallel(state, [partial(build, *pair) for pair in zip(workers, cases_of_worker, strict=True) if pair[1]])
     return code
 
 
@@ -314,11 +320,11 @@ def slowest_first(problems: Sequence[Sequence[Case]]) -> list[Sequence[Case]]:
 def _run_problems(state: _State, cases: Sequence[Case]) -> None:
     """Run cases problem by problem, on as many workers as save more time than they take to start."""
     problems: list[Sequence[Case]] = list(iterate_problems(cases))
-    several = len(state.options.devices) > 1
-    wanted = len(problems) if several else -(-len(cases) // CASES_PER_WORKER)
-    slots = state.slots[: max(1, min(len(state.slots), wanted))]
-    state.dispatch.crashes_allowed = MAX_DEATHS if several else 1
-    state.dispatch.add(slowest_first(problems) if several else problems)
+    has_several_devices = len(state.options.devices) > 1
+    worker_count = len(problems) if has_several_devices else -(-len(cases) // CASES_PER_WORKER)
+    slots = state.slots[: max(1, min(len(state.slots), worker_count))]
+    state.dispatch.crashes_allowed = MAX_DEATHS if has_several_devices else 1
+    state.dispatch.add(slowest_first(problems) if has_several_devices else problems)
     _in_parallel(state, [partial(_work, state, slot) for slot in slots])
 
 
@@ -337,7 +343,7 @@ def _work(state: _State, slot: WorkerSlot) -> None:
     while True:
         with sink.changed:
             sink.changed.wait_for(lambda: sink.stopped or dispatch.done or dispatch.waiting)
-            cases = None if sink.stopped else dispatch.give(name)
+            cases = None if sink.stopped else dispatch.assign(name)
         if cases is None:
             return
         try:
@@ -348,7 +354,7 @@ def _work(state: _State, slot: WorkerSlot) -> None:
             sink.announce("lost", f"{lost}; its problem is measured again")
             _end_of_problem(state, dispatch.return_problem, name)
         else:
-            _end_of_problem(state, dispatch.finished, name)
+            _end_of_problem(state, dispatch.finish, name)
 
 
 def _can_open(state: _State, slot: WorkerSlot, name: str) -> bool:
@@ -389,7 +395,7 @@ class _DispatchSink:
         """Write results to disk and remove their cases from the problem."""
         with self._sink.changed:
             self._sink.record(outcomes)
-            self._dispatch.judged(self._name, [result.case for result, _ in outcomes])
+            self._dispatch.remove_judged(self._name, [result.case for result, _ in outcomes])
 
     def exceeds_crash_limit(self, case: str) -> bool:
         """Return whether so many workers died at this case that the case is at fault, not the machine."""

@@ -75,24 +75,26 @@ def main() -> None:
             request = pipe.recv()
         except EOFError:
             return
-        ended: Answer | RequestFailed
+        reply: Answer | RequestFailed
         try:
             if isinstance(request, Open):
                 server = Server(request, fork_server)
-                ended = Answer(server.environment())
+                reply = Answer(server.environment())
             else:
                 assert server is not None
-                ended = Answer(server.serve(request, pipe.send))
+                reply = Answer(server.serve(request, pipe.send))
         except OpbenchError as error:
-            kinds = tuple(c.__name__ for c in type(error).__mro__)
-            ended = RequestFailed(kinds, error.message, isinstance(error, LaunchError), error.location, error.kind)
+            class_names = tuple(c.__name__ for c in type(error).__mro__)
+            reply = RequestFailed(
+                class_names, error.message, isinstance(error, LaunchError), error.location, error.kind
+            )
         except MemoryError as error:
             text = f"not enough memory: {error}; choose a smaller problem, or raise the limit (ulimit -v)"
-            ended = RequestFailed((EnvironmentFault.__name__,), text, fatal=False)
+            reply = RequestFailed((EnvironmentFault.__name__,), text, fatal=False)
         except Exception as error:
             traceback.print_exc()
-            ended = RequestFailed((), f"{type(error).__name__}: {error}", fatal=True)
-        pipe.send(ended)
+            reply = RequestFailed((), f"{type(error).__name__}: {error}", fatal=True)
+        pipe.send(reply)
 
 
 def _die_with_parent(parent: int) -> None:
@@ -136,7 +138,7 @@ class Server:
 
         A module that will be traced gets the instrumented build.
         """
-        wanted: dict[tuple[BuildRequest, bool], list[int]] = {}
+        indices_of_module: dict[tuple[BuildRequest, bool], list[int]] = {}
         for index, packed in enumerate(request.cases):
             try:
                 case = unpack(self.catalog, packed)
@@ -144,11 +146,11 @@ class Server:
                 if reason:
                     notify(CaseUnsupported(index, reason))
                 elif not case.variant.is_library:
-                    wanted.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
+                    indices_of_module.setdefault((case.request(), self.session.is_traced(case)), []).append(index)
             except UsageError as refused:
                 notify(ModuleBuilt([index], refused.reason))
         with phase_range("build"), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            for built in pool.map(self._compile, wanted.items()):
+            for built in pool.map(self._compile, indices_of_module.items()):
                 notify(built)
 
     def _compile(self, item: tuple[tuple[BuildRequest, bool], list[int]]) -> ModuleBuilt:
@@ -177,10 +179,10 @@ class Server:
         for index, packed in enumerate(request.cases):
             with contextlib.suppress(UsageError):  # the build reports the error
                 cases[index] = unpack(self.catalog, packed)
-        chosen = cases if request.every else representative_modules(cases)
-        numbers = list(chosen)
-        for place, resources in resources_of(chosen.values(), request.gpu, request.machine_code):
-            notify(CaseResources(numbers[place], resources))
+        cases_to_compile = cases if request.every else representative_modules(cases)
+        chosen_indices = list(cases_to_compile)
+        for position, resources in resources_of(cases_to_compile.values(), request.gpu, request.machine_code):
+            notify(CaseResources(chosen_indices[position], resources))
 
     def compile_one(self, request: CompileOne, notify: Notify) -> CompiledCase:
         """Compile one case for a GPU model into the cache."""
@@ -251,7 +253,7 @@ class Server:
         )
 
     def probe(self, request: Probe, notify: Notify) -> dict[str, float]:
-        """Measure each case alone on its own buffers; return medians in seconds by case name."""
+        """Measure each case by itself on its own buffers; return the medians in seconds by case name."""
         clock, medians = self._clock(), dict[str, float]()
         for packed in request.cases:
             case = unpack(self.catalog, packed)
@@ -274,19 +276,19 @@ MAX_MODULES = 4
 
 def representative_modules(cases: Mapping[int, Case]) -> dict[int, Case]:
     """Return a few modules of each variant, by number of their first case, that cover the values of its macros."""
-    by_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
+    modules_of_variant: dict[str, dict[BuildRequest | str, list[int]]] = {}
     for index, case in cases.items():
         try:
             module: BuildRequest | str = case.request()
         except UsageError:
             module = case.name  # compiling it reports the error
-        by_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
-    chosen: set[int] = set()
-    for modules in by_variant.values():
-        tunables = {name for users in modules.values() for name in cases[users[0]].config}
+        modules_of_variant.setdefault(case.variant.id, {}).setdefault(module, []).append(index)
+    chosen_indices: set[int] = set()
+    for modules in modules_of_variant.values():
+        tunables = {name for case_indices in modules.values() for name in cases[case_indices[0]].config}
         for module in _covering_modules(list(modules), tunables):
-            chosen.update(modules[module])
-    return {index: case for index, case in cases.items() if index in chosen}
+            chosen_indices.update(modules[module])
+    return {index: case for index, case in cases.items() if index in chosen_indices}
 
 
 def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str]) -> list[BuildRequest | str]:
@@ -299,18 +301,21 @@ def _covering_modules(modules: Sequence[BuildRequest | str], tunables: Set[str])
     values: dict[str, list[str]] = {}
     for name, value in dict.fromkeys(macro for settings in macros.values() for macro in settings):
         values.setdefault(name, []).append(value)
-    unseen: set[tuple[str, str]] = set()
+    uncovered: set[tuple[str, str]] = set()
     for name, choices in values.items():
         if len(choices) <= MAX_MODULES or name in tunables:
-            unseen |= {(name, value) for value in choices[:: -(-len(choices) // MAX_MODULES)]}
-    chosen: list[BuildRequest | str] = []
-    while len(chosen) < MAX_MODULES and (unseen or not chosen):
-        best = max(
-            modules, key=lambda one: math.fsum(1 / len(values[name]) for name, _ in unseen.intersection(macros[one]))
+            uncovered |= {(name, value) for value in choices[:: -(-len(choices) // MAX_MODULES)]}
+    covering_modules: list[BuildRequest | str] = []
+    while len(covering_modules) < MAX_MODULES and (uncovered or not covering_modules):
+        next_module = max(
+            modules,
+            key=lambda module_candidate: math.fsum(
+                1 / len(values[name]) for name, _ in uncovered.intersection(macros[module_candidate])
+            ),
         )
-        chosen.append(best)
-        unseen.difference_update(macros[best])
-    return chosen
+        covering_modules.append(next_module)
+        uncovered.difference_update(macros[next_module])
+    return covering_modules
 
 
 HANDLERS: Mapping[type[Request[Any]], Callable[[Server, Any, Notify], object]] = {

@@ -39,8 +39,14 @@ def examples_of(variant: Variant, operator: type[Operator]) -> list[Operator]:
 
 def stored_for(variant: Variant, problem: Operator) -> Operator:
     """Return a problem in a dtype that a variant supports: its own dtype if possible, else the first of `supports`."""
-    served = [dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())]
-    return problem if not served or problem.storage in served else problem.stored_as(served[0])
+    supported_dtypes = [
+        dtype for dtype in variant.supports.get("dtype", ()) if dtype in problem.choices.get("dtype", ())
+    ]
+    return (
+        problem
+        if not supported_dtypes or problem.storage in supported_dtypes
+        else problem.stored_as(supported_dtypes[0])
+    )
 
 
 def shapes_like(
@@ -71,33 +77,35 @@ def reduced(variant: Variant, config: Config, problem: Operator) -> Operator | N
     that of the variant.
     """
     axes = [axis for axis, size in problem.axes.items() if isinstance(size, int)]
-    shapes = [named.split() for named in (*problem.inputs.values(), *problem.outputs.values())]
+    shapes = [axes_text.split() for axes_text in (*problem.inputs.values(), *problem.outputs.values())]
     innermost = {shape[-1] for shape in shapes if len(shape) > 1}
     outer = [axis for axis in axes if axis not in innermost]
     inner = [axis for axis in axes if axis in innermost]
-    batches = [shape[0] for named in problem.outputs.values() if len(shape := named.split()) > 2]
-    below = [(group, floor) for floor in REDUCED_SIZES for group in (outer, inner)]
-    for group, floor in ((outer, FEW_WARPS), (inner, FEW_WARPS), (batches, 1), *below):
+    batches = [shape[0] for axes_text in problem.outputs.values() if len(shape := axes_text.split()) > 2]
+    reductions = [(group, min_size) for min_size in REDUCED_SIZES for group in (outer, inner)]
+    for group, min_size in ((outer, FEW_WARPS), (inner, FEW_WARPS), (batches, 1), *reductions):
         while not _is_quick(problem):
-            smaller = min(_halved(variant, config, problem, group, floor), key=_counted_work, default=None)
+            smaller = min(_halved(variant, config, problem, group, min_size), key=_counted_work, default=None)
             if smaller is None or _counted_work(smaller) >= _counted_work(problem):
                 break
             problem = smaller
     return problem if _is_quick(problem) else None
 
 
-def _halved(variant: Variant, config: Config, problem: Operator, axes: Sequence[str], floor: int) -> Iterator[Operator]:
+def _halved(
+    variant: Variant, config: Config, problem: Operator, axes: Sequence[str], min_size: int
+) -> Iterator[Operator]:
     """Yield the accepted problems with one of some axes halved, or with all axes of its size where that is needed."""
     for axis in axes:
         size = problem.axes.get(axis)
-        if not isinstance(size, int) or size // 2 < floor:
+        if not isinstance(size, int) or size // 2 < min_size:
             continue
         # An odd size stays odd, so that vectors divide no more of its rows than before.
-        half = size // 2 | size % 2
-        alike = [other for other, value in problem.axes.items() if value == size]
-        for changed in ([axis], alike):
+        halved_size = size // 2 | size % 2
+        equal_axes = [other_axis for other_axis, value in problem.axes.items() if value == size]
+        for changed in ([axis], equal_axes):
             try:
-                smaller = type(problem).from_axes({**problem.axes, **dict.fromkeys(changed, half)})
+                smaller = type(problem).from_axes({**problem.axes, **dict.fromkeys(changed, halved_size)})
                 accepted = variant.unmet_requirement(smaller, config) is None
             except UsageError:
                 continue
@@ -140,8 +148,8 @@ def accepted_shapes(
     """
     if drawn and all(accepts(variant, problem) for problem in drawn):
         return GeneratedShapes(tuple(drawn))
-    slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)
-    limit = SLOW_WORK if slow else MAX_WORK
+    is_slow = variant.product or variant.compute_capability or tensor_core_operand_types(variant.sources)
+    limit = SLOW_WORK if is_slow else MAX_WORK
 
     def is_affordable(problem: Operator) -> bool:
         return emulated_work(problem) <= limit and problem.bytes() <= AFFORDABLE_BYTES

@@ -133,13 +133,13 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
             kind="is-a-folder",
             subject=path,
         )
-    near = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
-    tail = f"did you mean '{near[0]}'?" if near else f"shipped suites: {', '.join(sorted(suites))}"
+    nearest = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"shipped suites: {', '.join(sorted(suites))}"
     raise UsageError(
-        f"{path}: no such file, operator or suite; {tail} (opbench list operators, opbench list suites)",
+        f"{path}: no such file, operator or suite; {hint} (opbench list operators, opbench list suites)",
         kind="no-such-suite",
         subject=path,
-        allowed=tuple(near) or tuple(sorted(suites)),
+        allowed=tuple(nearest) or tuple(sorted(suites)),
     )
 
 
@@ -165,16 +165,19 @@ def suite_for_variants(
     operators: dict[str, list[Variant]] = {}
     for variant in variants:
         operators.setdefault(variant.operator, []).append(variant)
-    parts = [_suite_on_ladder(own, catalog, backend, problems) for own in operators.values()]
+    suites = [
+        _suite_on_ladder(own_variants_of_operator, catalog, backend, problems)
+        for own_variants_of_operator in operators.values()
+    ]
     files = list(dict.fromkeys(variant.path for variant in variants))
-    named = [file.name for file in files]
+    file_names = [file.name for file in files]
     ladders = " and ".join(f"the ladder of {operator}" for operator in operators)
     return replace(
-        parts[0],
+        suites[0],
         name="-".join(file.stem for file in files)[:MAX_NAME_LENGTH],
-        title=f"{', '.join(named[:-1]) + ' and ' if named[1:] else ''}{named[-1]} on {ladders}",
-        cases=tuple(case for part in parts for case in part.cases),
-        left_out={problem: why for part in parts for problem, why in part.left_out.items()},
+        title=f"{', '.join(file_names[:-1]) + ' and ' if file_names[1:] else ''}{file_names[-1]} on {ladders}",
+        cases=tuple(case for suite in suites for case in suite.cases),
+        left_out={problem: reasons for suite in suites for problem, reasons in suite.left_out.items()},
         own=tuple(variant.id for variant in variants),
     )
 
@@ -182,28 +185,28 @@ def suite_for_variants(
 def _suite_on_ladder(variants: Sequence[Variant], catalog: Catalog, backend: str, problems: Sequence[str]) -> Suite:
     """Return the cases of a user's variants and of the other variants of one operator, the user's first."""
     operator, names = variants[0].operator, {v.name for v in variants}
-    quick = read_suite(Path("quick"), catalog, backend, only=operator)
-    shipped = [c for c in quick.cases if c.variant.operator == operator and c.variant.name not in names]
-    chosen = [(variant, variant.configs) for variant in variants]
-    named = [catalog.operator(operator).parse(problem) for problem in problems]
-    listed = list(dict.fromkeys(c.problem for c in shipped))
+    quick_suite = read_suite(Path("quick"), catalog, backend, only=operator)
+    shipped = [c for c in quick_suite.cases if c.variant.operator == operator and c.variant.name not in names]
+    variants_with_configs = [(variant, variant.configs) for variant in variants]
+    named_problems = [catalog.operator(operator).parse(problem) for problem in problems]
+    ladder_problems = list(dict.fromkeys(c.problem for c in shipped))
     expansion = _Expansion()
-    for problem in named or dict.fromkeys(stored_for(v, p) for p in listed for v in variants):
-        expansion.add(problem, chosen)
-    if not named:
-        expansion.add_fitting(chosen, listed, catalog.operator(operator), backend)
+    for problem in named_problems or dict.fromkeys(stored_for(v, p) for p in ladder_problems for v in variants):
+        expansion.add(problem, variants_with_configs)
+    if not named_problems:
+        expansion.add_fitting(variants_with_configs, ladder_problems, catalog.operator(operator), backend)
     for file in dict.fromkeys(variant.path for variant in variants):
         if not any(case.variant.path == file for case in expansion.cases.values()):
-            unfit = next(variant for variant in variants if variant.path == file)
-            raise NoFittingProblem(f"{file}: {_no_case_message(expansion.left_out)}", unfit, expansion.left_out)
-    met = {(c.variant.name, str(c.config)): c for c in shipped}.values()
-    others = dict.fromkeys(c.problem for c in expansion.cases.values() if c.problem not in listed)
-    more = [replace(c, problem=problem) for problem in others for c in met]
-    shipped += [c for c in more if c.unmet_requirement() is None]
+            unfit_variant = next(variant for variant in variants if variant.path == file)
+            raise NoFittingProblem(f"{file}: {_no_case_message(expansion.left_out)}", unfit_variant, expansion.left_out)
+    ladder_variants = {(c.variant.name, str(c.config)): c for c in shipped}.values()
+    other_problems = dict.fromkeys(c.problem for c in expansion.cases.values() if c.problem not in ladder_problems)
+    ladder_cases = [replace(c, problem=problem) for problem in other_problems for c in ladder_variants]
+    shipped += [c for c in ladder_cases if c.unmet_requirement() is None]
     cases = []
-    for problem, own in itertools.groupby(expansion.cases.values(), lambda c: c.problem):
-        cases += [*own, *(c for c in shipped if c.problem == problem)]
-    return replace(quick, cases=tuple(cases), left_out=expansion.left_out)
+    for problem, own_cases in itertools.groupby(expansion.cases.values(), lambda c: c.problem):
+        cases += [*own_cases, *(c for c in shipped if c.problem == problem)]
+    return replace(quick_suite, cases=tuple(cases), left_out=expansion.left_out)
 
 
 def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
@@ -211,12 +214,12 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
 
     Raises UsageError if it has no variant, or none that supports its examples.
     """
-    quick = read_suite(Path("quick"), catalog, backend, only=operator)
-    suite = replace(quick, name=operator, title=f"{operator} alone")
-    cases = tuple(c for c in quick.cases if c.variant.operator == operator)
+    quick_suite = read_suite(Path("quick"), catalog, backend, only=operator)
+    suite = replace(quick_suite, name=operator, title=f"{operator} alone")
+    cases = tuple(c for c in quick_suite.cases if c.variant.operator == operator)
     if cases:
         return replace(
-            suite, cases=cases, left_out={p: w for p, w in quick.left_out.items() if p.startswith(f"{operator}(")}
+            suite, cases=cases, left_out={p: w for p, w in quick_suite.left_out.items() if p.startswith(f"{operator}(")}
         )
     expansion = _Expansion()
     variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
@@ -250,9 +253,9 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
             subject=case.name,
             value=reason,
         )
-    quick = read_suite(Path("quick"), catalog, "cpu", only=case.variant.operator)
+    quick_suite = read_suite(Path("quick"), catalog, "cpu", only=case.variant.operator)
     return replace(
-        quick, name=f"{case.variant.operator}-{case.variant.name}", title=case.name, cases=(case,), left_out={}
+        quick_suite, name=f"{case.variant.operator}-{case.variant.name}", title=case.name, cases=(case,), left_out={}
     )
 
 
@@ -263,9 +266,9 @@ class _Expansion:
     cases: dict[str, Case] = field(default_factory=dict)
     left_out: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
-    def add(self, problem: Operator, chosen: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
+    def add(self, problem: Operator, variants_with_configs: Iterable[tuple[Variant, Sequence[Config]]]) -> None:
         """Add each variant in all configs that support a problem; record variants without such a config."""
-        for variant, configs in chosen:
+        for variant, configs in variants_with_configs:
             fitting = [c for c in configs if variant.unmet_requirement(problem, c) is None]
             self.cases |= {case.name: case for case in (Case(variant, config, problem) for config in fitting)}
             if configs and not fitting:
@@ -282,8 +285,8 @@ class _Expansion:
 
     def add_fitting(
         self,
-        chosen: Sequence[tuple[Variant, Sequence[Config]]],
-        listed: Sequence[Operator],
+        variants_with_configs: Sequence[tuple[Variant, Sequence[Config]]],
+        listed_problems: Sequence[Operator],
         operator: type[Operator],
         backend: str,
     ) -> None:
@@ -292,12 +295,12 @@ class _Expansion:
         Shapes generated from the listed problems come first, then the examples, then shapes generated from the
         examples.
         """
-        for variant, configs in chosen:
+        for variant, configs in variants_with_configs:
             if any(case.variant == variant for case in self.cases.values()):
                 continue
             examples = examples_of(variant, operator)
             fitting = [p for p in examples if accepts(variant, p)]
-            problems = shapes_like(variant, listed, backend) if listed else []
+            problems = shapes_like(variant, listed_problems, backend) if listed_problems else []
             for problem in problems[:1] or fitting or shapes_like(variant, examples, backend)[:1] or examples:
                 self.add(problem, [(variant, configs)])
 
@@ -311,25 +314,25 @@ def _no_case_message(left_out: LeftOut) -> str:
     return f"holds no case that its variants fit: of {problem}, {names[0]} {reason}; choose other problems"
 
 
-def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None:
+def _require_known(table: object, allowed_keys: Mapping[str, Kinds], label: str) -> None:
     """Raise UsageError for an unknown key, or for a value of the wrong type."""
     if not isinstance(table, dict):
         raise UsageError(
-            f"{table!r} is not allowed where a table of these keys is: {', '.join(known)}",
+            f"{table!r} is not allowed where a table of these keys is: {', '.join(allowed_keys)}",
             kind="not-allowed",
             value=table,
-            allowed=tuple(known),
+            allowed=tuple(allowed_keys),
         )
     for key, value in table.items():
-        if key not in known:
-            raise UsageError(unknown(what, key, known))
-        if not isinstance(value, known[key]) or isinstance(value, bool) != (known[key] is bool):
+        if key not in allowed_keys:
+            raise UsageError(unknown(label, key, allowed_keys))
+        if not isinstance(value, allowed_keys[key]) or isinstance(value, bool) != (allowed_keys[key] is bool):
             kind_names: dict[Kinds, str] = {
                 list: "list", dict: "table", str: "string", int: "whole number", bool: "true or false",
             }  # fmt: skip
-            allowed = kind_names.get(known[key], "number")
+            allowed = kind_names.get(allowed_keys[key], "number")
             raise UsageError(
-                f"{key} = {value!r} is not allowed; it must be {'' if known[key] is bool else 'a '}{allowed}",
+                f"{key} = {value!r} is not allowed; it must be {'' if allowed_keys[key] is bool else 'a '}{allowed}",
                 kind="not-allowed",
                 subject=key,
                 value=value,
@@ -337,15 +340,15 @@ def _require_known(table: object, known: Mapping[str, Kinds], what: str) -> None
             )
 
 
-def _require_each(values: Sequence[object], kind: type, what: str) -> None:
+def _require_each(values: Sequence[object], element_type: type, label: str) -> None:
     for value in values:
-        if not isinstance(value, kind):
+        if not isinstance(value, element_type):
             raise UsageError(
-                f"{what}: {value!r} is not allowed; each must be a {'table' if kind is dict else 'string'}",
+                f"{label}: {value!r} is not allowed; each must be a {'table' if element_type is dict else 'string'}",
                 kind="not-allowed",
-                subject=what,
+                subject=label,
                 value=value,
-                allowed="table" if kind is dict else "string",
+                allowed="table" if element_type is dict else "string",
             )
 
 
@@ -406,27 +409,31 @@ def _expand_network(entry: Mapping[str, Any], catalog: Catalog, backend: str, ex
     """
     _require_known(entry, NETWORK_KEYS, "key of [[run]] with a network")
     _require_known(entry.get("cpu", {}), {key: NETWORK_KEYS[key] for key in ("sizes", "configs")}, "key of [run.cpu]")
-    chosen = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
-    precision, patterns = chosen.get("precision", "f32"), chosen.get("variants", ["*"])
+    settings = {**entry, **(entry.get("cpu", {}) if backend == "cpu" else {})}
+    precision, patterns = settings.get("precision", "f32"), settings.get("variants", ["*"])
     _require_each(patterns, str, "variants")
     for table in (entry, entry.get("cpu", {})):
-        require_sizes(chosen["network"], table.get("sizes", {}))
+        require_sizes(settings["network"], table.get("sizes", {}))
     problems = network_problems(
-        chosen["network"],
-        chosen.get("sizes", {}),
+        settings["network"],
+        settings.get("sizes", {}),
         precision,
-        chosen.get("layout", "nchw"),
-        chosen.get("training", False),
+        settings.get("layout", "nchw"),
+        settings.get("training", False),
     )
     ladders = {operator: catalog.variants(operator) for operator in dict.fromkeys(p.name for p in problems)}
-    every = [variant for ladder in ladders.values() for variant in ladder]
-    if odd := next((p for p in patterns if not any(_matches_pattern(variant, p) for variant in every)), None):
-        known = {variant.id if "/" in odd else variant.name for variant in every}
-        raise UsageError(unknown("variant", odd, known, where=str(chosen["network"])))
+    all_variants = [variant for ladder in ladders.values() for variant in ladder]
+    if unmatched := next(
+        (p for p in patterns if not any(_matches_pattern(variant, p) for variant in all_variants)), None
+    ):
+        variant_names = {variant.id if "/" in unmatched else variant.name for variant in all_variants}
+        raise UsageError(unknown("variant", unmatched, variant_names, where=str(settings["network"])))
     for problem in problems:
         variants = [v for v in ladders[problem.name] if any(_matches_pattern(v, p) for p in patterns)]
-        able = [v for v in variants if v.precision in ALLOWED_PRECISIONS[precision]]
-        expansion.add(problem, [(v, _choose_configs(v, {"configs": chosen.get("configs", "all")})) for v in able])
+        precise_enough = [v for v in variants if v.precision in ALLOWED_PRECISIONS[precision]]
+        expansion.add(
+            problem, [(v, _choose_configs(v, {"configs": settings.get("configs", "all")})) for v in precise_enough]
+        )
 
 
 def _matches_pattern(variant: Variant, pattern: str) -> bool:
@@ -468,20 +475,21 @@ def _choose_variants(
 
 def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) -> None:
     """Raise UsageError for a tunable or a value that no variant has."""
-    known: dict[str, set[int]] = {}
+    allowed_values: dict[str, set[int]] = {}
     for config in (c for v in variants for c in v.configs):
         for key, value in config.items():
-            known.setdefault(key, set()).add(value)
-    _require_known(dict.fromkeys(tune, None), dict.fromkeys(known, object), "tunable")
+            allowed_values.setdefault(key, set()).add(value)
+    _require_known(dict.fromkeys(tune, None), dict.fromkeys(allowed_values, object), "tunable")
     for key, values in tune.items():
         for choice in values if isinstance(values, list) else [values]:
-            if not isinstance(choice, int) or choice not in known[key]:
+            if not isinstance(choice, int) or choice not in allowed_values[key]:
+                allowed_list = ", ".join(map(str, sorted(allowed_values[key])))
                 raise UsageError(
-                    f"tune.{key} = {choice!r} is not allowed; one of {', '.join(map(str, sorted(known[key])))}",
+                    f"tune.{key} = {choice!r} is not allowed; one of {allowed_list}",
                     kind="not-allowed",
                     subject=f"tune.{key}",
                     value=choice,
-                    allowed=tuple(sorted(known[key])),
+                    allowed=tuple(sorted(allowed_values[key])),
                 )
 
 
@@ -490,17 +498,19 @@ def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
 
     A tunable that the variant lacks is ignored.
     """
-    which = entry.get("configs", "all")
-    if which not in ("all", "default"):
+    selection = entry.get("configs", "all")
+    if selection not in ("all", "default"):
         raise UsageError(
-            f'configs = "{which}" is not allowed; "all" or "default" (the first of each variant)',
+            f'configs = "{selection}" is not allowed; "all" or "default" (the first of each variant)',
             kind="not-allowed",
             subject="configs",
-            value=which,
+            value=selection,
             allowed=("all", "default"),
         )
-    if which == "default":
+    if selection == "default":
         return variant.configs[:1]
-    wanted = {key: v if isinstance(v, list) else [v] for key, v in entry.get("tune", {}).items()}
-    configs = [c for c in variant.configs if all(c[key] in values for key, values in wanted.items() if key in c)]
+    allowed_values = {key: v if isinstance(v, list) else [v] for key, v in entry.get("tune", {}).items()}
+    configs = [
+        c for c in variant.configs if all(c[key] in values for key, values in allowed_values.items() if key in c)
+    ]
     return configs or variant.configs[:1]

@@ -31,8 +31,8 @@ LONG_THREADS = (1 << 21) + (1 << 13)
 MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barriers are checked, results are not"
 
 
-def own_variants(path: Path, catalog: Catalog, given: str = "") -> tuple[Variant, ...]:
-    """Return the variants of a user's file. Its folder, `given` or its header names the operator.
+def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple[Variant, ...]:
+    """Return the variants of a user's file. Its folder, `operator_name` or its header names the operator.
 
     A file without a header gets a proposed one. Raises NoOperator if no operator fits.
     """
@@ -44,10 +44,10 @@ def own_variants(path: Path, catalog: Catalog, given: str = "") -> tuple[Variant
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
     if is_bare(path) and not operator and not catalog.has_proposed_header(path):
-        header_of(path, catalog, given)
-    if given:
-        catalog.set_operator(path, given)
-    return catalog.own_variants(path.resolve(), given or operator)
+        header_of(path, catalog, operator_name)
+    if operator_name:
+        catalog.set_operator(path, operator_name)
+    return catalog.own_variants(path.resolve(), operator_name or operator)
 
 
 def is_bare(target: str | Path) -> bool:
@@ -108,22 +108,26 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     examples, of which the largest is taken. Without a pattern, it is the first fitting problem of the `suite`
     for the backend, else the largest example, in the first config that fits.
     """
-    named = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
-    if not is_file(target) and not named:
+    variant_match = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
+    if not is_file(target) and not variant_match:
         if pattern:
             raise UsageError(f"--case {pattern}: '{target}' names one case already; --case goes with a FILE.cu")
         return catalog.case(str(target))
-    variants = own_variants(Path(target), catalog) if not named else (catalog.variant(named[1], named[2]),)
+    variants = (
+        own_variants(Path(target), catalog)
+        if not variant_match
+        else (catalog.variant(variant_match[1], variant_match[2]),)
+    )
     if CASE_NAME.match(pattern):
         return catalog.case(pattern, variants)
     operator = catalog.operator(variants[0].operator)
     if suite and not pattern:
-        listed = read_suite(Path(suite), catalog, backend, only=operator.name).cases
-        problems = dict.fromkeys(case.problem for case in listed if case.problem.name == operator.name)
-        stored = ((v, stored_for(v, p)) for p in problems for v in variants)
-        fitting = (Case(v, c, p) for v, p in stored for c in v.configs if v.unmet_requirement(p, c) is None)
-        if first := next(fitting, None):
-            return first
+        suite_cases = read_suite(Path(suite), catalog, backend, only=operator.name).cases
+        problems = dict.fromkeys(case.problem for case in suite_cases if case.problem.name == operator.name)
+        stored_problems = ((v, stored_for(v, p)) for p in problems for v in variants)
+        fitting = (Case(v, c, p) for v, p in stored_problems for c in v.configs if v.unmet_requirement(p, c) is None)
+        if first_fitting := next(fitting, None):
+            return first_fitting
     examples = dict.fromkeys(p for v in variants for p in examples_of(v, operator))
     problems = dict.fromkeys([operator.parse(pattern)]) if pattern.startswith("(") else examples
     cases = [Case(v, c, p) for v in variants for p in problems for c in v.configs if v.unmet_requirement(p, c) is None]
@@ -146,11 +150,11 @@ def cases_to_compare(targets: Sequence[str], pattern: str, catalog: Catalog, sui
     """
     cases = [case_of(target, pattern, catalog, suite) for target in targets]
     for operator in dict.fromkeys(case.variant.operator for case in cases):
-        places = [index for index, case in enumerate(cases) if case.variant.operator == operator]
-        for problem in dict.fromkeys(cases[place].problem for place in places):
-            if any(cases[place].variant.unmet_requirement(problem, cases[place].config) for place in places):
+        indices = [index for index, case in enumerate(cases) if case.variant.operator == operator]
+        for problem in dict.fromkeys(cases[place].problem for place in indices):
+            if any(cases[place].variant.unmet_requirement(problem, cases[place].config) for place in indices):
                 continue
-            for place in places:
+            for place in indices:
                 cases[place] = replace(cases[place], problem=problem)
             break
     return cases
@@ -187,12 +191,16 @@ def cases_to_check(
     else:
         variants = catalog.variants(str(target))
     cases = []
-    absent = {
-        place: name for v in variants if not is_shipped(v) for place, name in missing_headers(v.sources, v.include)
+    missing_by_location = {
+        location: name
+        for v in variants
+        if not is_shipped(v)
+        for location, name in missing_headers(v.sources, v.include)
     }
-    for place, name in absent.items():
+    for location, name in missing_by_location.items():
         note(
-            f"{place}: header '{name}' was not found and is taken as empty: only kernels that use nothing of it compile"
+            f"{location}: header '{name}' was not found and is taken as empty: "
+            "only kernels that use nothing of it compile"
         )
     for variant in variants:
         operator = catalog.operator(variant.operator)
@@ -214,14 +222,14 @@ def cases_to_check(
                 raise UsageError(refusal)
             note(refusal)
             continue
-        turns, why = (1, "") if every else _share_count(variant, pairs)
-        chosen = _share_problems(pairs, shapes, turns) if turns > 1 else pairs
-        if len(chosen) < len(pairs):
+        share_count, reason = (1, "") if every else _share_count(variant, pairs)
+        selected_cases = _share_problems(pairs, shapes, share_count) if share_count > 1 else pairs
+        if len(selected_cases) < len(pairs):
             note(
-                f"{variant.id}: its configs take turns at the problems, {len(chosen)} of {len(pairs)} pairs, "
-                f"as {why}; --all checks every one"
+                f"{variant.id}: its configs take turns at the problems, {len(selected_cases)} of {len(pairs)} pairs, "
+                f"as {reason}; --all checks every one"
             )
-        cases += chosen
+        cases += selected_cases
         if huge:
             cases += _huge(variant, examples)
     return cases
@@ -244,21 +252,21 @@ def no_problem_message(
     examples = [operator.parse(problem) for problem in problems] or examples_of(variant, operator)
     shapes = accepted_shapes(variant, [], [*examples, *examples_of(variant, operator)], seed, 1)
     if problems:
-        unmet = variant.unmet_requirement(examples[0], variant.configs[0])
-        first = f"{variant.id} does not accept {examples[0]}: it {unmet}"
+        unmet_requirement = variant.unmet_requirement(examples[0], variant.configs[0])
+        start = f"{variant.id} does not accept {examples[0]}: it {unmet_requirement}"
     else:
-        first = f"{variant.id} accepts none of its operator's examples and no random shape was found"
+        start = f"{variant.id} accepts none of its operator's examples and no random shape was found"
     if shapes.problems:
-        return f"{first}; sizes that it accepts: {command(shapes.problems[0])}"
+        return f"{start}; sizes that it accepts: {command(shapes.problems[0])}"
     if (nearest := shapes.nearest) is None:
-        return f"{first}; name sizes that it accepts: {command(examples[0])}"
+        return f"{start}; name sizes that it accepts: {command(examples[0])}"
     if not nearest.reason:
         return (
-            f"{first} that the CPU emulator gets through in seconds; the smallest is {nearest.problem}: "
+            f"{start} that the CPU emulator gets through in seconds; the smallest is {nearest.problem}: "
             f"{command(nearest.problem)}"
         )
     return (
-        f"{first}; the nearest problem tried is {nearest.problem}: the variant {nearest.reason}; if that can be met, "
+        f"{start}; the nearest problem tried is {nearest.problem}: the variant {nearest.reason}; if that can be met, "
         f"name the sizes: {command(nearest.problem)}"
     )
 
@@ -270,10 +278,10 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
     def fits(problem: Operator) -> bool:
         return variant.unmet_requirement(problem, config) is None
 
-    served = [problem for problem in examples if fits(problem)]
-    cases = [Case(variant, config, problem) for problem in huge_problems(served, fits)]
+    supported_examples = [problem for problem in examples if fits(problem)]
+    cases = [Case(variant, config, problem) for problem in huge_problems(supported_examples, fits)]
     interpreted = variant.product or variant.compute_capability
-    for sizes in long_problems(served) if not interpreted else ():
+    for sizes in long_problems(supported_examples) if not interpreted else ():
         supported = [Case(variant, config, problem) for problem in sizes if fits(problem)]
         cases += [case for case in supported if case.threads() <= LONG_THREADS][:1]
     return list({case.name: case for case in cases}.values())
@@ -285,34 +293,34 @@ def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> No
         raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
     by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
     # The smallest examples have sizes of 1, which NumPy broadcasts to any shape; the largest take long.
-    middle = by_size[len(by_size) // 2]
-    middle.reference_outputs(middle.make_inputs(seed))
+    median_example = by_size[len(by_size) // 2]
+    median_example.reference_outputs(median_example.make_inputs(seed))
 
 
 def _share_count(variant: Variant, pairs: Sequence[Case]) -> tuple[int, str]:
-    """Return among how many configs the problems of a variant are divided, and the reason."""
+    """Return the number of configs that share a variant's problems, and the reason for the sharing."""
     modules = len({case.request() for case in pairs}) if variant.define else 0
     if variant.compute_capability and len(pairs) > MAX_INTERPRETED_PAIRS:
         return -(-len(pairs) // MAX_INTERPRETED_PAIRS), "its instructions are interpreted on the CPU"
     return max(1, -(-modules // MAX_MODULES)), "each compiles a module of its own"
 
 
-def _share_problems(pairs: Sequence[Case], shapes: Sequence[Operator], turns: int) -> list[Case]:
+def _share_problems(pairs: Sequence[Case], shapes: Sequence[Operator], share_count: int) -> list[Case]:
     """Return each config on its part of the examples and on one random shape.
 
     Every problem and every config occurs.
     """
     cases: list[Case] = []
-    for number, config in enumerate(pairs[0].variant.configs):
-        own = [case for case in pairs if case.config == config]
-        examples = [case for case in own if case.problem not in shapes]
-        random = [case for case in own if case.problem in shapes]
-        cases += examples[number % turns :: turns] or examples[:1]
-        cases += random[number % len(random) :][:1] if random else []
-    chosen = {case.name for case in cases}
-    met = {case.problem for case in cases}
+    for config_index, config in enumerate(pairs[0].variant.configs):
+        cases_of_config = [case for case in pairs if case.config == config]
+        examples = [case for case in cases_of_config if case.problem not in shapes]
+        random = [case for case in cases_of_config if case.problem in shapes]
+        cases += examples[config_index % share_count :: share_count] or examples[:1]
+        cases += random[config_index % len(random) :][:1] if random else []
+    chosen_names = {case.name for case in cases}
+    covered_problems = {case.problem for case in cases}
     for case in pairs:  # a problem without a config so far gets the first one that fits
-        if case.problem not in met:
-            met.add(case.problem)
-            chosen.add(case.name)
-    return [case for case in pairs if case.name in chosen]
+        if case.problem not in covered_problems:
+            covered_problems.add(case.problem)
+            chosen_names.add(case.name)
+    return [case for case in pairs if case.name in chosen_names]

@@ -54,8 +54,10 @@ def require_confinable(targets: Sequence[str | Path], options: CaseOptions, back
 
 
 def _python_files(targets: Sequence[str | Path], folders: Sequence[Path]) -> list[Path]:
-    own = [Path(target) for target in targets if Path(target).suffix == ".py"]
+    python_targets = [Path(target) for target in targets if Path(target).suffix == ".py"]
     tasks = [task.file for target in targets if (task := torch_task_of(Path(target)))]
-    kinds = ("*.py", TASK_FILE)
-    inside = [p for root in folders for f in variant_folders(root) for kind in kinds for p in sorted(f.glob(kind))]
-    return [*own, *tasks, *inside]
+    patterns = ("*.py", TASK_FILE)
+    in_folders = [
+        p for root in folders for f in variant_folders(root) for kind in patterns for p in sorted(f.glob(kind))
+    ]
+    return [*python_targets, *tasks, *in_folders]

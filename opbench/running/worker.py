@@ -60,9 +60,9 @@ class Worker:
         if self._process is None:
             if self.opening.backend:
                 prepare(self.opening.backend)
-            ours, theirs = Pipe()
+            parent_end, child_end = Pipe()
             confined = [CONFINED] if self.opening.untrusted else []
-            command = paths.python("-m", "opbench.running.server", str(theirs.fileno()), *confined)
+            command = paths.python("-m", "opbench.running.server", str(child_end.fileno()), *confined)
             env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
             if confined:
                 env = {name: value for name, value in env.items() if SHARED_VARIABLE.fullmatch(name)}
@@ -70,10 +70,10 @@ class Worker:
                 if self._ended:
                     raise WorkerLost("not started: the run has ended", kind="run-ended")
                 self._process = subprocess.Popen(
-                    command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
+                    command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
                 )
-            theirs.close()
-            self._pipe = ours
+            child_end.close()
+            self._pipe = parent_end
             self._environment = self._ask(self.opening, OPEN_LIMIT_S)
         return self._environment
 
@@ -160,6 +160,6 @@ def _tail(log: Path, size: int = 4096) -> str:
 ERRORS: Mapping[str, type[OpbenchError]] = {c.__name__: c for c in (EnvironmentFault, LaunchError, CompileError)}
 
 
-def _rebuild_error(fault: RequestFailed) -> OpbenchError:
-    kind = next((ERRORS[name] for name in fault.kinds if name in ERRORS), OpbenchError)
-    return kind(fault.message, fault.location, kind=fault.code)
+def _rebuild_error(failure: RequestFailed) -> OpbenchError:
+    error_class = next((ERRORS[name] for name in failure.kinds if name in ERRORS), OpbenchError)
+    return error_class(failure.message, failure.location, kind=failure.code)

@@ -69,11 +69,11 @@ def run_parts(
     """Run the parts in order and pass each to `keep` when it ends; a failing part does not stop the others."""
     scale = outcome.budget_s / (sum(PARTS[name] for name in names) or 1.0)
     for name in names:
-        began = now()
+        start_s = now()
         try:
             part = runs[name](PARTS[name] * scale)
         except OpbenchError as error:
             part = Part(name, name, error=str(error))
-        part.spent_s = now() - began
+        part.spent_s = now() - start_s
         outcome.parts.append(part)
         keep(outcome, part)

@@ -25,7 +25,7 @@ GAIN = 0.9
 class Expectation:
     """The expectation that a file states in comments such as `// expect: …`."""
 
-    words: tuple[str, ...]
+    texts: tuple[str, ...]
     """Texts, any of which the report must contain; or only RIGHT or NO_GAIN."""
     problems: tuple[str, ...] = ()
     """The problems to run on; empty for the operator's examples."""
@@ -47,17 +47,21 @@ def expectation(path: Path) -> Expectation:
     return Expectation(tuple(header["expect"].split("|")), (header["problem"],) if "problem" in header else (), twin)
 
 
-def is_caught(results: Sequence[Result], words: Sequence[str]) -> bool:
-    """Return whether no case counts as right and some report contains one of these words."""
-    ran = [r for r in results if r.status != "unsupported"]
-    reports = [f"{r.status}: {r.reason}" for r in ran]
-    return bool(ran) and all(r.status != "right" for r in ran) and any(w in text for w in words for text in reports)
+def is_caught(results: Sequence[Result], texts: Sequence[str]) -> bool:
+    """Return whether no case counts as right and some report contains one of these texts."""
+    supported = [r for r in results if r.status != "unsupported"]
+    reports = [f"{r.status}: {r.reason}" for r in supported]
+    return (
+        bool(supported)
+        and all(r.status != "right" for r in supported)
+        and any(w in text for w in texts for text in reports)
+    )
 
 
 def has_time(results: Sequence[Result]) -> bool:
     """Return whether all cases that ran are right and have a time."""
-    ran = [r for r in results if r.status != "unsupported"]
-    return bool(ran) and all(r.status == "right" and r.measurement is not None for r in ran)
+    supported = [r for r in results if r.status != "unsupported"]
+    return bool(supported) and all(r.status == "right" and r.measurement is not None for r in supported)
 
 
 def gains_nothing(results: Sequence[Result], twin: Sequence[Result]) -> bool:
@@ -75,35 +79,35 @@ def cheats(files: Sequence[Path], judge: Judge, budget_s: float = 0.0, now: Now 
     part, rows = Part("cheats", "Cheats that concern time"), []
     if not files:
         part.notes.append("no cheats ship with this installation")
-    known: dict[Path, Sequence[Result]] = {}
+    results_of_file: dict[Path, Sequence[Result]] = {}
     for path in files:
         name, expected = path.stem.replace("_", " "), expectation(path)
-        wanted = "gets a time" if expected.words == (RIGHT,) else "caught"
+        expected_outcome = "gets a time" if expected.texts == (RIGHT,) else "caught"
         try:
-            results = known[path] = judge(path, expected.problems)
-            if expected.words == (NO_GAIN,) and expected.twin and expected.twin not in known:
-                known[expected.twin] = judge(expected.twin, expected.problems)
+            results = results_of_file[path] = judge(path, expected.problems)
+            if expected.texts == (NO_GAIN,) and expected.twin and expected.twin not in results_of_file:
+                results_of_file[expected.twin] = judge(expected.twin, expected.problems)
         except EnvironmentFault as fault:
-            part.claim(name, str(fault).splitlines()[0], wanted, None)
+            part.claim(name, str(fault).splitlines()[0], expected_outcome, None)
             continue
         except OpbenchError as error:
             results, outcome = [], str(error)
         else:
             outcome = next((f"{r.status}: {r.reason}" if r.reason else r.status for r in results), "no case")
         unsupported = bool(results) and all(r.status == "unsupported" for r in results)
-        holds = None if unsupported else _holds(expected, results, known)
+        holds = None if unsupported else _holds(expected, results, results_of_file)
         outcome = outcome.splitlines()[0]
-        part.claim(name, outcome, wanted, holds)
+        part.claim(name, outcome, expected_outcome, holds)
         part.figures[path.stem] = [{"case": r.case, "status": r.status, "reason": r.reason} for r in results]
         as_expected = {True: "yes", False: "NO", None: "not checked"}[holds]
-        rows.append((name, " or ".join(expected.words), as_expected, outcome))
+        rows.append((name, " or ".join(expected.texts), as_expected, outcome))
     part.table("What each was reported as", ("cheat or twin", "expected", "as expected", "reported"), rows)
     return part
 
 
-def _holds(expected: Expectation, results: Sequence[Result], known: dict[Path, Sequence[Result]]) -> bool:
-    if expected.words == (RIGHT,):
+def _holds(expected: Expectation, results: Sequence[Result], results_of_file: dict[Path, Sequence[Result]]) -> bool:
+    if expected.texts == (RIGHT,):
         return has_time(results)
-    if expected.words == (NO_GAIN,):
-        return bool(results) and expected.twin is not None and gains_nothing(results, known[expected.twin])
-    return is_caught(results, expected.words)
+    if expected.texts == (NO_GAIN,):
+        return bool(results) and expected.twin is not None and gains_nothing(results, results_of_file[expected.twin])
+    return is_caught(results, expected.texts)

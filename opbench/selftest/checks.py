@@ -18,27 +18,27 @@ from opbench.timing import stats
 from opbench.timing.clock import Launch, Now
 
 FLOOR_DRIFT_S = 0.1e-6
-"""Largest drift of the floor: three ticks of an H200's timer."""
+"""Largest allowed drift of the time of an empty kernel: three ticks of an H200's timer."""
 LINE_ERROR_S = 0.2e-6
 LENGTHS_S = (5e-6, 20e-6, 100e-6)
 CHASED, READ = 1 << 20, 16 << 20
 """Bytes, or a quarter of L2 if that is less, so that all of them remain in L2 for the second pass."""
-COLDER = 1.5
-"""Least ratio of DRAM latency to L2 latency."""
-STREAMED_COLDER = 1.1
+MIN_CHASE_RATIO = 1.5
+"""Least ratio of the time of a cold pointer chase to that of a hot one."""
+MIN_STREAM_RATIO = 1.1
 HOT_ERROR = 0.1
 STAMP_ERROR = 1e-3
 CLOCK_ERROR = 0.01
 
 
 def _spans(
-    clock: SelftestClock, launch: Launch, least: int, deadline_s: float, now: Now, most: int = 400
+    clock: SelftestClock, launch: Launch, min_samples: int, deadline_s: float, now: Now, max_samples: int = 400
 ) -> list[float]:
-    """Warm up, then take at least `least` samples, and more until the deadline or `most`; return seconds."""
+    """Warm up, then take `min_samples` samples, and more until the deadline, at most `max_samples`; return seconds."""
     clock.sample(launch, hold_stream=False)
     clock.sample(launch)
     spans: list[float] = []
-    while len(spans) < least or (len(spans) < most and now() < deadline_s):
+    while len(spans) < min_samples or (len(spans) < max_samples and now() < deadline_s):
         spans.append(clock.sample(launch).seconds)
     return spans
 
@@ -46,19 +46,19 @@ def _spans(
 def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
     """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
     part = Part("floor", "The launch floor")
-    clock, began = device.clock(), now()
-    spans = _spans(clock, clock.nothing, 40, began + budget_s / 2, now)
-    half = len(spans) // 2
-    first, second = stats.median(spans[:half]), stats.median(spans[half:])
+    clock, start_s = device.clock(), now()
+    spans = _spans(clock, clock.nothing, 40, start_s + budget_s / 2, now)
+    middle_index = len(spans) // 2
+    first_median_s, second_median_s = stats.median(spans[:middle_index]), stats.median(spans[middle_index:])
     stream_held = all(clock.sample(clock.nothing).stream_held for _ in range(10))
     interval = stats.median_interval(spans)
     part.figures |= {"floor_s": stats.median(spans), "offset_s": clock.timing_offset_s(), "samples_s": spans}
     part.claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)
     part.claim(
         "the floor is steady: both halves of the samples have one median",
-        f"{units.time(first)} and {units.time(second)}",
+        f"{units.time(first_median_s)} and {units.time(second_median_s)}",
         f"within {units.time(FLOOR_DRIFT_S)}",
-        abs(first - second) <= FLOOR_DRIFT_S,
+        abs(first_median_s - second_median_s) <= FLOOR_DRIFT_S,
     )
     part.claim(
         "an empty kernel takes some time, but less than launching it",
@@ -72,7 +72,7 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
         ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.timing_offset_s()), ""),
     ]  # fmt: skip
     part.table("What a launch costs", ("what", "samples", "median", "95 % interval"), rows)
-    _check_line(part, clock, began + budget_s, now)
+    _check_line(part, clock, start_s + budget_s, now)
     return part
 
 
@@ -82,15 +82,15 @@ def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -
     spans = {s: stats.median(_spans(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S}
     kernel_times_s = {length_s: span - clock.timing_offset_s() for length_s, span in spans.items()}
     excess_s = {length_s: kernel_time_s - length_s for length_s, kernel_time_s in kernel_times_s.items()}
-    apart = max(excess_s.values()) - min(excess_s.values())
+    spread_s = max(excess_s.values()) - min(excess_s.values())
     rows = [(*map(units.time, (s, spans[s], kernel_times_s[s])), signed_time(excess_s[s])) for s in LENGTHS_S]
     part.table("Kernels of known cycles", ("cycles", "span", "kernel time (span − offset)", "beyond its cycles"), rows)
     part.figures |= {"cycles_per_s": rate, "beyond_cycles_s": list(excess_s.values())}
     part.claim(
         "kernel times grow as the cycles do",
-        f"the time in addition to the cycles differs by {units.time(apart)}",
+        f"the time in addition to the cycles differs by {units.time(spread_s)}",
         f"within {units.time(LINE_ERROR_S)}",
-        apart <= LINE_ERROR_S,
+        spread_s <= LINE_ERROR_S,
     )
 
 
@@ -103,39 +103,49 @@ def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     """
     part = Part("flush", "Cold caches")
     cold, hot, memory = device.clock("cold"), device.clock("hot"), untouched(device)
-    chased, read = (min(size, l2_bytes(device) // 4) for size in (CHASED, READ))
+    chased_bytes, read_bytes = (min(size, l2_bytes(device) // 4) for size in (CHASED, READ))
     rows = []
-    for name, once, least in (
-        (f"pointer chase through {size_text(chased)}", memory.chase(chased), COLDER),
-        (f"read of {size_text(read)}", memory.read(read), STREAMED_COLDER),
+    for name, one_pass, min_ratio in (
+        (f"pointer chase through {size_text(chased_bytes)}", memory.chase(chased_bytes), MIN_CHASE_RATIO),
+        (f"read of {size_text(read_bytes)}", memory.read(read_bytes), MIN_STREAM_RATIO),
     ):
         deadline = now() + budget_s / 6
 
-        def twice(launch: Launch = once) -> None:
+        def two_passes(launch: Launch = one_pass) -> None:
             launch()
             launch()
 
-        single_s = stats.median(_spans(cold, once, 10, deadline, now, 100)) - cold.timing_offset_s()
-        two = stats.median(_spans(cold, twice, 10, deadline + budget_s / 6, now, 100)) - cold.timing_offset_s()
-        warm = stats.median(_spans(hot, once, 10, deadline + budget_s / 3, now, 100)) - hot.timing_offset_s()
-        second = max(two - single_s, 1e-9)
-        rows.append((name, units.time(single_s), units.time(second), units.time(warm), units.ratio(single_s / second)))
-        part.figures[name] = {"cold_s": single_s, "second_pass_s": second, "hot_s": warm}
+        single_s = stats.median(_spans(cold, one_pass, 10, deadline, now, 100)) - cold.timing_offset_s()
+        two_passes_s = (
+            stats.median(_spans(cold, two_passes, 10, deadline + budget_s / 6, now, 100)) - cold.timing_offset_s()
+        )
+        hot_s = stats.median(_spans(hot, one_pass, 10, deadline + budget_s / 3, now, 100)) - hot.timing_offset_s()
+        second_pass_s = max(two_passes_s - single_s, 1e-9)
+        rows.append(
+            (
+                name,
+                units.time(single_s),
+                units.time(second_pass_s),
+                units.time(hot_s),
+                units.ratio(single_s / second_pass_s),
+            )
+        )
+        part.figures[name] = {"cold_s": single_s, "second_pass_s": second_pass_s, "hot_s": hot_s}
         part.claim(
             f"the {name} is cold",
-            f"{units.ratio(single_s / second)} a second pass",
-            f"at least {units.ratio(least)}",
-            single_s / second >= least,
+            f"{units.ratio(single_s / second_pass_s)} a second pass",
+            f"at least {units.ratio(min_ratio)}",
+            single_s / second_pass_s >= min_ratio,
         )
-        if least == COLDER:
+        if min_ratio == MIN_CHASE_RATIO:
             part.claim(
                 f"the hot clock's {name} is a second pass",
-                f"{units.time(warm)} against {units.time(second)}",
+                f"{units.time(hot_s)} against {units.time(second_pass_s)}",
                 f"within {units.percent(HOT_ERROR)}",
-                abs(warm / second - 1) <= HOT_ERROR,
+                abs(hot_s / second_pass_s - 1) <= HOT_ERROR,
             )
-    head = ("kernel", "cold", "second pass in one span", "hot clock", "cold / second pass")
-    part.table("Kernel times of a pass after the flush, and of a second one", head, rows)
+    headings = ("kernel", "cold", "second pass in one span", "hot clock", "cold / second pass")
+    part.table("Kernel times of a pass after the flush, and of a second one", headings, rows)
     return part
 
 
@@ -143,15 +153,15 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
     """Compare the GPU's nanosecond timer with the host's clock, and the samples' clock rate with known cycles."""
     part = Part("stamps", "Clock stamps")
     clock, deadline = device.clock(), now() + budget_s
-    known = cycles_per_second(clock)
-    short = min(0.1, max(0.02, budget_s / 20))
+    known_hz = cycles_per_second(clock)
+    short_s = min(0.1, max(0.02, budget_s / 20))
     host: list[float] = []
     spans: list[float] = []
     rates: list[float] = []
     while len(host) < 3 or (len(host) < 9 and now() < deadline):
-        took = [_host_seconds(clock, clock.spin(length), now) for length in (short, 3 * short)]
-        host.append(2 * short / (took[1] - took[0]))
-        span, device_s, cycles = clock.inside(int(short * known))
+        host_s = [_host_seconds(clock, clock.spin(length), now) for length in (short_s, 3 * short_s)]
+        host.append(2 * short_s / (host_s[1] - host_s[0]))
+        span, device_s, cycles = clock.inside(int(short_s * known_hz))
         spans.append(device_s / (span - clock.timing_offset_s()))
         rates.append(cycles / device_s)
     rate = stats.median(rates)
@@ -164,25 +174,31 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
             f"within {100 * STAMP_ERROR:g} %",
             abs(error) <= STAMP_ERROR,
         )
-    launch = clock.cycles(int(100e-6 * known))
+    launch = clock.cycles(int(100e-6 * known_hz))
     clock.sample(launch, hold_stream=False)
-    stamped = [s.sm_clock_hz for s in (clock.sample(launch) for _ in range(20)) if s.sm_clock_hz]
-    nvml = clock.device_state().sm_clock_hz
+    stamped_hz = [s.sm_clock_hz for s in (clock.sample(launch) for _ in range(20)) if s.sm_clock_hz]
+    nvml_hz = clock.device_state().sm_clock_hz
     rows = [("cycles over %globaltimer of one spin", units.si(rate, "Hz", 4), "")]
-    for name, seen, why in (
-        ("the clock that samples carry", stats.median(stamped) if stamped else None, "samples carry none"),
-        ("known cycles over time of two lengths", known, ""),
-        ("NVML's reading", nvml, "NVML does not report it"),
+    for name, measured_hz, reason in (
+        ("the clock that samples carry", stats.median(stamped_hz) if stamped_hz else None, "samples carry none"),
+        ("known cycles over time of two lengths", known_hz, ""),
+        ("NVML's reading", nvml_hz, "NVML does not report it"),
     ):
-        off = seen / rate - 1 if seen else None
-        rows.append((name, units.si(seen, "Hz", 4), f"{100 * off:+.2f} %" if off is not None else why))
-        part.figures[name] = seen
+        relative_error = measured_hz / rate - 1 if measured_hz else None
+        rows.append(
+            (
+                name,
+                units.si(measured_hz, "Hz", 4),
+                f"{100 * relative_error:+.2f} %" if relative_error is not None else reason,
+            )
+        )
+        part.figures[name] = measured_hz
         if name != "NVML's reading":
             part.claim(
                 f"{name} is the multiprocessors'",
-                f"{100 * off:+.2f} %" if off is not None else why,
+                f"{100 * relative_error:+.2f} %" if relative_error is not None else reason,
                 f"within {100 * CLOCK_ERROR:g} %",
-                abs(off) <= CLOCK_ERROR if off is not None else None,
+                abs(relative_error) <= CLOCK_ERROR if relative_error is not None else None,
             )
     part.table("The multiprocessors' clock, from four sides", ("from", "clock", "off by"), rows)
     return part
@@ -190,9 +206,9 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
 
 def _host_seconds(clock: SelftestClock, launch: Launch, now: Now) -> float:
     """Return the time of one sample on the host's clock, including its flush and launches."""
-    began = now()
+    start_s = now()
     clock.sample(launch)
-    return now() - began
+    return now() - start_s
 
 
 def signed_time(seconds: float) -> str:

@@ -19,7 +19,7 @@ from opbench.selftest.device import Cell
 from opbench.timing import stats
 
 TIMER_PACKAGES = {"cupti": ("cupti-python", "cupti-python"), "bench": ("cuda-bench", "'cuda-bench[cu13]'")}
-"""For each timer: its distribution and what to install."""
+"""For each timer: its distribution and the package to install."""
 REPEATS = 3
 """Launches of each cell under Nsight Compute."""
 LIMIT_S = 300.0
@@ -43,14 +43,14 @@ def in_child(
         ) from None
     with tempfile.TemporaryDirectory(prefix="opbench-selftest-") as folder:
         path = Path(folder) / "found.json"
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         argv = (*opbench(command), *arguments, "--out", str(path))
         output = run_tool(argv, ProfileOptions(time_limit_s=limit_s), print_line)
-        spent_s = time.perf_counter() - began
+        spent_s = time.perf_counter() - start_s
         if output.returncode or not path.exists():
-            last = next((line for line in reversed(output.lines) if line.strip()), "no output")
+            last_line = next((line for line in reversed(output.lines) if line.strip()), "no output")
             raise EnvironmentFault(
-                f"{distribution} ended with exit code {output.returncode}: {last}",
+                f"{distribution} ended with exit code {output.returncode}: {last_line}",
                 kind="program-failed",
                 subject=distribution,
                 value=output.returncode,
@@ -74,12 +74,12 @@ def times_in_child(timer: str, cells: Sequence[Cell], print_line: PrintLine = la
     return median_of(samples)
 
 
-def times_by_ncu(cells: Sequence[Cell], print_line: PrintLine = lambda line: None) -> dict[str, float]:
+def times_by_ncu(cells: Sequence[Cell], print_line: PrintLine = lambda profile_line: None) -> dict[str, float]:
     """Return `gpu__time_duration` of each cell as `opbench profile` measures it: caches flushed, clocks not locked."""
     with tempfile.TemporaryDirectory(prefix="opbench-timer-") as folder:
-        watched = Target(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
-        line = profile_case(watched, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, print_line)
-    return durations(cells, [kernel.get("time_s") for kernel in line["kernels"]])
+        target = Target(RANGE, (*opbench("selftest-target"), "ncu", *cell_arguments(cells)))
+        profile_line = profile_case(target, Path(folder), ProfileOptions(time_limit_s=LIMIT_S), None, print_line)
+    return durations(cells, [kernel.get("time_s") for kernel in profile_line["kernels"]])
 
 
 def durations(cells: Sequence[Cell], times_s: Sequence[float | None]) -> dict[str, float]:

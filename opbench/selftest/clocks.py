@@ -43,9 +43,9 @@ class ReferenceTimer:
 
 def cells_for(device: SelftestDevice) -> list[Cell]:
     """Return kernels of 1 µs to 10 ms: one thread that computes, and all threads that read."""
-    rate, most = cycles_per_second(device.clock()), 2 * l2_bytes(device)
+    rate, max_bytes = cycles_per_second(device.clock()), 2 * l2_bytes(device)
     computing = [Cell("cycles", int(length * rate), f"computes {units.time(length)}") for length in LENGTHS_S]
-    return computing + [Cell("read", size, f"reads {size_text(size)}") for size in SIZES if size <= most]
+    return computing + [Cell("read", size, f"reads {size_text(size)}") for size in SIZES if size <= max_bytes]
 
 
 def clocks(
@@ -56,33 +56,35 @@ def clocks(
     clock = device.clock("cold")
     cells, memory = cells_for(device), untouched(device)
     options = TimingOptions(budget_s=max(0.05, budget_s / 6 / len(cells)))
-    seen: dict[str, Mapping[str, float]] = {}
-    seen["events"] = _medians(clock, memory, cells, options, now)
-    seen["dirty"] = _medians(device.clock("dirty"), memory, cells, options, now)
-    seen["kernel"] = {name: span - clock.timing_offset_s() for name, span in seen["events"].items()}
-    part.figures |= {f"{name}_s": dict(times) for name, times in seen.items()} | {"offset_s": clock.timing_offset_s()}
+    times_by_timer: dict[str, Mapping[str, float]] = {}
+    times_by_timer["events"] = _medians(clock, memory, cells, options, now)
+    times_by_timer["dirty"] = _medians(device.clock("dirty"), memory, cells, options, now)
+    times_by_timer["kernel"] = {name: span - clock.timing_offset_s() for name, span in times_by_timer["events"].items()}
+    part.figures |= {f"{name}_s": dict(times) for name, times in times_by_timer.items()} | {
+        "offset_s": clock.timing_offset_s()
+    }
     missing: dict[str, str] = {}
     graph = ReferenceTimer(
-        "graph", "kernel", None, lambda some: _medians(device.clock("graph"), memory, some, options, now)
+        "graph", "kernel", None, lambda selected: _medians(device.clock("graph"), memory, selected, options, now)
     )
-    asked = (graph, *timers)
-    for timer in asked:
+    all_timers = (graph, *timers)
+    for timer in all_timers:
         try:
-            seen[timer.name] = timer.times(cells)
-            part.figures[f"{timer.name}_s"] = dict(seen[timer.name])
+            times_by_timer[timer.name] = timer.times(cells)
+            part.figures[f"{timer.name}_s"] = dict(times_by_timer[timer.name])
         except OpbenchError as error:
             missing[timer.name] = str(error)
-        _judge(part, timer, seen, missing)
+        _judge(part, timer, times_by_timer, missing)
     part.notes.append(
         "A graph replays one kernel many times, so its data stays in L2 if it fits; all others are cold. "
         "cuda.bench flushes with a memset, whose lines are written back while the kernel runs. It is compared "
         "with spans after a flush that also leaves the L2 dirty."
     )
     part.notes += [f"{name}: {reason}" for name, reason in missing.items()]
-    there = [timer for timer in asked if timer.name in seen]
-    head = ["kernel", "span", "span, L2 dirty", "kernel time (span − offset)"]
-    head += [part_ for w in there for part_ in (f"{w.name} ({w.what})", "ours − its")]
-    part.table("One kernel by all clocks", head, [_row(cell, there, seen) for cell in cells])
+    timers_with_times = [timer for timer in all_timers if timer.name in times_by_timer]
+    headings = ["kernel", "span", "span, L2 dirty", "kernel time (span − offset)"]
+    headings += [part_ for w in timers_with_times for part_ in (f"{w.name} ({w.what})", "ours − its")]
+    part.table("One kernel by all clocks", headings, [_row(cell, timers_with_times, times_by_timer) for cell in cells])
     return part
 
 
@@ -93,40 +95,47 @@ def _medians(
     return {name: m.median_s for name, m in measure(clock, launches, options, now=now).items()}
 
 
-def _ours(timer: ReferenceTimer, seen: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
-    return seen["dirty" if timer.what == "span" else "kernel"]
+def _ours(timer: ReferenceTimer, times_by_timer: Mapping[str, Mapping[str, float]]) -> Mapping[str, float]:
+    return times_by_timer["dirty" if timer.what == "span" else "kernel"]
 
 
 def _judge(
-    part: Part, timer: ReferenceTimer, seen: Mapping[str, Mapping[str, float]], missing: Mapping[str, str]
+    part: Part, timer: ReferenceTimer, times_by_timer: Mapping[str, Mapping[str, float]], missing: Mapping[str, str]
 ) -> None:
     """Claim that every cell agrees within 2 % or the margin, if the timer has a margin."""
     if timer.margin_s is None:
         return
     quantity = "spans" if timer.what == "span" else "kernel times"
-    sentence, wanted = (
+    sentence, required = (
         f"{quantity} agree with {timer.name}",
         f"within {units.percent(RELATIVE)} or {timer.margin_s * 1e6:g} µs",
     )
     if timer.name in missing:
-        part.claim(sentence, missing[timer.name].splitlines()[0], wanted, None)
+        part.claim(sentence, missing[timer.name].splitlines()[0], required, None)
         return
-    its, ours = seen[timer.name], _ours(timer, seen)
-    off = {name: abs(ours[name] - value) / max(RELATIVE * value, timer.margin_s) for name, value in its.items()}
-    if not off:
-        part.claim(sentence, "it timed no cell", wanted, None)
+    timer_times, own_times = times_by_timer[timer.name], _ours(timer, times_by_timer)
+    errors = {
+        name: abs(own_times[name] - value) / max(RELATIVE * value, timer.margin_s)
+        for name, value in timer_times.items()
+    }
+    if not errors:
+        part.claim(sentence, "it timed no cell", required, None)
         return
-    worst = max(off, key=lambda name: off[name])
-    outside = sum(share > 1 for share in off.values())
-    text = f"{len(off) - outside} of {len(off)} cells; farthest: {worst}, {signed_time(ours[worst] - its[worst])}"
-    part.claim(sentence, text, wanted, outside == 0)
+    worst = max(errors, key=lambda name: errors[name])
+    outside = sum(share > 1 for share in errors.values())
+    difference = signed_time(own_times[worst] - timer_times[worst])
+    text = f"{len(errors) - outside} of {len(errors)} cells; farthest: {worst}, {difference}"
+    part.claim(sentence, text, required, outside == 0)
 
 
-def _row(cell: Cell, timers: Sequence[ReferenceTimer], seen: Mapping[str, Mapping[str, float]]) -> list[str]:
-    row = [cell.name, *(units.time(seen[which][cell.name]) for which in ("events", "dirty", "kernel"))]
+def _row(cell: Cell, timers: Sequence[ReferenceTimer], times_by_timer: Mapping[str, Mapping[str, float]]) -> list[str]:
+    row = [cell.name, *(units.time(times_by_timer[column][cell.name]) for column in ("events", "dirty", "kernel"))]
     for timer in timers:
-        its = seen[timer.name].get(cell.name)
-        row += [units.time(its), signed_time(_ours(timer, seen)[cell.name] - its) if its is not None else "–"]
+        timer_time = times_by_timer[timer.name].get(cell.name)
+        row += [
+            units.time(timer_time),
+            signed_time(_ours(timer, times_by_timer)[cell.name] - timer_time) if timer_time is not None else "–",
+        ]
     return row
 
 

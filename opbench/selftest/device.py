@@ -65,7 +65,7 @@ class Cell:
 
     @classmethod
     def from_text(cls, text: str) -> Cell:
-        """Read the format of `to_text`."""
+        """Return the cell that `to_text` wrote as this text."""
         kind, amount, name = text.split(":", 2)
         return cls(kind, int(amount), name)
 

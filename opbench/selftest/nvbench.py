@@ -41,30 +41,30 @@ def compare_engines(
 
     Each function of `cells` returns a launch; no cell starts after `limit_s`. Return the cells by name.
     """
-    names, raced, began = list(cells), dict[str, RacedCell](), now()
+    names, raced, start_s = list(cells), dict[str, RacedCell](), now()
 
     def walltime(state: bench.State) -> None:
-        number = state.get_int64("Cell")
-        name = names[number]
+        cell_number = state.get_int64("Cell")
+        name = names[cell_number]
         cell = raced[name] = RacedCell()
         try:
-            if now() - began > limit_s:
+            if now() - start_s > limit_s:
                 raise OpbenchError(f"not begun within {limit_s:g} s")
             launch = cells[name]()
-            if number % 2:
+            if cell_number % 2:
                 cell.own = measure_own(launch)
             state.set_stream(StreamHandle(stream))
             started = now()
             state.exec(lambda _: launch(), batched=False)
             cell.bench_s = now() - started
-            if not number % 2:
+            if not cell_number % 2:
                 cell.own = measure_own(launch)
         except OpbenchError as error:  # an exception must not pass through nvbench
             raced[name] = RacedCell(left_out=str(error))
             state.skip(str(error))
 
-    for number, state in _run(walltime, len(names)).items():
-        cell = raced[names[number]]
+    for cell_number, state in _run(walltime, len(names)).items():
+        cell = raced[names[cell_number]]
         if not cell.left_out:
             # nvbench's own figure excludes the time that it spends on the samples afterwards.
             cell.bench_samples_s, cell.bench_s = state.samples_s, state.cold_s or cell.bench_s

@@ -27,7 +27,7 @@ from opbench.timing.clock import Launch, Now
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
 
-LEAST, MOST = 40, 400
+MIN_PAIRS, MAX_PAIRS = 40, 400
 """Least and most pairs of one kind, whatever the budget."""
 FALSE_SHARE, DETECTED_SHARE = 0.05, 0.95
 SLOW_DOWNS = (0.01, 0.02, 0.05)
@@ -69,13 +69,18 @@ class Tally:
 
 
 def measure_pair(
-    clock: SelftestClock, base: Launch, new: Launch, options: TimingOptions, now: Now, interleaved: bool = True
+    clock: SelftestClock,
+    base_launch: Launch,
+    new_launch: Launch,
+    options: TimingOptions,
+    now: Now,
+    interleaved: bool = True,
 ) -> Pair:
     """Measure two launches, interleaved as in a run, or one after the other as in two runs."""
     if interleaved:
-        measured = measure(clock, {"base": base, "new": new}, options, now=now)
+        measured = measure(clock, {"base": base_launch, "new": new_launch}, options, now=now)
         return Pair(measured["base"], measured["new"])
-    return Pair(*(measure(clock, {"only": launch}, options, now=now)["only"] for launch in (base, new)))
+    return Pair(*(measure(clock, {"only": launch}, options, now=now)["only"] for launch in (base_launch, new_launch)))
 
 
 def verdicts(
@@ -89,24 +94,32 @@ def verdicts(
     runs = []
     for side in ("base", "new"):
         measured: list[Measurement] = [getattr(pair, side) for pair in pairs]
-        results = [_result(number, measurement, samples) for number, measurement in enumerate(measured)]
+        results = [_result(pair_index, measurement, samples) for pair_index, measurement in enumerate(measured)]
         header = RunHeader(backend="cuda", environment=environment, timing=RecordedTiming(**asdict(options)))
         runs.append(Run(Path(side), header, results))
     comparison = compare_runs(runs[0], runs[1], threshold)
     return [case.change for case in comparison.cases]
 
 
-def _result(number: int, measurement: Measurement, samples: int | None) -> Result:
-    first = replace(
+def _result(pair_number: int, measurement: Measurement, samples: int | None) -> Result:
+    first_samples = replace(
         measurement,
         samples_s=measurement.samples_s[:samples],
         clocks_hz=measurement.clocks_hz[:samples],
         processes=measurement.processes[:samples],
     )
     return Result(
-        case=f"pair {number}", operator="selftest", variant="pair", config={}, problem="", axes={}, precision="f32",
-        backend="cuda", status="right", measurement=first,
-    )  # fmt: skip
+        case=f"pair {pair_number}",
+        operator="selftest",
+        variant="pair",
+        config={},
+        problem="",
+        axes={},
+        precision="f32",
+        backend="cuda",
+        status="right",
+        measurement=first_samples,
+    )
 
 
 def share_text(count: int, total: int) -> str:
@@ -115,9 +128,9 @@ def share_text(count: int, total: int) -> str:
     return f"{units.percent(count / total)} ({units.percent(low).removesuffix(' %')}–{units.percent(high)})"
 
 
-def has_time_left(deadline_s: float, now: Now, done: int) -> bool:
+def has_time_left(deadline_s: float, now: Now, pairs_done: int) -> bool:
     """Return whether to measure another round of pairs."""
-    return done < LEAST or (done < MOST and now() < deadline_s)
+    return pairs_done < MIN_PAIRS or (pairs_done < MAX_PAIRS and now() < deadline_s)
 
 
 # A/A --------------------------------------------------------------------------------------------------------------
@@ -139,9 +152,9 @@ def alike(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     }
     rounds = 0
     while has_time_left(deadline, now, rounds * len(names)):
-        for (name, together), kept in measured.items():
+        for (name, together), measured_pairs in measured.items():
             seeded = replace(options, seed=rounds)
-            kept.append(measure_pair(clock, kernels[name], kernels[name], seeded, now, together))
+            measured_pairs.append(measure_pair(clock, kernels[name], kernels[name], seeded, now, together))
         rounds += 1
     environment = device.environment()
     rows: list[tuple[str, ...]] = []
@@ -193,33 +206,38 @@ def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_cou
     deadline, rounds = now() + budget_s, 0
     while has_time_left(deadline, now, rounds):
         for slow in SLOW_DOWNS:
-            new = clock.cycles(round(count * (1 + slow)))
-            default[slow].append(measure_pair(clock, base, new, replace(options, seed=rounds), now))
-            budgeted[slow].append(measure_pair(clock, base, new, replace(fixed, seed=rounds), now))
+            slower_launch = clock.cycles(round(count * (1 + slow)))
+            default[slow].append(measure_pair(clock, base, slower_launch, replace(options, seed=rounds), now))
+            budgeted[slow].append(measure_pair(clock, base, slower_launch, replace(fixed, seed=rounds), now))
         rounds += 1
     environment = device.environment()
     rows = []
     for slow in SLOW_DOWNS:
         for samples in (None, *SAMPLE_BUDGETS):
             pairs = budgeted[slow] if samples else default[slow]
-            usual, sharp = (
+            default_tally, sharp = (
                 Tally.of(verdicts(pairs, options, environment, samples, threshold)) for threshold in (None, SHARP)
             )
-            rows.append(_slow_row(slow, samples, pairs, usual, sharp))
+            rows.append(_slow_row(slow, samples, pairs, default_tally, sharp))
             key = f"{slow:g}, {samples or 'default'} samples"
-            part.figures[key] = {"slow_down": slow, "samples": samples, "usual": asdict(usual), "sharp": asdict(sharp)}
+            part.figures[key] = {
+                "slow_down": slow,
+                "samples": samples,
+                "usual": asdict(default_tally),
+                "sharp": asdict(sharp),
+            }
             if slow == CLAIMED_SLOW_DOWN and samples is None:
                 part.claim(
                     f"a slow-down of {units.percent(slow)} of a kernel of {units.time(LENGTH_S)} is seen",
-                    share_text(usual.slower, usual.pairs),
+                    share_text(default_tally.slower, default_tally.pairs),
                     f"at least {units.percent(DETECTED_SHARE)}",
-                    usual.slower / usual.pairs >= DETECTED_SHARE,
+                    default_tally.slower / default_tally.pairs >= DETECTED_SHARE,
                 )
-    head = (
+    headings = (
         "slow-down", "samples of each", "pairs", "called slower (95 % interval)", "undecided", "called faster",
         f"called slower with --threshold {100 * SHARP:g}",
     )  # fmt: skip
-    part.table("More dependent cycles, interleaved", head, rows)
+    part.table("More dependent cycles, interleaved", headings, rows)
     part.notes.append(
         "The threshold of opbench compare is three times the stop rule's target, 1.5 % by default: 1 % is below it and "
         "is to be called the same, or found with a smaller --threshold."
@@ -227,14 +245,16 @@ def slow_downs(device: SelftestDevice, budget_s: float, now: Now = time.perf_cou
     return part
 
 
-def _slow_row(slow: float, samples: int | None, pairs: Sequence[Pair], usual: Tally, sharp: Tally) -> tuple[str, ...]:
-    taken = [len(pair.new.samples_s) for pair in pairs]
+def _slow_row(
+    slow: float, samples: int | None, pairs: Sequence[Pair], default_tally: Tally, sharp: Tally
+) -> tuple[str, ...]:
+    sample_counts = [len(pair.new.samples_s) for pair in pairs]
     return (
         f"+{100 * slow:g} %",
-        str(samples) if samples else f"{stats.median(taken):g} (default rule)",
-        str(usual.pairs),
-        share_text(usual.slower, usual.pairs),
-        str(usual.undecided),
-        str(usual.faster),
+        str(samples) if samples else f"{stats.median(sample_counts):g} (default rule)",
+        str(default_tally.pairs),
+        share_text(default_tally.slower, default_tally.pairs),
+        str(default_tally.undecided),
+        str(default_tally.faster),
         share_text(sharp.slower, sharp.pairs),
     )

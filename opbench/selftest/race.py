@@ -44,16 +44,16 @@ def compare_engines_in_child(print_line: PrintLine = lambda line: None) -> tuple
 
 def comparisons(answers: Mapping[str, Mapping[str, Any]]) -> tuple[list[Comparison], list[str]]:
     """Read the child's answers by case: comparisons, and a note for each skipped cell."""
-    done, left_out = [], []
+    compared, skipped = [], []
     for case, answer in answers.items():
         cell = from_json(RacedCell, answer)
         if own := cell.own:
-            width, count = interval_half_width(cell.bench_samples_s), len(cell.bench_samples_s)
-            ours = own.spent_s, own.half_width, own.samples, own.stop_reason
-            done.append(Comparison(case, *ours, cell.bench_s, width, count))
+            bench_width, bench_count = interval_half_width(cell.bench_samples_s), len(cell.bench_samples_s)
+            own_fields = own.spent_s, own.half_width, own.samples, own.stop_reason
+            compared.append(Comparison(case, *own_fields, cell.bench_s, bench_width, bench_count))
         else:
-            left_out.append(f"left out: {case}: {cell.left_out}")
-    return done, left_out
+            skipped.append(f"left out: {case}: {cell.left_out}")
+    return compared, skipped
 
 
 def time_in_own_processes(names: Sequence[str], print_line: PrintLine = lambda line: None) -> list[SingleProcessTime]:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 @click.command("selftest-race", hidden=True)
-@click.argument("what", type=click.Choice(["race", "alone"]))
+@click.argument("mode", type=click.Choice(["race", "alone"]))
 @click.option("--case", "names", multiple=True, required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-def selftest_race_command(what: str, names: tuple[str, ...], out: Path) -> None:
+def selftest_race_command(mode: str, names: tuple[str, ...], out: Path) -> None:
     """Race cases, or measure the first one by `cuda.bench` alone; `opbench selftest` runs this."""
     from opbench.gpu import driver as cuda
     from opbench.kernels.folders import case_named
 
     backend = cuda.CudaBackend()
-    if what == "alone":
+    if mode == "alone":
         from opbench.checking.binding import bind_bare
         from opbench.selftest.nvbench import single_cell_times
 
@@ -50,12 +50,12 @@ def race_cells(backend: CudaBackend, names: tuple[str, ...]) -> dict[str, RacedC
     clock.timing_offset_s()  # calibrated once per process, like the floor, and not part of either engine's time
     clock.empty_kernel_s()
 
-    def ready(name: str) -> Callable[[], None]:
+    def prepare_launch(name: str) -> Callable[[], None]:
         launch = session.launch(case_named(name))
         clock.sample(launch, hold_stream=False)  # loads the module
         return launch
 
-    cells = {name: functools.partial(ready, name) for name in names}
+    cells = {name: functools.partial(prepare_launch, name) for name in names}
     return compare_engines(backend.stream_handle, cells, functools.partial(time_ours, clock), RACE_LIMIT_S)
 
 
@@ -64,8 +64,8 @@ def time_ours(clock: Clock, launch: Callable[[], None], now: Callable[[], float]
     from opbench.selftest.walltime import RACE, OwnTime
     from opbench.timing.sampling import measure
 
-    began = now()
+    start_s = now()
     measurement = measure(clock, {"cell": launch}, RACE, now=now)["cell"]
-    spent_s = now() - began
-    width = (measurement.high_s - measurement.low_s) / 2 / measurement.median_s
-    return OwnTime(spent_s, width, len(measurement.samples_s), measurement.stop_reason)
+    spent_s = now() - start_s
+    relative_half_width = (measurement.high_s - measurement.low_s) / 2 / measurement.median_s
+    return OwnTime(spent_s, relative_half_width, len(measurement.samples_s), measurement.stop_reason)

@@ -60,36 +60,41 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
         ) from None
     try:
         recorded(clock.nothing, 3)
-        own = [name for name, _, _ in recorded(lambda: None, 1)]
-        position = launch_position([name for name, _, _ in recorded(clock.nothing, 1)], own)
+        own_kernels = [name for name, _, _ in recorded(lambda: None, 1)]
+        position = launch_position([name for name, _, _ in recorded(clock.nothing, 1)], own_kernels)
         return {
-            name: kernel_times(recorded(launch, samples), samples, len(own), position)
+            name: kernel_times(recorded(launch, samples), samples, len(own_kernels), position)
             for name, launch in launches.items()
         }
     finally:
         cupti.activity_disable(cupti.ActivityKind.CONCURRENT_KERNEL)
 
 
-def launch_position(names: Sequence[str], own: Sequence[str]) -> int:
+def launch_position(names: Sequence[str], own_kernels: Sequence[str]) -> int:
     """Return how many of the clock's own kernels come before the measured launch in a sample."""
-    for place in range(len(own) + 1):
-        if [*names[:place], *names[place + 1 :]] == list(own) and names[place : place + 1] != own[place : place + 1]:
-            return place
+    for position in range(len(own_kernels) + 1):
+        if [*names[:position], *names[position + 1 :]] == list(own_kernels) and names[
+            position : position + 1
+        ] != own_kernels[position : position + 1]:
+            return position
     raise EnvironmentFault(
-        f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own)}",
+        f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own_kernels)}",
         kind="other-kernels",
         subject="CUPTI",
     )
 
 
-def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int, place: int) -> list[float]:
+def kernel_times(
+    records: Sequence[tuple[str, int, int]], samples: int, own_count: int, kernels_before: int
+) -> list[float]:
     """Return the seconds of each sample's measured kernels, from records (name, start, end) sorted by start.
 
-    The clock itself launches `own` kernels in each sample, `place` of them before the measured ones. A time runs from
-    the first measured start to the last measured end. Names cannot separate them: both may launch the same kernel.
+    The clock itself launches `own_count` kernels in each sample, `kernels_before` of them before the measured ones.
+    A time runs from the first measured start to the last measured end. Names cannot separate the two groups: both may
+    launch the same kernel.
     """
-    records_per_sample, rest = divmod(len(records), samples)
-    if records_per_sample <= own or rest:
+    records_per_sample, remainder = divmod(len(records), samples)
+    if records_per_sample <= own_count or remainder:
         raise EnvironmentFault(
             f"CUPTI recorded {len(records)} kernels in {samples} samples, so it lost some; run it again",
             kind="lost-kernels",
@@ -98,7 +103,8 @@ def kernel_times(records: Sequence[tuple[str, int, int]], samples: int, own: int
             allowed=samples,
         )
     groups = (
-        records[at + place : at + place + records_per_sample - own] for at in range(0, len(records), records_per_sample)
+        records[offset + kernels_before : offset + kernels_before + records_per_sample - own_count]
+        for offset in range(0, len(records), records_per_sample)
     )
     return [(group[-1][2] - group[0][1]) / 1e9 for group in groups]
 

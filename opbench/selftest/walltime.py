@@ -59,7 +59,7 @@ class Comparison:
     bench_s: float
     """Wall time of nvbench's cold measurement as nvbench reports it, without its warm-up."""
     bench_half_width: float | None
-    """The same interval from nvbench's samples; None without samples."""
+    """Half-width of the 95 % interval of nvbench's samples, divided by their median; None without samples."""
     bench_samples: int
 
 
@@ -74,11 +74,11 @@ class SingleProcessTime:
     """The part of `process_s` in which nvbench measured cold samples, then batches."""
 
 
-def spread(names: Iterable[str], most: int) -> list[str]:
-    """Choose at most `most` names by a checksum of each name; keep their order."""
+def spread(names: Iterable[str], max_count: int) -> list[str]:
+    """Choose at most `max_count` names by a checksum of each name; keep their order."""
     names = list(names)
-    chosen = set(sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:most])
-    return [name for name in names if name in chosen]
+    sampled_names = set(sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:max_count])
+    return [name for name in names if name in sampled_names]
 
 
 def interval_half_width(samples_s: Sequence[float]) -> float | None:
@@ -88,7 +88,7 @@ def interval_half_width(samples_s: Sequence[float]) -> float | None:
 
 def wall_time(
     compare_engines: Callable[[], tuple[Sequence[Comparison], Sequence[str]]],
-    alone: Callable[[Sequence[str]], Sequence[SingleProcessTime]],
+    time_alone: Callable[[Sequence[str]], Sequence[SingleProcessTime]],
     run: Run | None = None,
 ) -> Part:
     """Compare both engines on the quick suite's cells, then measure a few cells in one process each.
@@ -109,7 +109,7 @@ def wall_time(
         return part
     _judge_comparisons(part, sentence, comparisons)
     try:
-        alone_times = list(alone(spread((c.case for c in comparisons), SAMPLED)))
+        alone_times = list(time_alone(spread((c.case for c in comparisons), SAMPLED)))
     except OpbenchError as error:
         part.notes.append(f"a process per cell: {str(error).splitlines()[0]}")
         return part
@@ -119,18 +119,19 @@ def wall_time(
 
 
 def _judge_comparisons(part: Part, sentence: str, comparisons: Sequence[Comparison]) -> None:
-    ours, theirs = sum(c.ours_s for c in comparisons), sum(c.bench_s for c in comparisons)
+    own_s, bench_s = sum(c.ours_s for c in comparisons), sum(c.bench_s for c in comparisons)
     ratios = sorted(c.ours_s / c.bench_s for c in comparisons)
     cells = len(comparisons)
-    below = sum(ratio <= WANTED_RATIO for ratio in ratios)
+    within_ratio = sum(ratio <= WANTED_RATIO for ratio in ratios)
     text = (
-        f"{ours / theirs:.3g} ({units.duration(ours)} of {units.duration(theirs)} over {cells} cells; "
-        f"{below} of {cells} cells ≤ {WANTED_RATIO:g}; median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
+        f"{own_s / bench_s:.3g} ({units.duration(own_s)} of {units.duration(bench_s)} over {cells} cells; "
+        f"{within_ratio} of {cells} cells ≤ {WANTED_RATIO:g}; "
+        f"median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
     )
-    part.claim(sentence, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", ours <= WANTED_RATIO * theirs)
-    reached = sum(c.ours_stop == "target" for c in comparisons)
+    part.claim(sentence, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", own_s <= WANTED_RATIO * bench_s)
+    reached_target = sum(c.ours_stop == "target" for c in comparisons)
     part.notes.append(
-        f"{reached} of {cells} of our cells end at the target of {units.percent(RACE.target)}, the others as "
+        f"{reached_target} of {cells} of our cells end at the target of {units.percent(RACE.target)}, the others as "
         "their row says. Our time runs from the first warm-up to the last sample. For cuda.bench it is what nvbench "
         "reports for its cold measurement, at its default stopping criterion, without its warm-up. Neither time "
         "includes building, judging or the start of the processes."
@@ -143,8 +144,8 @@ def _judge_comparisons(part: Part, sentence: str, comparisons: Sequence[Comparis
         )
         for c in comparisons
     ]  # fmt: skip
-    head = ("cell", "ours", "cuda.bench", "ratio", "our interval (samples, why it ended)", "its interval (samples)")
-    part.table("Wall time of one cell's cold samples, and the median's 95 % interval that they give", head, rows)
+    headings = ("cell", "ours", "cuda.bench", "ratio", "our interval (samples, why it ended)", "its interval (samples)")
+    part.table("Wall time of one cell's cold samples, and the median's 95 % interval that they give", headings, rows)
     part.figures["laps"] = [vars(c) for c in comparisons]
 
 
@@ -155,8 +156,8 @@ def _judge_processes(
     part.figures |= {"alone": [vars(cell) for cell in times], "alone_mean_s": mean}
     rows = [(cell.case, units.duration(cell.process_s), units.duration(cell.bench_s)) for cell in times]
     rows.append(("mean", units.duration(mean), units.duration(sum(cell.bench_s for cell in times) / len(times))))
-    head = ("cell", "whole process", "of it measured")
-    part.table("One process a cell: cuda.bench at its defaults, machine code compiled before", head, rows)
+    headings = ("cell", "whole process", "of it measured")
+    part.table("One process a cell: cuda.bench at its defaults, machine code compiled before", headings, rows)
     part.notes.append(f"One process a cell takes {units.duration(mean)} on average; a run's cases take this time each.")
     if run is None:
         return
@@ -166,14 +167,15 @@ def _judge_processes(
         part.claim(sentence, "the run has no wall time or no measurement", f"≥ {WANTED_RUN:g}×", None)
         return
     widths = [interval_half_width(r.samples_s) for r in run.results if r.measurement]
-    known = [width for width in widths if width is not None]
-    theirs = [c.bench_half_width for c in comparisons if c.bench_half_width is not None]
+    known_widths = [width for width in widths if width is not None]
+    bench_widths = [c.bench_half_width for c in comparisons if c.bench_half_width is not None]
     text = (
         f"{units.ratio(cases * mean / run.wall_s)} ({units.duration(run.wall_s)}, checks included, where {cases} "
         f"processes take {units.duration(cases * mean)})"
     )
-    if known and theirs:
-        text += f"; median interval {half_width_text(stats.median(known))}, its {half_width_text(stats.median(theirs))}"
+    if known_widths and bench_widths:
+        own_width, bench_width = (half_width_text(stats.median(widths)) for widths in (known_widths, bench_widths))
+        text += f"; median interval {own_width}, its {bench_width}"
     part.claim(sentence, text, f"≥ {WANTED_RUN:g}×", cases * mean >= WANTED_RUN * run.wall_s)
     part.figures["run"] = {"wall_s": run.wall_s, "cases": cases, "times_faster": cases * mean / run.wall_s}
 

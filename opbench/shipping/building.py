@@ -32,13 +32,13 @@ def cmakelists(name: str, arch: str, kind: str) -> str:
 
 
 def _filled(text: str, name: str, arch: str, cubin: str) -> str:
-    known = {"name": name, "arch": arch, "code": code_of(arch), "cmake": cmake_of(arch), "cubin": cubin}
-    for key, value in known.items():
+    values = {"name": name, "arch": arch, "code": code_of(arch), "cmake": cmake_of(arch), "cubin": cubin}
+    for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a Markdown table; the first row is the header."""
-    head, *others = rows
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *others)]
+    heading, *body = rows
+    return [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *body)]

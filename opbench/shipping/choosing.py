@@ -43,9 +43,9 @@ class ShipSelection:
 
 def target(gpu: str, book: Book | None = None) -> ShipTarget:
     """Return the GPU of an architecture (sm_90), a model (h200) or a name in the winners file; raises UsageError."""
-    known = product(gpu)
-    if known:
-        return ShipTarget(known.name, known.arch, known.sm_count)
+    known_product = product(gpu)
+    if known_product:
+        return ShipTarget(known_product.name, known_product.arch, known_product.sm_count)
     match = re.fullmatch(r"(?:sm_|compute_)?(\d{2,3})a?", gpu)
     if not match:
         raise UsageError(f"--gpu {gpu}: {unknown('GPU', gpu.lower(), PRODUCTS)}, or an architecture such as sm_90")
@@ -59,16 +59,18 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
             value=tuple(in_book),
             allowed=arch,
         )
-    found = [one for name in in_book if (one := product(name))] or [p for p in PRODUCTS.values() if p.arch == arch]
-    if not found:
-        archs = ", ".join(sorted({p.arch for p in PRODUCTS.values()}))
+    products = [gpu_product for name in in_book if (gpu_product := product(name))] or [
+        p for p in PRODUCTS.values() if p.arch == arch
+    ]
+    if not products:
+        architectures = ", ".join(sorted({p.arch for p in PRODUCTS.values()}))
         raise UsageError(
-            f"--gpu {gpu}: no GPU of {arch} is known; {archs} are",
+            f"--gpu {gpu}: no GPU of {arch} is known; {architectures} are",
             kind="unknown-architecture",
             subject="--gpu",
             value=arch,
         )
-    best = max(found, key=lambda one: (one.sm_count, one.dram_bytes_per_s))
+    best = max(products, key=lambda gpu_product: (gpu_product.sm_count, gpu_product.dram_bytes_per_s))
     return ShipTarget(in_book[0] if len(in_book) == 1 else best.name, arch, best.sm_count)
 
 
@@ -114,9 +116,9 @@ def choose_cases(
             )
         entries = _entries(book.entries, name, gpu, precision)
         if not entries:
-            has = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
+            operators_text = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
             raise UsageError(
-                f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {has}",
+                f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {operators_text}",
                 kind="no-such-problem",
                 subject=name,
                 value=precision,
@@ -130,12 +132,12 @@ def choose_cases(
         notes += [f"{c.name}: edited since it was measured" for c in cases if c.name in edited]
     by_problem: dict[tuple[str, str], Case] = {}
     for case in cases:
-        other = by_problem.setdefault((case.problem.name, str(case.problem)), case)
-        if other.name != case.name:
+        case_of_problem = by_problem.setdefault((case.problem.name, str(case.problem)), case)
+        if case_of_problem.name != case.name:
             raise UsageError(
-                f"{other.name} and {case.name} have the same problem; a library has one case per problem",
+                f"{case_of_problem.name} and {case.name} have the same problem; a library has one case per problem",
                 kind="duplicate-problem",
-                subject=other.name,
+                subject=case_of_problem.name,
                 value=case.name,
             )
     return ShipSelection(tuple(by_problem.values()), time_notes, tuple(notes))
@@ -158,24 +160,28 @@ def _example(catalog: Catalog, operator: str) -> str:
 
 def _entries(entries: Sequence[BookEntry], operator: str, gpu: ShipTarget, precision: str) -> list[BookEntry]:
     """Return the fastest entry of each of an operator's problems."""
-    found: dict[str, BookEntry] = {}
+    fastest_entries: dict[str, BookEntry] = {}
     gpus = {entry.gpu: entry.compute_capability for entry in entries}
-    alike = {name for name, capability in gpus.items() if _arch(capability) == gpu.arch}
-    exact = {name for name in alike if name == gpu.name or ((known := product(name)) and known.name == gpu.name)}
+    same_architecture = {name for name, capability in gpus.items() if _arch(capability) == gpu.arch}
+    same_gpu = {
+        name
+        for name in same_architecture
+        if name == gpu.name or ((known_product := product(name)) and known_product.name == gpu.name)
+    }
     for entry in entries:
-        fits = entry.gpu in (exact or alike) and entry.operator == operator
-        stored = entry.precision in ("bf16", "f16") and f"dtype={entry.precision}" in entry.problem
-        if not fits or not (stored or entry.precision in ALLOWED_PRECISIONS[precision]):
+        is_fitting = entry.gpu in (same_gpu or same_architecture) and entry.operator == operator
+        has_dtype = entry.precision in ("bf16", "f16") and f"dtype={entry.precision}" in entry.problem
+        if not is_fitting or not (has_dtype or entry.precision in ALLOWED_PRECISIONS[precision]):
             continue
-        other = found.get(entry.problem)
-        if other is None or entry.winner.median_s < other.winner.median_s:
-            found[entry.problem] = entry
-    return list(found.values())
+        fastest_so_far = fastest_entries.get(entry.problem)
+        if fastest_so_far is None or entry.winner.median_s < fastest_so_far.winner.median_s:
+            fastest_entries[entry.problem] = entry
+    return list(fastest_entries.values())
 
 
 def _words(entry: BookEntry) -> str:
-    words = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
-    return words if entry.speedup is None else f"{words}, {entry.speedup:.2f} x a library's speed"
+    text = f"{units.time(entry.winner.median_s)} on {entry.gpu}"
+    return text if entry.speedup is None else f"{text}, {entry.speedup:.2f} x a library's speed"
 
 
 def require_own(case: Case, gpu: ShipTarget) -> None:

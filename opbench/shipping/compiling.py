@@ -30,33 +30,33 @@ class CompiledText:
 
 def architecture(texts: Iterable[KernelText], arch: str) -> str:
     """Return the architecture to compile for, with its own features (such as sm_90a) if a kernel needs them."""
-    own = any(piece.request.compute_capability.endswith("a") for piece in texts)
-    return arch + "a" * (own and not arch.endswith("a"))
+    needs_own_features = any(kernel_text.request.compute_capability.endswith("a") for kernel_text in texts)
+    return arch + "a" * (needs_own_features and not arch.endswith("a"))
 
 
 def roots(texts: Iterable[KernelText]) -> tuple[list[str], list[str]]:
     """Return the qualified names of the kernels and of the variables."""
-    kernels = [piece.qualified(kernel) for piece in texts for kernel in piece.request.kernels]
-    return kernels, [piece.qualified(name) for piece in texts for name in piece.request.constants]
+    kernels = [kernel_text.qualified(kernel) for kernel_text in texts for kernel in kernel_text.request.kernels]
+    return kernels, [kernel_text.qualified(name) for kernel_text in texts for name in kernel_text.request.constants]
 
 
 def compile_text(text: DeviceText, texts: Iterable[KernelText], arch: str) -> CompiledText:
     """Compile the text; raises CompileError with the compiler's lines."""
-    pieces = list(texts)
+    kernel_texts = list(texts)
     try:
         compiler = library(arch)
-        folders = include_options(arch)
+        include_folders = include_options(arch)
     except EnvironmentFault as error:
         return CompiledText(arch, why_not=str(error))
-    kernels, variables = roots(pieces)
+    kernels, variables = roots(kernel_texts)
     headers = {**standard.headers(name[1:-1] for name in text.system), **text.headers}
-    options = [f"-arch={arch}", *OPTIONS, *folders]
+    options = [f"-arch={arch}", *OPTIONS, *include_folders]
     expressions = [*kernels, *(f"&{name}" for name in variables)]
     compiled, log, names = compiler.compile(str(text).encode(), "kernels.cu", options, headers, expressions)
     if compiled is None:
         raise CompileError(f"the kernels do not compile together for {arch}:\n{log}")
     code, _ = compiled
-    lowered = {key.removeprefix("&"): value for key, value in names.items()}
+    mangled = {key.removeprefix("&"): value for key, value in names.items()}
     sizes = {name: kernel.parameter_bytes for name, kernel in read_cubin(code).kernels.items()}
-    found_sizes = {kernel: sizes[lowered[kernel]] for kernel in kernels if lowered[kernel] in sizes}
-    return CompiledText(arch, code, lowered, found_sizes)
+    found_sizes = {kernel: sizes[mangled[kernel]] for kernel in kernels if mangled[kernel] in sizes}
+    return CompiledText(arch, code, mangled, found_sizes)

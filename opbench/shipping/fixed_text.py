@@ -28,9 +28,9 @@ def banner(gpu: str, arch: str, command: str) -> list[str]:
 
 def licence() -> bytes:
     """Return opbench's licence, from the checkout or the installed wheel."""
-    own = paths.PACKAGE.parent / "LICENSE"
-    if paths.checkout() and own.is_file():
-        return own.read_bytes()
+    checkout_file = paths.PACKAGE.parent / "LICENSE"
+    if paths.checkout() and checkout_file.is_file():
+        return checkout_file.read_bytes()
     with contextlib.suppress(metadata.PackageNotFoundError):
         for file in metadata.files("opbench") or ():
             if file.name == "LICENSE":
@@ -49,18 +49,18 @@ def wrap_code(text: str) -> str:
 
     Comments and macros are unchanged.
     """
-    return "\n".join(piece for line in text.split("\n") for piece in _folded(line))
+    return "\n".join(folded_line for line in text.split("\n") for folded_line in _folded(line))
 
 
 def _folded(line: str, indent: str = "") -> list[str]:
     if len(line) <= LINE_WIDTH or "//" in line or line.startswith("#") or line.endswith("\\"):
         return [line]
-    bare = re.sub(r'"(?:\\.|[^"\\])*"', lambda match: "x" * len(match[0]), line)
-    place = max(bare.rfind(", ", 0, LINE_WIDTH) + 1, bare.rfind(" && ", 0, LINE_WIDTH) + 3)
+    without_strings = re.sub(r'"(?:\\.|[^"\\])*"', lambda match: "x" * len(match[0]), line)
+    break_index = max(without_strings.rfind(", ", 0, LINE_WIDTH) + 1, without_strings.rfind(" && ", 0, LINE_WIDTH) + 3)
     indent = indent or " " * (len(line) - len(line.lstrip()) + 4)
-    if place <= len(indent):
+    if break_index <= len(indent):
         return [line]
-    return [line[:place], *_folded(indent + line[place:].lstrip(), indent)]
+    return [line[:break_index], *_folded(indent + line[break_index:].lstrip(), indent)]
 
 
 def c_string(text: str) -> str:

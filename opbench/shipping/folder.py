@@ -47,16 +47,16 @@ def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, o
             paths.write_atomically(path / name, content)
         path.chmod(0o755)
         if out.exists():
-            old = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old."))
-            out.replace(old / out.name)
+            old_folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.old."))
+            out.replace(old_folder / out.name)
             path.replace(out)
-            shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(old_folder, ignore_errors=True)
         else:
             path.replace(out)
     except OSError as error:
-        why = error.strerror or error
+        reason = error.strerror or error
         raise EnvironmentFault(
-            f"{out}: cannot be written: {why}; {writing_remedy(error)}name another folder: --out DIR"
+            f"{out}: cannot be written: {reason}; {writing_remedy(error)}name another folder: --out DIR"
         ) from None
     finally:
         if path is not None and path.exists():

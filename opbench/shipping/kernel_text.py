@@ -44,21 +44,21 @@ class KernelText:
 
 
 def kernel_texts(cases: Iterable[Case]) -> dict[BuildRequest, KernelText]:
-    """Return the texts of some cases, each once, by what has to be compiled."""
+    """Return the source texts of the kernels of some cases by build request, each text once."""
     requests: dict[BuildRequest, list[Case]] = {}
     for case in cases:
         requests.setdefault(case.request(), []).append(case)
     result: dict[BuildRequest, KernelText] = {}
-    taken: set[str] = set()
-    for request, sharing in requests.items():
-        variant = sharing[0].variant
+    used_spaces: set[str] = set()
+    for request, cases_of_request in requests.items():
+        variant = cases_of_request[0].variant
         space = stem = re.sub(r"\W", "_", f"{variant.operator}_{variant.name}")
-        number = 1
-        while space in taken:
-            number += 1
-            space = f"{stem}_{number}"
-        taken.add(space)
-        result[request] = KernelText(space, variant, request, sharing[0].config)
+        suffix = 1
+        while space in used_spaces:
+            suffix += 1
+            space = f"{stem}_{suffix}"
+        used_spaces.add(space)
+        result[request] = KernelText(space, variant, request, cases_of_request[0].config)
     return result
 
 
@@ -86,15 +86,17 @@ def device_text(texts: Iterable[KernelText]) -> DeviceText:
     system: dict[str, None] = {}
     shared: dict[str, str] = {}
     kernels: dict[str, str] = {}
-    for piece in texts:
-        own, *headers = _cut(piece)
-        common = [source for source in headers if _is_shared(source, piece.request.include)]
-        private = [source for source in headers if source not in common]
-        system |= dict.fromkeys(_of_the_system((own, *headers), headers))
-        ordered = _by_need({source.path.name: source for source in common})
+    for kernel_text in texts:
+        own_source, *headers = _cut(kernel_text)
+        shared_headers = [source for source in headers if _is_shared(source, kernel_text.request.include)]
+        private_headers = [source for source in headers if source not in shared_headers]
+        system |= dict.fromkeys(_of_the_system((own_source, *headers), headers))
+        ordered = _by_need({source.path.name: source for source in shared_headers})
         for source in ordered:
             shared[f"{HEADERS}/{source.path.name}"] = _header_text(source)
-        kernels[piece.space] = _piece_text(piece, own, private, [source.path.name for source in ordered])
+        kernels[kernel_text.space] = _piece_text(
+            kernel_text, own_source, private_headers, [source.path.name for source in ordered]
+        )
     return DeviceText(tuple(sorted(system)), dict(sorted(shared.items())), kernels)
 
 
@@ -103,18 +105,18 @@ def _shared_names(source: Source) -> list[str]:
     return [Path(name[1:-1]).name for _, name in includes(source.text) if name[1:].startswith(f"{HEADERS}/")]
 
 
-def _by_need(common: Mapping[str, Source]) -> list[Source]:
+def _by_need(shared_headers: Mapping[str, Source]) -> list[Source]:
     """Return the shared headers, each after the headers that it includes."""
     ordered: dict[str, Source] = {}
 
-    def put(name: str) -> None:
-        for other in _shared_names(common[name]):
-            if other in common and other not in ordered:
-                put(other)
-        ordered.setdefault(name, common[name])
+    def append(name: str) -> None:
+        for other in _shared_names(shared_headers[name]):
+            if other in shared_headers and other not in ordered:
+                append(other)
+        ordered.setdefault(name, shared_headers[name])
 
-    for name in common:
-        put(name)
+    for name in shared_headers:
+        append(name)
     return list(ordered.values())
 
 
@@ -133,8 +135,8 @@ def _cut(kernel_text: KernelText) -> Sequence[Source]:
     sources = kernel_text.variant.sources
     if not device_part.has_host_part(sources):
         return sources
-    part = device_part.device_part(sources, kernel_text.request.roots)
-    return [Source(s.path, part.texts[s.path].encode(), s.modified_ns) for s in sources]
+    device_source = device_part.device_part(sources, kernel_text.request.roots)
+    return [Source(s.path, device_source.texts[s.path].encode(), s.modified_ns) for s in sources]
 
 
 def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
@@ -143,37 +145,43 @@ def _is_shared(source: Source, folders: Sequence[Path]) -> bool:
 
 def _of_the_system(texts: Iterable[Source], sources: Sequence[Source]) -> list[str]:
     """Return the headers in angle brackets that no folder of opbench has: those of the compiler."""
-    ours = {source.path.name for source in sources}
-    named = [name for source in texts for _, name in includes(source.text)]
-    return [f"<{n[1:-1]}>" for n in named if Path(n[1:-1]).name not in ours and not device_part.is_host_header(n[1:-1])]
+    own_names = {source.path.name for source in sources}
+    included_names = [name for source in texts for _, name in includes(source.text)]
+    return [
+        f"<{n[1:-1]}>"
+        for n in included_names
+        if Path(n[1:-1]).name not in own_names and not device_part.is_host_header(n[1:-1])
+    ]
 
 
-def _piece_text(kernel_text: KernelText, own: Source, private: Sequence[Source], shared: Sequence[str]) -> str:
+def _piece_text(
+    kernel_text: KernelText, own_source: Source, private_headers: Sequence[Source], shared_names: Sequence[str]
+) -> str:
     """Return one namespace, with a comment that names its variant and origin."""
     variant = kernel_text.variant
-    text = _HEADER.sub("", own.text).lstrip("\n")
-    why = match[0] if (match := _COMMENT.match(text)) else ""
-    headers = {source.path.name: source for source in private}
+    text = _HEADER.sub("", own_source.text).lstrip("\n")
+    leading_comment = match[0] if (match := _COMMENT.match(text)) else ""
+    headers = {source.path.name: source for source in private_headers}
 
     def inlined(match: re.Match[str]) -> str:
         source = headers.pop(Path(match[1][1:-1]).name, None)
         return _INCLUDE.sub(inlined, _ONCE.sub("", source.text)) + "\n" if source else ""
 
-    body = _INCLUDE.sub(inlined, text[len(why) :])
+    body = _INCLUDE.sub(inlined, text[len(leading_comment) :])
     body = _NAMED_AS_C.sub(lambda match: "inline namespace c_names {" if match[1] else "", body).strip("\n")
     body = _BLANK.sub("\n\n", body).strip("\n")
     macros = dict.fromkeys(name for name, _ in kernel_text.request.macros)
-    for source in (own, *private):
+    for source in (own_source, *private_headers):
         macros |= dict.fromkeys(defined_macros(source.text))
     lines = [
         f"// {RULE_LINE}",
         f"// {variant.id}{print_config(kernel_text.config)}: {variant.title}",
         f"// from {_origin(variant)}, sha256 {variant.source_sha256[:16]}",
         "//",
-        *why.rstrip("\n").split("\n"),
+        *leading_comment.rstrip("\n").split("\n"),
         *(f"#define {name} {value}" for name, value in kernel_text.request.macros),
         f"namespace {kernel_text.space} {{",
-        *(f'#include "{HEADERS}/{name}"' for name in shared),
+        *(f'#include "{HEADERS}/{name}"' for name in shared_names),
         body,
         f"}}  // namespace {kernel_text.space}",
         *(f"#undef {name}" for name in macros),
@@ -183,5 +191,5 @@ def _piece_text(kernel_text: KernelText, own: Source, private: Sequence[Source],
 
 def _origin(variant: Variant) -> str:
     """Return the name of the file, as readers elsewhere can find it."""
-    near = f"{variant.path.parent.name}/{variant.path.name}"
-    return f"variants/{near}" if paths.portable(str(variant.path)).startswith("variants/") else near
+    relative_path = f"{variant.path.parent.name}/{variant.path.name}"
+    return f"variants/{relative_path}" if paths.portable(str(variant.path)).startswith("variants/") else relative_path

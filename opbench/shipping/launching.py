@@ -58,9 +58,9 @@ class LaunchCode:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     workspace: tuple[Tensor, ...]
-    once: StepLines
+    setup_lines: StepLines
     """The setup launches, which fill workspaces from inputs that need not change."""
-    rest: StepLines
+    other_lines: StepLines
     persistent: tuple[str, ...] = ()
     """Workspaces that the setup launches fill and the other launches read."""
     updates: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class LaunchCode:
     @property
     def needs(self) -> Needs:
         """Return the support functions that the launches call."""
-        return self.once.needs | self.rest.needs
+        return self.setup_lines.needs | self.other_lines.needs
 
     @property
     def workspace_bytes(self) -> int:
@@ -84,8 +84,8 @@ def aligned(nbytes: int) -> int:
 
 def safe(name: str) -> str:
     """Return a name that is valid in C++."""
-    plain = re.sub(r"\W", "_", name)
-    return f"{plain}_" if plain in KEYWORDS or plain[0].isdigit() else plain
+    identifier = re.sub(r"\W", "_", name)
+    return f"{identifier}_" if identifier in KEYWORDS or identifier[0].isdigit() else identifier
 
 
 def handle(kernel_text: KernelText, kernel: str) -> str:
@@ -99,12 +99,12 @@ def launch_code(
     sm_count: int,
     sizes: Mapping[str, Sequence[int]],
     written: Collection[str] | None = None,
-    apart: bool = True,
+    separate_setup: bool = True,
 ) -> LaunchCode:
     """Return the launches of a case; `sizes` are the bytes of each kernel's parameters, if the compiler reported them.
 
-    `written` are the inputs that earlier work on the stream may write; None means all. With `apart`, the setup launches
-    may be called separately. Raises UsageError for an argument that a kernel cannot receive.
+    `written` are the inputs that earlier work on the stream may write; None means all. With `separate_setup`, the
+    setup launches may be called separately. Raises UsageError for an argument that a kernel cannot receive.
     """
     launches = case.launches(sm_count)
     if case.variant.textures:
@@ -112,18 +112,23 @@ def launch_code(
             f"{case.name}: it reads textures or surfaces, whose arrays and copies `ship` does not write yet; "
             "ship a variant without them: " + next_command("list variants", case.problem.name)
         )
-    once = [launch for launch in launches if launch.setup and apart]
-    rest = [launch for launch in launches if not (launch.setup and apart)]
-    if once and rest:
-        rest[0] = replace(rest[0], programmatic=False)  # The work before it is not known and may be the setup.
-    ahead = set(case.problem.inputs if written is None else written)
-    once, rest = _wait_for_earlier_writes(once, ahead), _wait_for_earlier_writes(rest, ahead)
-    shapes = {
+    setup_launches = [launch for launch in launches if launch.setup and separate_setup]
+    other_launches = [launch for launch in launches if not (launch.setup and separate_setup)]
+    if setup_launches and other_launches:
+        other_launches[0] = replace(
+            other_launches[0], programmatic=False
+        )  # The work before it is not known and may be the setup.
+    written_before = set(case.problem.inputs if written is None else written)
+    setup_launches, other_launches = (
+        _wait_for_earlier_writes(setup_launches, written_before),
+        _wait_for_earlier_writes(other_launches, written_before),
+    )
+    tensors = {
         t.name: t for t in (*case.problem.input_tensors(), *case.problem.output_tensors(), *case.workspace(sm_count))
     }
 
-    def part(steps: Sequence[KernelLaunch]) -> StepLines:
-        steps_lines = [read_launch(launch, case, kernel_text, shapes, sizes) for launch in steps]
+    def step_lines(steps: Sequence[KernelLaunch]) -> StepLines:
+        steps_lines = [read_launch(launch, case, kernel_text, tensors, sizes) for launch in steps]
         return StepLines(
             tuple(line for step in steps_lines for line in step.lines),
             frozenset(name for step in steps_lines for name in step.reads),
@@ -135,8 +140,8 @@ def launch_code(
         tuple(case.problem.input_tensors()),
         tuple(case.problem.output_tensors()),
         tuple(case.workspace(sm_count)),
-        part(once),
-        part(rest),
+        step_lines(setup_launches),
+        step_lines(other_launches),
         case.setup.persistent,
         dict(case.updates),
     )
@@ -145,16 +150,17 @@ def launch_code(
 def _wait_for_earlier_writes(launches: Sequence[KernelLaunch], written: set[str]) -> list[KernelLaunch]:
     """Return the launches as the harness binds them, one after another.
 
-    A first launch that reads early what the work before it writes waits for that work to end.
+    If the first launch starts before earlier work on the stream has ended and reads what that work writes, it waits for
+    the end of the work.
     """
-    found = list(launches)
-    for number, launch in enumerate(found):
+    adjusted = list(launches)
+    for index, launch in enumerate(adjusted):
         if not launch.programmatic:
             break
         if set(launch.early) & written:
-            found[number] = replace(launch, programmatic=False)
+            adjusted[index] = replace(launch, programmatic=False)
             break
-    return found
+    return adjusted
 
 
 def read_launch(
@@ -187,10 +193,10 @@ def _shape(launch: KernelLaunch) -> str:
 
 
 def _dim3(sizes: Dim3) -> str:
-    shown = list(sizes)
-    while len(shown) > 1 and shown[-1] == 1:
-        shown.pop()
-    return ", ".join(map(str, shown))
+    dimensions = list(sizes)
+    while len(dimensions) > 1 and dimensions[-1] == 1:
+        dimensions.pop()
+    return ", ".join(map(str, dimensions))
 
 
 def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
@@ -210,36 +216,38 @@ def _constant(launch: KernelLaunch, kernel_text: KernelText, tensors: Mapping[st
     address = f"{handle(kernel_text, launch.constant)}()"
     if launch.tensor:
         tensor = tensors[launch.tensor]
-        copied = f"cudaMemcpyAsync({address}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
-        return [f"TRY({copied});"]
+        copy_call = (
+            f"cudaMemcpyAsync({address}, {safe(tensor.name)}, {tensor.nbytes}, cudaMemcpyDeviceToDevice, stream)"
+        )
+        return [f"TRY({copy_call});"]
     name = safe(f"{launch.constant}_content")
-    listed = ", ".join(str(byte) for byte in launch.content)
-    copied = f"cudaMemcpyAsync({address}, {name}, sizeof {name}, cudaMemcpyHostToDevice, stream)"
-    return [f"static const unsigned char {name}[] = {{{listed}}};", f"TRY({copied});"]
+    byte_list = ", ".join(str(byte) for byte in launch.content)
+    copy_call = f"cudaMemcpyAsync({address}, {name}, sizeof {name}, cudaMemcpyHostToDevice, stream)"
+    return [f"static const unsigned char {name}[] = {{{byte_list}}};", f"TRY({copy_call});"]
 
 
 def _map(tensor: TensorMap, tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the code of a tensor map, which is encoded at each call because it contains an address."""
     tensor.check(0, tensors[tensor.tensor].nbytes)
-    at = f"at({safe(tensor.tensor)}, {tensor.offset})" if tensor.offset else safe(tensor.tensor)
-    head = (
-        f"&{safe(tensor.name)}, CU_TENSOR_MAP_DATA_TYPE_{TYPES[tensor.type]}, {at}, "
+    address = f"at({safe(tensor.tensor)}, {tensor.offset})" if tensor.offset else safe(tensor.tensor)
+    first_arguments = (
+        f"&{safe(tensor.name)}, CU_TENSOR_MAP_DATA_TYPE_{TYPES[tensor.type]}, {address}, "
         f"{_list(tensor.dims)}, {_list(tensor.strides)}"
     )
-    tail = (
+    last_arguments = (
         f"{_list(tensor.element_strides)}, CU_TENSOR_MAP_SWIZZLE_{SWIZZLES[tensor.swizzle]}, "
         f"CU_TENSOR_MAP_L2_PROMOTION_{L2[tensor.l2]}"
     )
     if tensor.is_im2col:
-        walk = f"{_list(tensor.lower)}, {_list(tensor.upper)}, {tensor.channels}, {tensor.pixels}"
-        call = f"im2col_map({head}, {walk}, {tail})"
+        im2col_arguments = f"{_list(tensor.lower)}, {_list(tensor.upper)}, {tensor.channels}, {tensor.pixels}"
+        call = f"im2col_map({first_arguments}, {im2col_arguments}, {last_arguments})"
     else:
-        call = f"tiled_map({head}, {_list(tensor.box)}, {tail})"
+        call = f"tiled_map({first_arguments}, {_list(tensor.box)}, {last_arguments})"
     return [f"CUtensorMap {safe(tensor.name)};", f"TRY({call});"]
 
 
-def _list(numbers: Sequence[int]) -> str:
-    return f"{{{', '.join(map(str, numbers))}}}"
+def _list(integers: Sequence[int]) -> str:
+    return f"{{{', '.join(map(str, integers))}}}"
 
 
 def _arguments(
@@ -259,8 +267,8 @@ def _argument(arg: Argument, width: int) -> str:
         return _structure(arg)
     if isinstance(arg, str):
         return safe(arg)
-    if not isinstance(arg, Scalar) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
-        arg = Scalar(kind, arg)
+    if not isinstance(arg, Scalar) and (type_name := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
+        arg = Scalar(type_name, arg)
     if isinstance(arg, Scalar):
         if arg.type in ("f16", "bf16"):
             bits = int.from_bytes(arg.packed(), "little")
@@ -281,8 +289,8 @@ def _structure(structure: Struct) -> str:
             kind="structure",
             subject=structure,
         )
-    (kind,) = types
-    return f"Fields<{C_TYPES[kind]}, {len(fields)}>{{{{{', '.join(_argument(field, 0) for field in fields)}}}}}"
+    (type_name,) = types
+    return f"Fields<{C_TYPES[type_name]}, {len(fields)}>{{{{{', '.join(_argument(field, 0) for field in fields)}}}}}"
 
 
 def _typed(field: float | Scalar) -> Scalar:

@@ -22,7 +22,7 @@ class LibraryCase:
     """Name of the function that launches the case."""
     code: LaunchCode
     time_note: str = ""
-    """A note on its time; empty if it is not known."""
+    """The measured time of the case as text, with the GPU; empty if no time is known."""
 
     @property
     def case(self) -> Case:
@@ -37,7 +37,7 @@ class LibraryCase:
 
 @dataclass(frozen=True)
 class Library:
-    """The data from which the two files are generated."""
+    """The data from which a library's header and its source are generated."""
 
     name: str
     """Name of the files without suffix, and prefix of the functions."""
@@ -72,12 +72,12 @@ def make_library(
     compiled = compile_text(text, texts, arch)
     cases_by_operator: dict[str, list[LibraryCase]] = {}
     for case in cases:
-        of_operator = cases_by_operator.setdefault(case.problem.name, [])
+        operator_list = cases_by_operator.setdefault(case.problem.name, [])
         code = launch_code(case, by_request[case.request()], gpu.sm_count, compiled.sizes)
-        function = f"{safe(case.problem.name)}_{len(of_operator) + 1}"
-        of_operator.append(LibraryCase(function, code, time_notes.get(case.name, "")))
-    fixed = {operator: tuple(operator_cases) for operator, operator_cases in cases_by_operator.items()}
-    return Library(name, gpu.name, arch, gpu.sm_count, fixed, texts, text, compiled, command)
+        function = f"{safe(case.problem.name)}_{len(operator_list) + 1}"
+        operator_list.append(LibraryCase(function, code, time_notes.get(case.name, "")))
+    cases_of_operator = {operator: tuple(operator_cases) for operator, operator_cases in cases_by_operator.items()}
+    return Library(name, gpu.name, arch, gpu.sm_count, cases_of_operator, texts, text, compiled, command)
 
 
 def axes_of(operator: type[Operator]) -> list[tuple[str, str | None]]:
@@ -96,9 +96,9 @@ def names_of(cases: Iterable[LibraryCase]) -> dict[str, str]:
     for case in cases:
         inputs |= {safe(tensor.name): "const void*" for tensor in case.code.inputs}
         outputs |= {safe(tensor.name): "void*" for tensor in case.code.outputs}
-    return {**inputs, **{name: kind for name, kind in outputs.items() if name not in inputs}}
+    return {**inputs, **{name: c_type for name, c_type in outputs.items() if name not in inputs}}
 
 
 def parameters(cases: Iterable[LibraryCase]) -> str:
     """Return these tensors as parameters of a function in C."""
-    return ", ".join(f"{kind} {name}" for name, kind in names_of(cases).items())
+    return ", ".join(f"{c_type} {name}" for name, c_type in names_of(cases).items())

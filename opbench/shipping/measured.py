@@ -87,6 +87,6 @@ def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str,
 
 def _chosen_for(gpu_name: str, arch: str) -> defaults.ChosenFor | None:
     major, minor = capability_of(arch)
-    known = product(gpu_name)
-    sm_count = known.sm_count if known else 1
+    known_product = product(gpu_name)
+    sm_count = known_product.sm_count if known_product else 1
     return defaults.target(Environment(gpu=gpu_name, compute_capability=f"{major}.{minor}", sm_count=sm_count))

@@ -21,19 +21,23 @@ class Numbers:
     """Tensors to be written into a file."""
 
     def __init__(self) -> None:
-        self._told: dict[str, JSON] = {}
-        self._parts: list[bytes] = []
+        self._descriptions: dict[str, JSON] = {}
+        self._contents: list[bytes] = []
         self._end = 0
 
     def add(self, name: str, array: np.ndarray, dtype: str) -> None:
         """Add an array in its stored form."""
         content = np.ascontiguousarray(array).tobytes()
         begin, self._end = self._end, self._end + len(content)
-        self._told[name] = {"dtype": TYPES[dtype], "shape": list(array.shape), "data_offsets": [begin, self._end]}
-        self._parts.append(content)
+        self._descriptions[name] = {
+            "dtype": TYPES[dtype],
+            "shape": list(array.shape),
+            "data_offsets": [begin, self._end],
+        }
+        self._contents.append(content)
 
     def content(self, comment: Mapping[str, str]) -> bytes:
         """Return the content of the file, with `comment` as its metadata."""
-        header = json.dumps({"__metadata__": dict(comment), **self._told}, separators=(",", ":")).encode()
+        header = json.dumps({"__metadata__": dict(comment), **self._descriptions}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % ALIGNMENT)
-        return b"".join((len(header).to_bytes(8, "little"), header, *self._parts))
+        return b"".join((len(header).to_bytes(8, "little"), header, *self._contents))

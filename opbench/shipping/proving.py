@@ -35,15 +35,15 @@ def random_bits(count: int, seed: int) -> np.ndarray:
 def draw_numbers(tensor: Tensor, seed: int) -> np.ndarray:
     """Return numbers between -2 and 2 that the tensor's type holds exactly, in its stored form."""
     bits = BITS[tensor.dtype]
-    whole = (random_bits(tensor.elements, seed) >> np.uint64(64 - bits)).astype(np.float64)
-    values = (whole * 2.0 ** (2 - bits) - 2.0).astype(np.float32)
+    random_integers = (random_bits(tensor.elements, seed) >> np.uint64(64 - bits)).astype(np.float64)
+    values = (random_integers * 2.0 ** (2 - bits) - 2.0).astype(np.float32)
     return to_storage(values, tensor.dtype).reshape(tensor.shape)
 
 
 def is_drawn(problem: Operator) -> bool:
     """Return whether any numbers are valid inputs, so that the test program can draw them itself."""
-    plain = type(problem).make_inputs is Operator.make_inputs
-    return plain and all(tensor.dtype in BITS for tensor in problem.input_tensors())
+    uses_default_inputs = type(problem).make_inputs is Operator.make_inputs
+    return uses_default_inputs and all(tensor.dtype in BITS for tensor in problem.input_tensors())
 
 
 def inputs_of(problem: Operator, seed: int) -> Arrays:
@@ -63,49 +63,49 @@ def step_of(tensor: Tensor) -> int:
     return step
 
 
-def expectation(library_case: LibraryCase, number: int, numbers: Numbers) -> None:
+def expectation(library_case: LibraryCase, case_index: int, expected_values: Numbers) -> None:
     """Add the data for the test of a case to the file."""
-    problem, seed = library_case.case.problem, 1 + 16 * number
+    problem, seed = library_case.case.problem, 1 + 16 * case_index
     inputs = inputs_of(problem, seed)
     if not is_drawn(problem):
         for tensor in library_case.code.inputs:
-            numbers.add(f"{number}.{tensor.name}", inputs[tensor.name], tensor.dtype)
+            expected_values.add(f"{case_index}.{tensor.name}", inputs[tensor.name], tensor.dtype)
     tolerance = problem.allowance(library_case.case.variant.precision)
     reference = problem.reference_outputs(inputs)
     magnitude = None if tolerance.exact else problem.magnitude_outputs(inputs)
     for tensor in library_case.code.outputs:
-        step, want = step_of(tensor), reference[tensor.name].astype(np.float64).reshape(-1)
-        name = f"{number}.{tensor.name}"
+        index_step, expected = step_of(tensor), reference[tensor.name].astype(np.float64).reshape(-1)
+        name = f"{case_index}.{tensor.name}"
         if magnitude is None:
-            want = from_storage(to_storage(want, tensor.dtype), tensor.dtype).astype(np.float64)
+            expected = from_storage(to_storage(expected, tensor.dtype), tensor.dtype).astype(np.float64)
         else:
             allowed = tolerance.elementwise * magnitude[tensor.name].astype(np.float64).reshape(-1)
-            numbers.add(f"{name}.allowed", allowed[::step], "f64")
-        numbers.add(f"{name}.reference", want[::step], "f64")
+            expected_values.add(f"{name}.allowed", allowed[::index_step], "f64")
+        expected_values.add(f"{name}.reference", expected[::index_step], "f64")
 
 
 def expectations(library: Library, on_progress: Callable[[str], None]) -> bytes:
-    """Return the file with the data of all tests."""
-    numbers = Numbers()
-    for number, case in enumerate(library.all_cases):
+    """Return the data file of the test program: inputs, references and allowed errors of all cases."""
+    expected_values = Numbers()
+    for case_index, case in enumerate(library.all_cases):
         on_progress(case.case.name)
-        expectation(case, number, numbers)
-    return numbers.content({"made by": library.command, "reference": "float64, NumPy"})
+        expectation(case, case_index, expected_values)
+    return expected_values.content({"made by": library.command, "reference": "float64, NumPy"})
 
 
 def test_text(library: Library) -> str:
     """Return the test program."""
     n = library.name
-    tests, calls, number = [], [], 0
-    for operator, case in library.cases.items():
-        for library_case in case:
-            tests.append(_test(library, operator, case, library_case, number))
+    tests, calls, case_index = [], [], 0
+    for operator, operator_cases in library.cases.items():
+        for library_case in operator_cases:
+            tests.append(_test(library, operator, operator_cases, library_case, case_index))
             calls.append(f"    wrong += !test_{library_case.function}(file);")
-            number += 1
-    tests += [_refusals(library, operator, case) for operator, case in library.cases.items()]
+            case_index += 1
+    tests += [_refusals(library, operator, operator_cases) for operator, operator_cases in library.cases.items()]
     calls += [f"    wrong += !refuses_{safe(operator)}();" for operator in library.cases]
     includes = ["algorithm", "cmath", "cstdint", "cstdio", "cstdlib", "cstring", "string", "vector"]
-    parts = [
+    sections = [
         "\n".join(
             [
                 *banner(library.gpu, library.arch, library.command),
@@ -132,11 +132,11 @@ def test_text(library: Library) -> str:
             ]
         ),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _test(
-    library: Library, operator: str, cases: tuple[LibraryCase, ...], library_case: LibraryCase, number: int
+    library: Library, operator: str, cases: tuple[LibraryCase, ...], library_case: LibraryCase, case_index: int
 ) -> str:
     n, o = library.name, safe(operator)
     lines = [
@@ -148,12 +148,12 @@ def _test(
         f"    {n}_status status = {n}_{o}_workspace(&problem, &bytes);",
         "    const Memory workspace(bytes);",
     ]
-    seed = 1 + 16 * number
+    seed = 1 + 16 * case_index
     for i, tensor in enumerate(library_case.code.inputs):
         source = (
             f"drawn({tensor.elements}, {TYPES[tensor.dtype]}, {seed + i})"
             if is_drawn(library_case.case.problem)
-            else f'Memory(file.at("{number}.{tensor.name}", {tensor.nbytes}), {tensor.nbytes})'
+            else f'Memory(file.at("{case_index}.{tensor.name}", {tensor.nbytes}), {tensor.nbytes})'
         )
         lines.append(f"    const Memory {safe(tensor.name)} = {source};")
     lines += [f"    const Memory {safe(tensor.name)}({tensor.nbytes});" for tensor in library_case.code.outputs]
@@ -171,8 +171,8 @@ def _test(
     for tensor in library_case.code.outputs:
         norm = library_case.case.problem.allowance(library_case.case.variant.precision).norm
         lines.append(
-            f'    right &= judged(file, "{number}.{tensor.name}", {safe(tensor.name)}.read(), {TYPES[tensor.dtype]}, '
-            f"{step_of(tensor)}, {norm!r});"
+            f'    right &= judged(file, "{case_index}.{tensor.name}", {safe(tensor.name)}.read(), '
+            f"{TYPES[tensor.dtype]}, {step_of(tensor)}, {norm!r});"
         )
     lines += ["    if (right) time_of(call);", "    return right;", "}"]
     return "\n".join(lines)
@@ -181,9 +181,9 @@ def _test(
 def _refusals(library: Library, operator: str, cases: tuple[LibraryCase, ...]) -> str:
     """Return test code: an unknown problem and a null pointer must return their error status."""
     n, o = library.name, safe(operator)
-    nothing = ", ".join(["nullptr"] * len(names_of(cases)))
+    null_pointers = ", ".join(["nullptr"] * len(names_of(cases)))
     axis = next(name for name, default in axes_of(library.operator(operator)) if default is None)
-    call = f"{n}_{o}(&problem, {nothing}, nullptr, nullptr)"
+    call = f"{n}_{o}(&problem, {null_pointers}, nullptr, nullptr)"
     lines = [
         f"static bool refuses_{o}() {{",
         f"    {n}_{o}_problem problem;",

@@ -63,11 +63,11 @@ def ship_library(options: ShipOptions, on_progress: Callable[[str], None] = lamb
     if library.compiled.why_not:
         notes.append(f"no cubin: {library.compiled.why_not}")
     write_folder(options.out, files, manifest(library), options.replace)
-    texts = len(library.kernels)
+    kernel_count = len(library.kernels)
     problems = sum(len(case) for case in library.cases.values())
     size = units.si(sum(map(len, files.values())), "B")
-    counted = f"{problems} problem{'s' * (problems != 1)}, {texts} kernel text{'s' * (texts != 1)}"
-    summary = f"wrote {options.out}: {counted}, {size}"
+    count_text = f"{problems} problem{'s' * (problems != 1)}, {kernel_count} kernel text{'s' * (kernel_count != 1)}"
+    summary = f"wrote {options.out}: {count_text}, {size}"
     return ShipResult(options.out, tuple(notes), summary)
 
 
@@ -84,10 +84,10 @@ def manifest(library: Library) -> dict[str, JSON]:
 
 def readme(library: Library, cubin: str) -> str:
     """Return the README: how to build, test and call the library."""
-    n, first = library.name, library.all_cases[0]
-    axes = ", ".join(f".{name} = {_literal(value)}" for name, value in first.case.problem.axes.items())
-    call = ", ".join(t.name for t in (*first.code.inputs, *first.code.outputs))
-    o = first.case.problem.name
+    n, first_case = library.name, library.all_cases[0]
+    axes = ", ".join(f".{name} = {_literal(value)}" for name, value in first_case.case.problem.axes.items())
+    call = ", ".join(t.name for t in (*first_case.code.inputs, *first_case.code.outputs))
+    o = first_case.case.problem.name
     rows = [("problem", "variant", "workspace", "measured")]
     rows += [
         (

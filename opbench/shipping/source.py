@@ -19,7 +19,7 @@ STEPS = "enum Steps : unsigned { PREPARE = 1, REST = 2, ALL = 3 };"
 def source_text(library: Library) -> str:
     """Return the whole source."""
     codes = [case.code for case in library.all_cases]
-    parts = [
+    sections = [
         "\n".join([*banner(library.gpu, library.arch, library.command), "//", *_contents(library)]),
         f'#include "{library.name}.h"',
         *kernels_and_launching(library.text, library.kernels, library.compiled, codes),
@@ -29,7 +29,7 @@ def source_text(library: Library) -> str:
         common_text(library),
         *(wrap_code(functions_text(library, operator, case)) for operator, case in library.cases.items()),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def kernels_and_launching(
@@ -48,17 +48,19 @@ def kernels_and_launching(
 def _contents(library: Library) -> list[str]:
     lines = ["// In this order: kernels, each in a namespace of its own; what launches them; a function a problem; the"]
     lines += ["// functions of the header. The kernels:"]
-    return lines + [f"//   {piece.space}: {piece.variant.title}" for piece in library.kernels]
+    return lines + [f"//   {kernel_text.space}: {kernel_text.variant.title}" for kernel_text in library.kernels]
 
 
 def _handles(texts: Iterable[KernelText], compiled: CompiledText) -> list[str]:
     """Return one line per kernel and one per variable."""
     lines = []
-    for piece in texts:
-        for kind, names in (("KERNEL", piece.request.kernels), ("CONSTANT", piece.request.constants)):
+    for kernel_text in texts:
+        for macro, names in (("KERNEL", kernel_text.request.kernels), ("CONSTANT", kernel_text.request.constants)):
             for name in names:
-                qualified = piece.qualified(name)
-                lines.append(f'{kind}({handle(piece, name)}, "{compiled.names.get(qualified, "")}", {qualified})')
+                qualified = kernel_text.qualified(name)
+                lines.append(
+                    f'{macro}({handle(kernel_text, name)}, "{compiled.names.get(qualified, "")}", {qualified})'
+                )
     return lines
 
 
@@ -74,48 +76,49 @@ def _function(library_case: LibraryCase) -> str:
         f"static cudaError_t {library_case.function}({', '.join(parameter_list)}, void* workspace, unsigned steps,",
         f"{' ' * (len(library_case.function) + 20)}cudaStream_t stream) {{",
         *([] if code.workspace else ["    (void)workspace;"]),
-        *([] if code.once.lines else ["    if (!(steps & REST)) return cudaSuccess;"]),
+        *([] if code.setup_lines.lines else ["    if (!(steps & REST)) return cudaSuccess;"]),
         *workspaces(code),
         *updates(code),
-        *_guarded(code.once, "PREPARE"),
-        *_guarded(code.rest, "REST" if code.once.lines else ""),
+        *_guarded(code.setup_lines, "PREPARE"),
+        *_guarded(code.other_lines, "REST" if code.setup_lines.lines else ""),
         "    return cudaSuccess;",
         "}",
     ]
     return "\n".join(lines)
 
 
-def workspaces(code: LaunchCode, left_out: Iterable[str] = ()) -> list[str]:
+def workspaces(code: LaunchCode, excluded: Iterable[str] = ()) -> list[str]:
     """Return the declaration of each workspace, and `(void)` lines for tensors that no launch names."""
     lines, offset = [], 0
     for tensor in code.workspace:
-        if tensor.name in left_out:
+        if tensor.name in excluded:
             continue
         text = f"{tensor.elements} of {tensor.dtype}"
         lines.append(f"    void* const {safe(tensor.name)} = at(workspace, {offset});  // {text}")
         offset += aligned(tensor.nbytes)
-    named = code.once.reads | code.rest.reads
-    idle = [
-        t.name for t in (*code.inputs, *code.outputs) if t.name not in {*named, *code.updates, *code.updates.values()}
+    used_names = code.setup_lines.reads | code.other_lines.reads
+    unused = [
+        t.name
+        for t in (*code.inputs, *code.outputs)
+        if t.name not in {*used_names, *code.updates, *code.updates.values()}
     ]
-    return lines + [f"    (void){safe(name)};" for name in idle]
+    return lines + [f"    (void){safe(name)};" for name in unused]
 
 
 def updates(code: LaunchCode) -> list[str]:
-    """Return the copies that initialise the outputs of a kernel that only updates them."""
+    """Return the copies that initialise the outputs of a kernel that only updates its outputs."""
     lines = []
-    for new, old in code.updates.items():
-        nbytes = next(tensor.nbytes for tensor in code.outputs if tensor.name == new)
-        lines.append(f"    if ({safe(new)} != {safe(old)})  // updated where it lies")
-        lines.append(
-            f"        TRY(cudaMemcpyAsync({safe(new)}, {safe(old)}, {nbytes}, cudaMemcpyDeviceToDevice, stream));"
-        )
+    for output_name, input_name in code.updates.items():
+        nbytes = next(tensor.nbytes for tensor in code.outputs if tensor.name == output_name)
+        output, source = safe(output_name), safe(input_name)
+        lines.append(f"    if ({output} != {source})  // updated where it lies")
+        lines.append(f"        TRY(cudaMemcpyAsync({output}, {source}, {nbytes}, cudaMemcpyDeviceToDevice, stream));")
     return lines
 
 
-def _guarded(step_lines: StepLines, when: str) -> list[str]:
+def _guarded(step_lines: StepLines, step_flag: str) -> list[str]:
     if not step_lines.lines:
         return []
-    if not when:
+    if not step_flag:
         return [f"    {line}" for line in step_lines.lines]
-    return [f"    if (steps & {when}) {{", *(f"        {line}" for line in step_lines.lines), "    }"]
+    return [f"    if (steps & {step_flag}) {{", *(f"        {line}" for line in step_lines.lines), "    }"]

@@ -93,30 +93,35 @@ class _Converter:
     """Convert an expression by splitting it at the operator with the lowest precedence."""
 
     def __init__(self, values_by_name: Mapping[str, Sequence[Token] | str], depth: int, real: bool = False) -> None:
-        self.known = values_by_name
+        self.values_by_name = values_by_name
         self.depth = depth
         self.real = real
 
     def whole(self, expression_tokens: Sequence[Token]) -> str:
         if not expression_tokens or self.depth > MAX_DEPTH:
             raise UnsupportedExpression("".join(token.text for token in expression_tokens) or "nothing")
-        if (question_mark := self._outside(expression_tokens, ("?",))) >= 0:
-            other = self._outside(expression_tokens, (":",))
-            if other > question_mark:
+        if (question_index := self._outside(expression_tokens, ("?",))) >= 0:
+            colon_index = self._outside(expression_tokens, (":",))
+            if colon_index > question_index:
                 test, yes, no = (
-                    expression_tokens[:question_mark],
-                    expression_tokens[question_mark + 1 : other],
-                    expression_tokens[other + 1 :],
+                    expression_tokens[:question_index],
+                    expression_tokens[question_index + 1 : colon_index],
+                    expression_tokens[colon_index + 1 :],
                 )
                 return f"({self.whole(yes)} if {self.whole(test)} else {self.whole(no)})"
         for signs in OPERATOR_PRECEDENCE:
-            at = self._outside(expression_tokens, signs)
-            if at > 0:
-                left, right = self.whole(expression_tokens[:at]), self.whole(expression_tokens[at + 1 :])
+            operator_index = self._outside(expression_tokens, signs)
+            if operator_index > 0:
+                left, right = (
+                    self.whole(expression_tokens[:operator_index]),
+                    self.whole(expression_tokens[operator_index + 1 :]),
+                )
                 sign = (
-                    expression_tokens[at].text
-                    if self.real and expression_tokens[at].text == "/"
-                    else PYTHON_OPERATORS.get(expression_tokens[at].text, expression_tokens[at].text)
+                    expression_tokens[operator_index].text
+                    if self.real and expression_tokens[operator_index].text == "/"
+                    else PYTHON_OPERATORS.get(
+                        expression_tokens[operator_index].text, expression_tokens[operator_index].text
+                    )
                 )
                 return f"{_bracketed(left)} {sign} {_bracketed(right)}"
         return self._single(expression_tokens)
@@ -126,7 +131,7 @@ class _Converter:
 
         For "?", which groups from the right, it is the index of the first.
         """
-        found, index = -1, 0
+        last_index, index = -1, 0
         while index < len(expression_tokens):
             token = expression_tokens[index]
             if token.kind == "mark" and token.text in "([{":
@@ -138,80 +143,80 @@ class _Converter:
             ):
                 index = closing_angle_bracket(expression_tokens, index + 1)
             elif token.kind == "mark" and token.text in signs and index > 0:
-                before = expression_tokens[index - 1]
-                if before.kind != "mark" or before.text in (")", "]"):
-                    found = index
+                previous = expression_tokens[index - 1]
+                if previous.kind != "mark" or previous.text in (")", "]"):
+                    last_index = index
                     if signs == ("?",):
-                        return found
+                        return last_index
             index += 1
-        return found
+        return last_index
 
     def _single(self, expression_tokens: Sequence[Token]) -> str:
-        first = expression_tokens[0]
-        if first.text == "(" and closing_bracket(expression_tokens, 0) == len(expression_tokens) - 1:
+        first_token = expression_tokens[0]
+        if first_token.text == "(" and closing_bracket(expression_tokens, 0) == len(expression_tokens) - 1:
             return self.whole(expression_tokens[1:-1])
-        if first.text == "(":  # a cast
-            ends = closing_bracket(expression_tokens, 0)
-            if all(token.kind == "name" and token.text in CASTS for token in expression_tokens[1:ends]):
-                return self.whole(expression_tokens[ends + 1 :])
-        if first.text in ("-", "!"):
-            return f"{'-' if first.text == '-' else 'not '}{_bracketed(self.whole(expression_tokens[1:]))}"
-        if first.kind == "number" and len(expression_tokens) == 1:
-            size = self.known.get(first.text)  # a number that the launch passes for an axis
-            return size if isinstance(size, str) else _number(first.text, self.real)
+        if first_token.text == "(":  # a cast
+            closing = closing_bracket(expression_tokens, 0)
+            if all(token.kind == "name" and token.text in CASTS for token in expression_tokens[1:closing]):
+                return self.whole(expression_tokens[closing + 1 :])
+        if first_token.text in ("-", "!"):
+            return f"{'-' if first_token.text == '-' else 'not '}{_bracketed(self.whole(expression_tokens[1:]))}"
+        if first_token.kind == "number" and len(expression_tokens) == 1:
+            size = self.values_by_name.get(first_token.text)  # a number that the launch passes for an axis
+            return size if isinstance(size, str) else _number(first_token.text, self.real)
         if (
-            first.kind == "name"
+            first_token.kind == "name"
             and len(expression_tokens) > 3
             and expression_tokens[1].text == ":" == expression_tokens[2].text
         ):
             return self.whole(expression_tokens[3:])
         if (
-            first.kind == "name"
+            first_token.kind == "name"
             and len(expression_tokens) > 2
             and expression_tokens[1].text == "::"
             and expression_tokens[-1].text == ")"
         ):
             return self.whole(expression_tokens[2:])
-        if first.text == "static_cast" and len(expression_tokens) > 3:
+        if first_token.text == "static_cast" and len(expression_tokens) > 3:
             return self.whole(expression_tokens[closing_angle_bracket(expression_tokens, 1) + 1 :])
-        if first.kind == "name" and len(expression_tokens) == 1:
-            return self._name(first.text)
+        if first_token.kind == "name" and len(expression_tokens) == 1:
+            return self._name(first_token.text)
         if len(expression_tokens) > 2 and expression_tokens[1].text == ".":
             return self._member(expression_tokens)
         if (
-            first.kind == "name"
+            first_token.kind == "name"
             and expression_tokens[1].text == "("
             and closing_bracket(expression_tokens, 1) == len(expression_tokens) - 1
         ):
-            return self._call(first.text, split(expression_tokens[2:-1], ","))
+            return self._call(first_token.text, split(expression_tokens[2:-1], ","))
         raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
     def _member(self, expression_tokens: Sequence[Token]) -> str:
         """Convert a struct's field, the size of a vector, or a component of a dim3."""
-        first, member, rest = (
+        first, member, remainder = (
             expression_tokens[0].text,
             expression_tokens[2].text,
             "".join(token.text for token in expression_tokens[3:]),
         )
-        if f"{first}.{member}" in self.known and (not rest or (member, rest) == ("size", "()")):
+        if f"{first}.{member}" in self.values_by_name and (not remainder or (member, remainder) == ("size", "()")):
             return self._name(f"{first}.{member}")
-        if member in ("x", "y", "z") and not rest:
+        if member in ("x", "y", "z") and not remainder:
             return self._side(first, "xyz".index(member))
         raise UnsupportedExpression("".join(token.text for token in expression_tokens))
 
     def _name(self, name: str) -> str:
-        if name not in self.known:
+        if name not in self.values_by_name:
             raise UnsupportedExpression(name)
-        value = self.known[name]
-        return value if isinstance(value, str) else convert(value, self.known, self.depth + 1, self.real)
+        value = self.values_by_name[name]
+        return value if isinstance(value, str) else convert(value, self.values_by_name, self.depth + 1, self.real)
 
     def _side(self, name: str, axis: int) -> str:
         """Convert a component of a dim3."""
-        value = self.known.get(name)
+        value = self.values_by_name.get(name)
         if isinstance(value, str) or not value or value[0].text not in ("dim3", "{"):
             raise UnsupportedExpression(f"{name}.{'xyz'[axis]}")
-        parts = split(value[1 + (value[0].text == "dim3") : -1], ",")
-        return convert(parts[axis], self.known, self.depth + 1) if axis < len(parts) else "1"
+        sides = split(value[1 + (value[0].text == "dim3") : -1], ",")
+        return convert(sides[axis], self.values_by_name, self.depth + 1) if axis < len(sides) else "1"
 
     def _is_real(self, expression_tokens: Sequence[Token], depth: int = 0) -> bool:
         """Return whether an expression computes floats: by a literal, a cast or the definition of a name."""
@@ -220,35 +225,37 @@ class _Converter:
                 token.kind == "number" and re.search(r"^[\d']*\.|^\d+f$", token.text)
             ):
                 return True
-            value = self.known.get(token.text, "") if token.kind == "name" and depth < MAX_DEPTH else ""
+            value = self.values_by_name.get(token.text, "") if token.kind == "name" and depth < MAX_DEPTH else ""
             if not isinstance(value, str) and self._is_real(value, depth + 1):
                 return True
         return False
 
     def _of_type(self, expression_tokens: Sequence[Token]) -> Sequence[Token]:
         """Return the tokens of a type; an alias is replaced by its definition."""
-        value = self.known.get(expression_tokens[0].text) if len(expression_tokens) == 1 else None
+        value = self.values_by_name.get(expression_tokens[0].text) if len(expression_tokens) == 1 else None
         return expression_tokens if value is None or isinstance(value, str) else value
 
     def _call(self, name: str, arguments: Sequence[Sequence[Token]]) -> str:
         if name == "sizeof" and len(arguments) == 1:
-            kinds = [token.text for token in self._of_type(arguments[0]) if token.text in SIZES]
-            kind = next((word for word in kinds if word not in ("unsigned", "signed")), "".join(kinds[:1]))
-            if kind and all(token.text != "*" for token in arguments[0]):
-                return str(SIZES[kind])
-            written = " ".join(token.text for token in arguments[0] if token.text != "struct")
-            if isinstance(size := self.known.get(f"sizeof {written}"), str):
+            type_words = [token.text for token in self._of_type(arguments[0]) if token.text in SIZES]
+            base_type = next(
+                (word for word in type_words if word not in ("unsigned", "signed")), "".join(type_words[:1])
+            )
+            if base_type and all(token.text != "*" for token in arguments[0]):
+                return str(SIZES[base_type])
+            type_text = " ".join(token.text for token in arguments[0] if token.text != "struct")
+            if isinstance(size := self.values_by_name.get(f"sizeof {type_text}"), str):
                 return size
             raise UnsupportedExpression(f"sizeof({''.join(token.text for token in arguments[0])})")
         if self.real and name in REAL_CALLS and len(arguments) == 1:
-            inner = self.whole(arguments[0])
-            return f"1 / sqrt({inner})" if name.startswith("rsqrt") else f"{REAL_CALLS[name]}({inner})"
+            radicand = self.whole(arguments[0])
+            return f"1 / sqrt({radicand})" if name.startswith("rsqrt") else f"{REAL_CALLS[name]}({radicand})"
         if name in ("ceil", "ceilf") and len(arguments) == 1:
-            given = list(arguments[0])
-            at = self._outside(given, ("/",))
-            if at > 0 and self._is_real(given):
-                return f"cdiv({self.whole(given[:at])}, {self.whole(given[at + 1 :])})"
-            return self.whole(given)
+            inner = list(arguments[0])
+            slash = self._outside(inner, ("/",))
+            if slash > 0 and self._is_real(inner):
+                return f"cdiv({self.whole(inner[:slash])}, {self.whole(inner[slash + 1 :])})"
+            return self.whole(inner)
         name = MIN_MAX_FUNCTIONS.get(name, name)
         if name in ("min", "max") and len(arguments) == 2:
             limits = [
@@ -270,9 +277,9 @@ def _bracketed(text: str) -> str:
 
 def _number(text: str, real: bool) -> str:
     text = text.replace("'", "")
-    plain = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text.rstrip("uUlL")
+    digits = text.rstrip("uUlLfF") if not text.lower().startswith("0x") else text.rstrip("uUlL")
     try:
-        value = int(plain, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", plain) else float(plain)
+        value = int(digits, 0) if re.fullmatch(r"0[xXbB]\w+|\d+", digits) else float(digits)
     except ValueError:
         raise UnsupportedExpression(text) from None
     if value != int(value) or (real and isinstance(value, float)):

@@ -16,8 +16,8 @@ def declaration(sources: Sequence[Source], kernel: str) -> Location | None:
     name = plain_kernel(kernel)
     for source in sources:
         code, is_kernel = list(tokens(source.text)), False
-        for token, following in itertools.pairwise(code):
+        for token, next_token in itertools.pairwise(code):
             is_kernel = token.text == "__global__" or (is_kernel and token.text not in (";", "{"))
-            if is_kernel and token.text == name and following.text == "(":
+            if is_kernel and token.text == name and next_token.text == "(":
                 return Location(source.path, source.text.count("\n", 0, token.start) + 1)
     return None

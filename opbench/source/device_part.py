@@ -55,7 +55,7 @@ class DevicePart:
 
     texts: Mapping[Path, str]
     """The text of each file, with everything that is not needed blanked."""
-    set_aside: tuple[Declaration, ...]
+    blanked: tuple[Declaration, ...]
     """The blanked declarations of the first file."""
     empty: tuple[str, ...]
     """Names of headers in no folder of the user; those that no compiler has either are replaced by empty files."""
@@ -105,47 +105,49 @@ def kernels_of(text: str) -> list[Declaration]:
     return [declaration for declaration in declarations(text) if declaration.is_kernel]
 
 
-def device_part(sources: Sequence[Source], wanted: Sequence[str]) -> DevicePart:
-    """Return the device code that the wanted kernels, variables and name expressions need."""
-    declared = {source.path: declarations(source.text) for source in sources}
-    everything = [declaration for in_file in declared.values() for declaration in in_file]
-    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
-    spaces = KNOWN_NAMESPACES | {part for declaration in everything for part in declaration.scope.split("::")}
-    own = {source.path.name for source in sources}
-    of_thrust = any("thrust" in declaration.uses for declaration in everything if id(declaration) in needed)
+def device_part(sources: Sequence[Source], kernel_names: Sequence[str]) -> DevicePart:
+    """Return the device code that the named kernels, variables and name expressions need."""
+    declarations_of_file = {source.path: declarations(source.text) for source in sources}
+    all_declarations = [
+        declaration for file_declarations in declarations_of_file.values() for declaration in file_declarations
+    ]
+    needed = _needed(all_declarations, {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)})
+    namespaces = KNOWN_NAMESPACES | {part for declaration in all_declarations for part in declaration.scope.split("::")}
+    own_files = {source.path.name for source in sources}
+    uses_thrust = any("thrust" in declaration.uses for declaration in all_declarations if id(declaration) in needed)
     texts: dict[Path, str] = {}
-    aside: list[Declaration] = []
-    empty: list[str] = []
+    blanked: list[Declaration] = []
+    missing_names: list[str] = []
     for source in sources:
-        kept: list[tuple[int, int, str]] = []
-        for declaration in declared[source.path]:
+        kept_spans: list[tuple[int, int, str]] = []
+        for declaration in declarations_of_file[source.path]:
             name = included(declaration.tokens[0]) if declaration.kind == "directive" else ""
             if name:
-                plain = name[1:-1]
-                if (is_host_header(plain) and not substitute_header(plain)) or (
-                    plain.startswith("thrust/") and not of_thrust
+                header_name = name[1:-1]
+                if (is_host_header(header_name) and not substitute_header(header_name)) or (
+                    header_name.startswith("thrust/") and not uses_thrust
                 ):
-                    kept.append((declaration.start, declaration.end, ""))
-                elif Path(plain).name not in own and not plain.startswith(TOOLKIT_FOLDERS):
-                    empty.append(plain)
-                    if is_by_path(plain):
-                        kept.append((declaration.start, declaration.end, ""))
+                    kept_spans.append((declaration.start, declaration.end, ""))
+                elif Path(header_name).name not in own_files and not header_name.startswith(TOOLKIT_FOLDERS):
+                    missing_names.append(header_name)
+                    if is_by_path(header_name):
+                        kept_spans.append((declaration.start, declaration.end, ""))
             elif declaration.kind == "using":
-                named = {token.text for token in declaration.tokens[2:] if token.kind == "name"}
-                first = next((token.text for token in declaration.tokens[2:] if token.kind == "name"), "")
-                kept.append(
+                namespace_names = {token.text for token in declaration.tokens[2:] if token.kind == "name"}
+                namespace = next((token.text for token in declaration.tokens[2:] if token.kind == "name"), "")
+                kept_spans.append(
                     (
                         declaration.start,
                         declaration.end,
-                        _open_namespace(first, source.text, declaration) if named <= spaces else "",
+                        _open_namespace(namespace, source.text, declaration) if namespace_names <= namespaces else "",
                     )
                 )
             elif declaration.kind != "directive" and id(declaration) not in needed:
-                kept.append((declaration.start, declaration.end, _branches(declaration, source.text)))
+                kept_spans.append((declaration.start, declaration.end, _branches(declaration, source.text)))
                 if source is sources[0]:
-                    aside.append(declaration)
-        texts[source.path] = _replaced(source.text, kept)
-    return DevicePart(texts, tuple(aside), tuple(dict.fromkeys(empty)), implied_headers(texts.values()))
+                    blanked.append(declaration)
+        texts[source.path] = _replaced(source.text, kept_spans)
+    return DevicePart(texts, tuple(blanked), tuple(dict.fromkeys(missing_names)), implied_headers(texts.values()))
 
 
 def _open_namespace(space: str, text: str, declaration: Declaration) -> str:
@@ -153,97 +155,116 @@ def _open_namespace(space: str, text: str, declaration: Declaration) -> str:
     return f"namespace {space} {{}} {text[declaration.start : declaration.end]}"
 
 
-def _replaced(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Replace pieces of a text; each replacement has as many line ends as the piece."""
+def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
+    """Replace spans of a text (start, end, new text); each replacement has as many line ends as the span."""
     lines: list[str] = []
     position = 0
-    for start, end, other in pieces:
-        lacking = text.count("\n", start, end) - other.count("\n")
-        lines += [text[position:start], other, "\n" * lacking]
+    for start, end, replacement in replacements:
+        missing_line_ends = text.count("\n", start, end) - replacement.count("\n")
+        lines += [text[position:start], replacement, "\n" * missing_line_ends]
         position = end
     return "".join(lines) + text[position:]
 
 
 def _branches(declaration: Declaration, text: str) -> str:
     """Return the preprocessor conditions within a removed declaration, each on its line: they may end after it."""
-    lines, goes_on = [], False
+    lines, continues = [], False
     for line in text[declaration.start : declaration.end].split("\n"):
         match = re.match(r"\s*#\s*(\w+)", line)
-        goes_on = goes_on or bool(match and match[1] in CONDITIONAL_DIRECTIVES)
-        lines.append(line if goes_on else "")
-        goes_on = goes_on and line.rstrip("\r").endswith("\\")
+        continues = continues or bool(match and match[1] in CONDITIONAL_DIRECTIVES)
+        lines.append(line if continues else "")
+        continues = continues and line.rstrip("\r").endswith("\\")
     return "\n".join(lines) if any(lines) else ""
 
 
-def _needed(everything: Sequence[Declaration], wanted: set[str]) -> set[int]:
-    """Return the ids of the declarations that the wanted names need, directly or indirectly."""
-    by_name = _by_name(everything)
-    kept: set[int] = set()
-    uses, calls, waiting = set(wanted), set[str](), set(wanted)
+def _needed(all_declarations: Sequence[Declaration], names: set[str]) -> set[int]:
+    """Return the ids of the declarations that the given names need, directly or indirectly."""
+    by_name = _by_name(all_declarations)
+    needed_ids: set[int] = set()
+    uses, calls, unvisited = set(names), set[str](), set(names)
 
     def keep(declaration: Declaration) -> None:
-        kept.add(id(declaration))
-        waiting.update(declaration.uses - uses, declaration.calls - calls)
+        needed_ids.add(id(declaration))
+        unvisited.update(declaration.uses - uses, declaration.calls - calls)
         uses.update(declaration.uses)
         calls.update(declaration.calls)
 
-    for one in everything:
-        if "operator" in one.names and one.is_device:
-            keep(one)
-    while waiting:
-        name = waiting.pop()
-        for one in by_name.get(name, ()):
-            host = one.kind in ("function", "prototype") and not one.is_device and "constexpr" not in one.marks
-            if id(one) not in kept and (name in calls or (name in uses and not host)):
-                keep(one)
-    for one in everything:
-        named = [by_name[name] for name in one.uses & by_name.keys()]
-        known = all(any(id(other) in kept or other.kind == "directive" for other in found) for found in named)
-        if one.tokens[0].text == "static_assert" and known:
-            kept.add(id(one))
-    return kept
+    for candidate in all_declarations:
+        if "operator" in candidate.names and candidate.is_device:
+            keep(candidate)
+    while unvisited:
+        name = unvisited.pop()
+        for candidate in by_name.get(name, ()):
+            is_host_function = (
+                candidate.kind in ("function", "prototype")
+                and not candidate.is_device
+                and "constexpr" not in candidate.specifiers
+            )
+            if id(candidate) not in needed_ids and (name in calls or (name in uses and not is_host_function)):
+                keep(candidate)
+    for candidate in all_declarations:
+        declarations_of_names = [by_name[name] for name in candidate.uses & by_name.keys()]
+        are_known = all(
+            any(
+                id(declaration_of_name) in needed_ids or declaration_of_name.kind == "directive"
+                for declaration_of_name in same_name
+            )
+            for same_name in declarations_of_names
+        )
+        if candidate.tokens[0].text == "static_assert" and are_known:
+            needed_ids.add(id(candidate))
+    return needed_ids
 
 
-def host_function(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
-    """Return a host-only function that the wanted kernels call, which nvcc would reject; None without one."""
-    declared = {source.path: declarations(source.text) for source in sources}
-    everything = [declaration for in_file in declared.values() for declaration in in_file]
-    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
-    marked = {
+def host_function(sources: Sequence[Source], kernel_names: Sequence[str]) -> tuple[Source, Declaration] | None:
+    """Return a host-only function that the named kernels call, which nvcc would reject; None without one."""
+    declarations_of_file = {source.path: declarations(source.text) for source in sources}
+    all_declarations = [
+        declaration for file_declarations in declarations_of_file.values() for declaration in file_declarations
+    ]
+    needed = _needed(all_declarations, {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)})
+    device_names = {
         name
-        for declaration in everything
+        for declaration in all_declarations
         if declaration.kind != "directive" and declaration.is_device
         for name in declaration.names
     }
     for source in sources:
-        for declaration in declared[source.path]:
-            plain = (
-                declaration.kind == "function" and not declaration.is_device and "constexpr" not in declaration.marks
+        for declaration in declarations_of_file[source.path]:
+            is_plain_function = (
+                declaration.kind == "function"
+                and not declaration.is_device
+                and "constexpr" not in declaration.specifiers
             )
-            head = {token.text for token in declaration.tokens[: declaration.body]} - {declaration.name}
+            head_words = {token.text for token in declaration.tokens[: declaration.body]} - {declaration.name}
             # A macro before its name, or a region of a pragma, may mark the function for the device.
-            is_plain = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head)
-            macro = any(other.kind == "directive" and other.names & head for other in everything)
+            is_plain = not any((word.isupper() and len(word) > 1) or word.startswith("__") for word in head_words)
+            has_macro = any(
+                directive_declaration.kind == "directive" and directive_declaration.names & head_words
+                for directive_declaration in all_declarations
+            )
             if (
-                plain
+                is_plain_function
                 and id(declaration) in needed
                 and is_plain
-                and not macro
-                and declaration.name not in marked
-                and declaration.name not in wanted
+                and not has_macro
+                and declaration.name not in device_names
+                and declaration.name not in kernel_names
             ):
                 return source, declaration
     return None
 
 
-def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tuple[Source, Declaration] | None:
-    """Return a device variable that the wanted kernels need and that is declared `extern` but never defined.
+def undefined_variable(sources: Sequence[Source], kernel_names: Sequence[str]) -> tuple[Source, Declaration] | None:
+    """Return a device variable that the named kernels need and that is declared `extern` but never defined.
 
     Returns None without one.
     """
-    declared = {source.path: declarations(source.text) for source in sources}
-    everything = [declaration for in_file in declared.values() for declaration in in_file]
-    needed = _needed(everything, {word for name in wanted for word in re.findall(r"[A-Za-z_]\w*", name)})
+    declarations_of_file = {source.path: declarations(source.text) for source in sources}
+    all_declarations = [
+        declaration for file_declarations in declarations_of_file.values() for declaration in file_declarations
+    ]
+    needed = _needed(all_declarations, {word for name in kernel_names for word in re.findall(r"[A-Za-z_]\w*", name)})
 
     def only_declared(declaration: Declaration) -> bool:
         token_texts = {token.text for token in declaration.tokens}
@@ -251,45 +272,53 @@ def undefined_variable(sources: Sequence[Source], wanted: Sequence[str]) -> tupl
             declaration.kind == "other"
             and "extern" in token_texts
             and "=" not in token_texts
-            and bool(declaration.marks & DEVICE_QUALIFIERS)
+            and bool(declaration.specifiers & DEVICE_QUALIFIERS)
         )
 
     defined = {
         name
-        for declaration in everything
+        for declaration in all_declarations
         if not only_declared(declaration) and declaration.kind == "other"
         for name in declaration.names
     }
     for source in sources:
-        for one in declared[source.path]:
-            if id(one) in needed and only_declared(one) and one.names and not one.names & defined:
-                return source, one
+        for candidate in declarations_of_file[source.path]:
+            if (
+                id(candidate) in needed
+                and only_declared(candidate)
+                and candidate.names
+                and not candidate.names & defined
+            ):
+                return source, candidate
     return None
 
 
-def _by_name(everything: Sequence[Declaration]) -> dict[str, list[Declaration]]:
+def _by_name(all_declarations: Sequence[Declaration]) -> dict[str, list[Declaration]]:
     """Return the declarations by the names that they declare; a use of a macro may declare names.
 
     A macro's use that passes on a host function, such as in a registry of launches, declares nothing for
     kernels.
     """
     result: dict[str, list[Declaration]] = {}
-    for declaration in everything:
+    for declaration in all_declarations:
         for name in declaration.names:
             result.setdefault(name, []).append(declaration)
     macros = {
-        name: declaration for declaration in everything if declaration.kind == "directive" for name in declaration.names
+        name: declaration
+        for declaration in all_declarations
+        if declaration.kind == "directive"
+        for name in declaration.names
     }
-    for declaration in everything:
-        first = declaration.tokens[0].text
+    for declaration in all_declarations:
+        first_word = declaration.tokens[0].text
         if (
             declaration.kind == "other"
-            and first in macros
+            and first_word in macros
             and "=" not in {token.text for token in declaration.tokens[:3]}
         ):
             if any(_is_host_function(other) for name in declaration.uses for other in result.get(name, ())):
                 continue
-            for name in (macros[first].uses | declaration.uses) - result.keys():
+            for name in (macros[first_word].uses | declaration.uses) - result.keys():
                 result.setdefault(name, []).append(declaration)
     return result
 
@@ -299,7 +328,9 @@ def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> di
 
     Includes are adjusted, because an unchanged file may include a changed one.
     """
-    changed = {source.path: folder / f"{number}-{source.path.name}" for number, source in enumerate(sources)}
+    changed = {
+        source.path: folder / f"{source_index}-{source.path.name}" for source_index, source in enumerate(sources)
+    }
     for path, target in changed.items():
         text = led_to(part.texts[path], path, changed)
         target.write_text(f'#line 1 "{path.absolute()}"\n{text}')
@@ -308,14 +339,14 @@ def write_texts(part: DevicePart, sources: Sequence[Source], folder: Path) -> di
 
 def led_to(text: str, path: Path, changed: Mapping[Path, Path]) -> str:
     """Return the text with absolute paths in its includes; changed files have their new paths."""
-    by_name = {old.name: new for old, new in changed.items()}
+    by_name = {original.name: copy for original, copy in changed.items()}
 
     def rewrite_include(match: re.Match[str]) -> str:
         name = match[2][1:-1]
         if Path(name).name in by_name:
             return f'{match[1]}"{by_name[Path(name).name]}"'
-        near = path.parent / name
-        return f'{match[1]}"{near.absolute()}"' if match[2][0] == '"' and near.is_file() else match[0]
+        relative_path = path.parent / name
+        return f'{match[1]}"{relative_path.absolute()}"' if match[2][0] == '"' and relative_path.is_file() else match[0]
 
     return re.sub(r'^([ \t]*#[ \t]*include[ \t]*)(<[^>\n]+>|"[^"\n]+")', rewrite_include, text, flags=re.MULTILINE)
 
@@ -328,16 +359,16 @@ def missing_header_error(error: CompileError, names: Sequence[str], sources: Seq
     """Return the compile error with a message that names the missing headers."""
     if isinstance(error, HeaderNotFound):
         return error
-    listed = ", ".join(f"<{name}>" for name in names)
-    location = next((place for name in names for place in _includes(name, sources)), None)
+    header_list = ", ".join(f"<{name}>" for name in names)
+    location = next((include_location for name in names for include_location in _includes(name, sources)), None)
     if any("curand" in name for name in names):
         text = (
-            f"{listed}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
+            f"{header_list}: cuRAND's device functions are not known here: give the kernel its random numbers, or "
             "their seeds, as an input"
         )
     elif any(name.startswith(TOOLKIT_FOLDERS) for name in names):
         text = (
-            f"{listed} is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
+            f"{header_list} is CUDA's own and was not found: install the wheel nvidia-cuda-cccl (of CUDA 12 "
             "nvidia-cuda-cccl-cu12), or a CUDA toolkit"
         )
     else:
@@ -354,13 +385,13 @@ def missing_header_message(name: str, sources: Sequence[Source]) -> str:
     """Return the message for a missing header: where it was searched, and where to put it."""
     includer = next((source.path for source in sources if _lines(name, source)), Path())
     target = (includer.absolute().parent / name).resolve()
-    looked = (
+    searched_text = (
         "" if is_by_path(name) else f", in {', '.join(filter(None, INCLUDE_FOLDERS))} there and in the folders above"
     )
     return (
         f"header '{name}' was not found; put it at {from_here(str(target))}\n"
-        f"Looked for there{looked}. It is taken as empty, which serves only kernels that use nothing of it. Headers of "
-        "many kernels can lie in DIR/include with --variants DIR."
+        f"Looked for there{searched_text}. It is taken as empty, which serves only kernels that use nothing of it. "
+        "Headers of many kernels can lie in DIR/include with --variants DIR."
     )
 
 
@@ -369,10 +400,10 @@ def missing_headers(sources: Sequence[Source], folders: Sequence[Path]) -> Itera
     for source in sources:
         for line, written in includes(source.text):
             name = written[1:-1]
-            own = written[0] == '"' and not (
+            is_users = written[0] == '"' and not (
                 is_host_header(name) or name in STANDARD_HEADERS or is_compiler_header(name)
             )
-            if own and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
+            if is_users and not any((folder / name).is_file() for folder in (source.path.parent, *folders)):
                 yield f"{from_here(str(source.path))}:{line}", name
 
 
@@ -400,9 +431,9 @@ def substitute_headers(names: Sequence[str]) -> Path:
     ]
     folder = cache_folder("empty") / key
     for name in names:
-        place = folder / name
-        if ".." not in Path(name).parts and not Path(name).is_absolute() and not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(place, substitute_header(name).encode())
+        file = folder / name
+        if ".." not in Path(name).parts and not Path(name).is_absolute() and not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, substitute_header(name).encode())
     folder.mkdir(parents=True, exist_ok=True)
     return folder

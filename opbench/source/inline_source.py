@@ -10,7 +10,7 @@ from opbench.errors import Location, UsageError
 
 CALL, SOURCES = "load_inline", "cuda_sources"
 POSITION = 2
-"""The place of `cuda_sources` among the arguments of `load_inline`."""
+"""The index of `cuda_sources` among the arguments of `load_inline`."""
 
 
 def read_inline_source(path: Path) -> str:
@@ -65,7 +65,7 @@ def _texts(tree: ast.Module) -> dict[str, tuple[int, str]]:
     return result
 
 
-def _text(node: ast.expr, known: Mapping[str, tuple[int, str]]) -> tuple[int, str] | None:
+def _text(node: ast.expr, texts_by_name: Mapping[str, tuple[int, str]]) -> tuple[int, str] | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.lineno, node.value
-    return known.get(node.id) if isinstance(node, ast.Name) else None
+    return texts_by_name.get(node.id) if isinstance(node, ast.Name) else None

@@ -47,50 +47,74 @@ def used_names(code: Sequence[Token]) -> Iterator[str]:
 
 def called_names(code: Sequence[Token]) -> Iterator[str]:
     """Yield the names, except members, that are called or have template arguments."""
-    for index, (token, after) in enumerate(itertools.pairwise(code)):
-        before = [token.text for token in code[max(0, index - 2) : index]]
-        others = before[-1:] in (["."], ["->"]) or (before[-1:] == ["::"] and before[0] in FOREIGN_NAMESPACES)
-        if token.kind == "name" and after.text in ("(", "<", "::", "<<<") and not others:
+    for index, (token, following) in enumerate(itertools.pairwise(code)):
+        preceding = [token.text for token in code[max(0, index - 2) : index]]
+        is_foreign = preceding[-1:] in (["."], ["->"]) or (
+            preceding[-1:] == ["::"] and preceding[0] in FOREIGN_NAMESPACES
+        )
+        if token.kind == "name" and following.text in ("(", "<", "::", "<<<") and not is_foreign:
             yield token.text
 
 
 def local_names(code: Sequence[Token]) -> frozenset[str]:
     """Return the names of a function's parameters and local variables."""
     names = set(_template_parameters(code))
-    around: list[str] = []  # the enclosing brackets, each after the token before it
+    open_brackets: list[str] = []  # the enclosing brackets, each after the token before it
     for index, token in enumerate(code):
         if token.kind == "mark" and token.text in OPENING:
-            around.append((code[index - 1].text if index else "") + token.text)
-        elif token.kind == "mark" and token.text in CLOSING and around:
-            around.pop()
-        if token.kind != "name" or not around or index == 0 or index + 1 >= len(code):
+            open_brackets.append((code[index - 1].text if index else "") + token.text)
+        elif token.kind == "mark" and token.text in CLOSING and open_brackets:
+            open_brackets.pop()
+        if token.kind != "name" or not open_brackets or index == 0 or index + 1 >= len(code):
             continue
         if code[index + 1].text not in ("=", ";", ",", ")", "[", "{", "(", ":"):
             continue
-        back = index - 1
-        while back > 0 and code[back].text in ("*", "&", "const", "__restrict__", "__restrict", "restrict"):
-            back -= 1
-        before = code[back]
-        pointer = back < index - 1
-        is_type = before.kind == "name" and before.text not in NOT_A_TYPE
-        if is_type and (not pointer or code[index + 1].text in ("=", ";", ",", ")", "[")):
+        previous_index = index - 1
+        while previous_index > 0 and code[previous_index].text in (
+            "*",
+            "&",
+            "const",
+            "__restrict__",
+            "__restrict",
+            "restrict",
+        ):
+            previous_index -= 1
+        previous = code[previous_index]
+        is_pointer = previous_index < index - 1
+        is_type = previous.kind == "name" and previous.text not in NOT_A_TYPE
+        if is_type and (not is_pointer or code[index + 1].text in ("=", ";", ",", ")", "[")):
             # `a * b)` looks like a declaration, but is one only at the start of a statement or parameter.
-            lead = code[back - 1].text if back else ""
-            if pointer and lead in ("(", ",") and _may_be_product(around, before, code[index + 1]):
+            word_before_type = code[previous_index - 1].text if previous_index else ""
+            if (
+                is_pointer
+                and word_before_type in ("(", ",")
+                and _may_be_product(open_brackets, previous, code[index + 1])
+            ):
                 continue
-            if not pointer or lead in ("(", ",", "{", ";", "}", "const", "unsigned", "::", "volatile", "static"):
+            if not is_pointer or word_before_type in (
+                "(",
+                ",",
+                "{",
+                ";",
+                "}",
+                "const",
+                "unsigned",
+                "::",
+                "volatile",
+                "static",
+            ):
                 names.add(token.text)
-        elif before.text == ">" and code[index + 1].text in ("=", ";", ",", ")", "[", "{"):
+        elif previous.text == ">" and code[index + 1].text in ("=", ";", ",", ")", "[", "{"):
             names.add(token.text)
     return frozenset(names)
 
 
-def _may_be_product(around: Sequence[str], left: Token, after: Token) -> bool:
+def _may_be_product(open_brackets: Sequence[str], left: Token, following: Token) -> bool:
     """Return whether `(left * name,` may be a product: in an attribute or a body, but not in a lambda's head."""
-    if any(bracket[:-1] in ATTRIBUTES for bracket in around):
+    if any(bracket[:-1] in ATTRIBUTES for bracket in open_brackets):
         return True
-    in_body = any(bracket.endswith("{") for bracket in around)
-    return in_body and after.text in (",", ")", "[") and left.text not in ARITHMETIC
+    in_body = any(bracket.endswith("{") for bracket in open_brackets)
+    return in_body and following.text in (",", ")", "[") and left.text not in ARITHMETIC
 
 
 def _template_parameters(code: Sequence[Token]) -> Iterator[str]:
@@ -105,5 +129,5 @@ def macro_names(token: Token) -> tuple[frozenset[str], frozenset[str]]:
     match = _DEFINE.match(token.text)
     if match is None:
         return frozenset(), frozenset()
-    named = set(_WORD.findall(token.text[match.end() :]))
-    return frozenset((match[1],)), frozenset(named - set(_WORD.findall(match["parameters"] or "")))
+    names_in_body = set(_WORD.findall(token.text[match.end() :]))
+    return frozenset((match[1],)), frozenset(names_in_body - set(_WORD.findall(match["parameters"] or "")))

@@ -42,25 +42,25 @@ UNNAMED_TYPE = "an unnamed type"
 """The operand type of a matrix instruction if a macro or a template parameter determines it."""
 
 
-def product_contradiction(named: str, precision: str, seen: Mapping[str, str]) -> str | None:
+def product_contradiction(product: str, precision: str, operand_types: Mapping[str, str]) -> str | None:
     """Return why a header's `product` contradicts the matrix instructions in a kernel; None if it does not.
 
-    `seen` has the operand types of these instructions, each with the file:line of the first one.
+    `operand_types` has the operand types of these instructions, each with the file:line of the first one.
     """
-    if named:
-        lacking = PRODUCTS[named].multiplies - seen.keys()
-        if not lacking or UNNAMED_TYPE in seen:
+    if product:
+        missing = PRODUCTS[product].multiplies - operand_types.keys()
+        if not missing or UNNAMED_TYPE in operand_types:
             return None
-        does = f"; they multiply in {', '.join(sorted(seen))}" if seen else ""
+        instruction_text = f"; they multiply in {', '.join(sorted(operand_types))}" if operand_types else ""
         return (
-            f'product = "{named}" multiplies in {" and ".join(sorted(lacking))} on tensor cores, which neither the '
-            f"file nor its headers do{does}"
+            f'product = "{product}" multiplies in {" and ".join(sorted(missing))} on tensor cores, which neither the '
+            f"file nor its headers do{instruction_text}"
         )
-    other = next((name for name in seen if name != precision), None)
-    if other is None:
+    other_type = next((name for name in operand_types if name != precision), None)
+    if other_type is None:
         return None
     choices = "; ".join(f'product = "{name}": {product.does}' for name, product in PRODUCTS.items())
     return (
-        f'precision = "{precision}", but {seen[other]} multiplies in {other} on tensor cores, which determines the '
-        f"peak; name the type of the factors: {choices}"
+        f'precision = "{precision}", but {operand_types[other_type]} multiplies in {other_type} on tensor cores, which '
+        f"determines the peak; name the type of the factors: {choices}"
     )

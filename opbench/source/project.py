@@ -26,9 +26,9 @@ def project_folders(path: Path, folders: Sequence[Path] = ()) -> tuple[Path, ...
     paths: list[Path] = []
     while True:
         for name in _missing(path, (*folders, *paths)):
-            holder = next((folder for folder in _candidates(path) if (folder / name).is_file()), None)
-            if holder is not None:
-                paths.append(holder)
+            containing_folder = next((folder for folder in _candidates(path) if (folder / name).is_file()), None)
+            if containing_folder is not None:
+                paths.append(containing_folder)
                 break
         else:
             return tuple(paths)
@@ -44,16 +44,17 @@ def _missing(path: Path, folders: Sequence[Path]) -> Iterator[str]:
     for source in include_closure(path, folders):
         for _, written in includes(source.text):
             name = written[1:-1]
-            near = [source.path.parent] if written[0] == '"' else []
+            own_folder = [source.path.parent] if written[0] == '"' else []
             is_header = Path(name).suffix in HEADERS and not is_compiler_header(name)
-            if is_header and not any((folder / name).is_file() for folder in (*near, *folders)):
+            if is_header and not any((folder / name).is_file() for folder in (*own_folder, *folders)):
                 yield name
 
 
 def _candidates(path: Path) -> Iterator[Path]:
-    above = path.absolute().parents
-    marked = next(
-        (level for level, folder in enumerate(above[:MAX_LEVELS]) if (folder / ".git").exists()), MAX_LEVELS_WITHOUT_GIT
+    parent_folders = path.absolute().parents
+    project_level = next(
+        (level for level, folder in enumerate(parent_folders[:MAX_LEVELS]) if (folder / ".git").exists()),
+        MAX_LEVELS_WITHOUT_GIT,
     )
-    for folder in above[: marked + 1]:
-        yield from (folder / place for place in INCLUDE_FOLDERS)
+    for folder in parent_folders[: project_level + 1]:
+        yield from (folder / subfolder for subfolder in INCLUDE_FOLDERS)

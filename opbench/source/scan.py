@@ -58,7 +58,7 @@ class Declaration:
     tokens: tuple[Token, ...]
     kind: str
     """function, type, directive, using or other."""
-    marks: frozenset[str]
+    specifiers: frozenset[str]
     """CUDA's specifiers, `constexpr` and `extern "C"` (as "C") before its name."""
     scope: str
     """The enclosing namespaces, such as "a::b"."""
@@ -68,12 +68,12 @@ class Declaration:
     @property
     def is_device(self) -> bool:
         """Return whether the declaration is device code."""
-        return bool(self.marks & DEVICE)
+        return bool(self.specifiers & DEVICE)
 
     @property
     def is_kernel(self) -> bool:
         """Return whether the declaration defines a kernel."""
-        return "__global__" in self.marks and self.body >= 0
+        return "__global__" in self.specifiers and self.body >= 0
 
     @property
     def is_template(self) -> bool:
@@ -134,8 +134,8 @@ class _Scanner:
             if token.text in (";", "}"):
                 index += 1
                 continue
-            if (opened := _namespace(file_tokens, index)) is not None:
-                name, index, in_c = opened
+            if (namespace_opening := _namespace(file_tokens, index)) is not None:
+                name, index, in_c = namespace_opening
                 spaces.append((name, in_c))
                 continue
             end = _end(file_tokens, index, self.attributes)
@@ -143,73 +143,84 @@ class _Scanner:
             yield self._made(file_tokens[index:end], line + 1, "", scope, in_c)
             index = end
 
-    def _made(self, found: Sequence[Token], line: int, kind: str, scope: str, in_c: bool) -> Declaration:
-        code = [token for token in found if token.kind != "directive"]
+    def _made(self, declaration_tokens: Sequence[Token], line: int, kind: str, scope: str, in_c: bool) -> Declaration:
+        code = [token for token in declaration_tokens if token.kind != "directive"]
         if kind == "directive":
-            names, uses = macro_names(found[0])
+            names, uses = macro_names(declaration_tokens[0])
             uses -= KEYWORDS | DEVICE | ATTRIBUTES
             return Declaration(
-                found[0].start, found[-1].end, line, names, uses, uses, tuple(found), kind, frozenset(), scope
+                declaration_tokens[0].start,
+                declaration_tokens[-1].end,
+                line,
+                names,
+                uses,
+                uses,
+                tuple(declaration_tokens),
+                kind,
+                frozenset(),
+                scope,
             )
         body = _body(code)
-        head = code[: body if body >= 0 else len(code)]
-        marks = {token.text for token in head if token.text in DEVICE or token.text in ("constexpr", "consteval")}
-        if in_c or any(a.text == "extern" and b.text == '"C"' for a, b in itertools.pairwise(head)):
-            marks.add("C")
+        head_tokens = code[: body if body >= 0 else len(code)]
+        specifiers = {
+            token.text for token in head_tokens if token.text in DEVICE or token.text in ("constexpr", "consteval")
+        }
+        if in_c or any(a.text == "extern" and b.text == '"C"' for a, b in itertools.pairwise(head_tokens)):
+            specifiers.add("C")
         kind = _kind(code, body)
-        declared = _names(code, kind)
-        local = local_names(code)
-        uses = frozenset(used_names(code)) - local
+        declared_names = _names(code, kind)
+        locals_ = local_names(code)
+        uses = frozenset(used_names(code)) - locals_
         # A function's own name precedes its parameters.
         calls = frozenset(called_names(code[max(0, _function_name(code)[1]) if kind == "function" else 0 :]))
-        names = frozenset(declared - KEYWORDS) | (frozenset(("operator",)) & declared)
-        place = (found[0].start, found[-1].end, line)
+        names = frozenset(declared_names - KEYWORDS) | (frozenset(("operator",)) & declared_names)
+        position = (declaration_tokens[0].start, declaration_tokens[-1].end, line)
         body = body if kind == "function" else -1
         return Declaration(
-            *place, names, uses - KEYWORDS, calls - local, tuple(code), kind, frozenset(marks), scope, body
+            *position, names, uses - KEYWORDS, calls - locals_, tuple(code), kind, frozenset(specifiers), scope, body
         )
 
 
 def _namespace(code: Sequence[Token], index: int) -> tuple[str, int, bool] | None:
     """Return the name of a namespace that opens here, the index after its bracket, and whether it is `extern "C"`."""
-    ahead = [token.text for token in code[index : index + 12]]
-    if ahead[:2] == ["extern", '"C"'] and ahead[2:3] == ["{"]:
+    next_words = [token.text for token in code[index : index + 12]]
+    if next_words[:2] == ["extern", '"C"'] and next_words[2:3] == ["{"]:
         return "", index + 3, True
-    if ahead[:1] == ["inline"] and ahead[1:2] == ["namespace"]:
-        ahead, index = ahead[1:], index + 1
-    if ahead[:1] != ["namespace"] or "{" not in ahead:
+    if next_words[:1] == ["inline"] and next_words[1:2] == ["namespace"]:
+        next_words, index = next_words[1:], index + 1
+    if next_words[:1] != ["namespace"] or "{" not in next_words:
         return None
-    opened = ahead.index("{")
-    if "=" in ahead[:opened] or ";" in ahead[:opened]:
+    opened = next_words.index("{")
+    if "=" in next_words[:opened] or ";" in next_words[:opened]:
         return None
-    return "".join(ahead[1:opened]), index + opened + 1, False
+    return "".join(next_words[1:opened]), index + opened + 1, False
 
 
 def _end(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     """Return the index after the last token of the declaration that starts at `index`."""
-    depth, conditions, first = 0, [], index
+    depth, conditions, first_index = 0, [], index
     while index < len(code):
         token = code[index]
         if token.kind == "directive":
-            word = directive(token)
-            if word in ("if", "ifdef", "ifndef"):
+            directive_name = directive(token)
+            if directive_name in ("if", "ifdef", "ifndef"):
                 conditions.append(depth)
-            elif word in ("else", "elif", "elifdef") and conditions:
+            elif directive_name in ("else", "elif", "elifdef") and conditions:
                 depth = conditions[-1]
-            elif word == "endif" and conditions:
+            elif directive_name == "endif" and conditions:
                 conditions.pop()
-            elif depth == 0 and not conditions and word in ("include", "define", "undef", "pragma"):
+            elif depth == 0 and not conditions and directive_name in ("include", "define", "undef", "pragma"):
                 return index  # a macro's use without a semicolon
         elif token.kind == "mark" and token.text in OPENING:
             depth += 1
         elif token.kind == "mark" and token.text in CLOSING:
             depth -= 1
             if depth < 0:
-                return max(index, first + 1)  # the end of a namespace, after a macro's use
-            if depth == 0 and token.text == "}" and _is_body(code, first, index):
+                return max(index, first_index + 1)  # the end of a namespace, after a macro's use
+            if depth == 0 and token.text == "}" and _is_body(code, first_index, index):
                 return index + 1
-            alone = depth == 0 and token.text == ")" and code[first].text not in attributes
-            if alone and _is_use(code, first, index):
+            is_complete = depth == 0 and token.text == ")" and code[first_index].text not in attributes
+            if is_complete and _is_use(code, first_index, index):
                 return index + 1
         elif token.text == ";" and depth == 0:
             return index + 1
@@ -217,41 +228,43 @@ def _end(code: Sequence[Token], index: int, attributes: frozenset[str]) -> int:
     return index
 
 
-def _is_use(code: Sequence[Token], first: int, closed: int) -> bool:
+def _is_use(code: Sequence[Token], first_index: int, closing: int) -> bool:
     """Return whether these tokens are a macro call that ends without a semicolon."""
-    named = code[first].kind == "name" and code[first].text not in ATTRIBUTES
-    alone = named and code[first + 1].text == "(" and closing_bracket(code, first + 1) == closed
-    return alone and closed + 1 < len(code) and code[closed + 1].kind == "name"
+    starts_with_name = code[first_index].kind == "name" and code[first_index].text not in ATTRIBUTES
+    is_macro_call = (
+        starts_with_name and code[first_index + 1].text == "(" and closing_bracket(code, first_index + 1) == closing
+    )
+    return is_macro_call and closing + 1 < len(code) and code[closing + 1].kind == "name"
 
 
-def _is_body(found: Sequence[Token], first: int, closed: int) -> bool:
+def _is_body(scanned: Sequence[Token], first_index: int, closing: int) -> bool:
     """Return whether the brace that closes here ends a function's body.
 
     A type or an initialiser ends with a semicolon.
     """
-    code = [token for token in found[first : closed + 1] if token.kind != "directive"]
+    code = [token for token in scanned[first_index : closing + 1] if token.kind != "directive"]
     return _body(code) >= 0
 
 
 def _body(code: Sequence[Token]) -> int:
     """Return the index of the brace that opens a function's body, or -1."""
-    index, parameters = 0, False
+    index, has_parameters = 0, False
     while index < len(code):
         token = code[index]
         if token.text == "template" and index + 1 < len(code) and code[index + 1].text == "<":
             index = closing_angle_bracket(code, index + 1)
-        elif token.text in TYPES and not parameters and _opens_type(code, index):
+        elif token.text in TYPES and not has_parameters and _opens_type(code, index):
             return -1
         elif token.kind == "mark" and token.text in "([":
-            ends = closing_bracket(code, index)
-            called = index > 0 and (code[index - 1].kind == "name" or code[index - 1].text in (">", ")", "]"))
-            ours = token.text == "(" and called and code[index - 1].text not in ATTRIBUTES
-            parameters = parameters or ours or (token.text == "(" and _after_operator(code, index))
-            index = ends
+            closing = closing_bracket(code, index)
+            follows_name = index > 0 and (code[index - 1].kind == "name" or code[index - 1].text in (">", ")", "]"))
+            opens_parameters = token.text == "(" and follows_name and code[index - 1].text not in ATTRIBUTES
+            has_parameters = has_parameters or opens_parameters or (token.text == "(" and _after_operator(code, index))
+            index = closing
         elif token.text == "=" and not _after_operator(code, index + 1):
             return -1
         elif token.text == "{":
-            return index if parameters else -1
+            return index if has_parameters else -1
         elif token.text == ";":
             return -1
         index += 1
@@ -291,10 +304,10 @@ def _kind(code: Sequence[Token], body: int) -> str:
         return "type"
     # A prototype declares the same name as its definition.
     name, opened = _function_name(code)
-    ends = closing_bracket(code, opened) if opened >= 0 else len(code)
-    if name and opened >= 2 and ends < len(code) and first not in ("typedef", "using", "static_assert"):
-        after = [t.text for t in code[ends + 1 :]]
-        if after[:1] in ([";"], ["const"], ["noexcept"]) and "=" not in [t.text for t in code[:opened]]:
+    closing = closing_bracket(code, opened) if opened >= 0 else len(code)
+    if name and opened >= 2 and closing < len(code) and first not in ("typedef", "using", "static_assert"):
+        following = [t.text for t in code[closing + 1 :]]
+        if following[:1] in ([";"], ["const"], ["noexcept"]) and "=" not in [t.text for t in code[:opened]]:
             return "prototype"
     return "other"
 
@@ -310,14 +323,14 @@ def _function_name(code: Sequence[Token]) -> tuple[str, int]:
             opened = next((i for i in range(index + 2, len(code)) if code[i].text == "("), -1)
             return "operator", opened
         elif text == "<" and index and code[index - 1].kind == "name":
-            ends = closing_angle_bracket(code, index)
-            if ends > index and ends + 1 < len(code) and code[ends + 1].text == "(":
-                return code[index - 1].text, ends + 1
-            index = max(ends, index)
+            closing = closing_angle_bracket(code, index)
+            if closing > index and closing + 1 < len(code) and code[closing + 1].text == "(":
+                return code[index - 1].text, closing + 1
+            index = max(closing, index)
         elif text == "(" and code[index].kind == "mark":
-            before = code[index - 1] if index else None
-            if before is not None and before.kind == "name" and before.text not in ATTRIBUTES:
-                return before.text, index
+            previous = code[index - 1] if index else None
+            if previous is not None and previous.kind == "name" and previous.text not in ATTRIBUTES:
+                return previous.text, index
             index = closing_bracket(code, index)
         elif text in ("=", "{", ";"):
             break
@@ -349,8 +362,8 @@ def _names(code: Sequence[Token], kind: str) -> set[str]:
                 names |= {t.text for t in code[index + 1 : closing_bracket(code, index)] if t.kind == "name"}
             depth, index = 0, closing_bracket(code, index)
         elif token.kind == "name" and depth == 0:
-            follows = code[index + 1].text if index + 1 < len(code) else ";"
-            if follows in ("=", "[", ";", ",", "{", ":", "(") or (follows == "<" and kind == "type"):
+            next_text = code[index + 1].text if index + 1 < len(code) else ";"
+            if next_text in ("=", "[", ";", ",", "{", ":", "(") or (next_text == "<" and kind == "type"):
                 names.add(token.text)
         index += 1
     return names

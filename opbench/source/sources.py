@@ -68,10 +68,10 @@ class Source:
     def unchanged(self) -> bool:
         """Return whether the file still has the same modification time and size."""
         try:
-            now = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return False
-        return (now.st_mtime_ns, now.st_size) == (self.modified_ns, len(self.content))
+        return (status.st_mtime_ns, status.st_size) == (self.modified_ns, len(self.content))
 
     @property
     def text(self) -> str:
@@ -111,8 +111,10 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
                     kind="macro-include",
                     subject=name,
                 )
-            near = [file.parent] if name[0] == '"' else []
-            header = next((at for folder in (*near, *folders) if (at := folder / name[1:-1]).is_file()), None)
+            own_folder = [file.parent] if name[0] == '"' else []
+            header = next(
+                (candidate for folder in (*own_folder, *folders) if (candidate := folder / name[1:-1]).is_file()), None
+            )
             if header is not None and header.resolve() not in result:
                 if depth == MAX_INCLUDE_DEPTH:
                     raise UsageError(
@@ -130,15 +132,15 @@ def checksum(sources: Sequence[Source]) -> str:
     Both keys describe a variant and change nothing that runs, so results stay valid when they are added or
     corrected.
     """
-    first, *headers = sources
-    content = _HEADER.sub(lambda header: _DESCRIPTION.sub(b"", header[0]), first.content, count=1)
-    return text_checksum([replace(first, content=content), *headers])
+    kernel_source, *headers = sources
+    content = _HEADER.sub(lambda header: _DESCRIPTION.sub(b"", header[0]), kernel_source.content, count=1)
+    return text_checksum([replace(kernel_source, content=content), *headers])
 
 
 def text_checksum(sources: Sequence[Source]) -> str:
     """Return the SHA-256 of the complete text of a file and its headers."""
-    first, *headers = sources
-    digest = hashlib.sha256(first.content)
+    kernel_source, *headers = sources
+    digest = hashlib.sha256(kernel_source.content)
     for header in headers:
         digest.update(f"\0{header.path.name}\0{len(header.content)}\0".encode() + header.content)
     return digest.hexdigest()
@@ -170,11 +172,11 @@ def without_idle_macros(code: str) -> str:
     """Replace the definitions of unused macros by blanks; `code` has no comments and strings."""
     definitions = {m[1]: m for m in _DEFINITION.finditer(code)}
     used = set(re.findall(r"[A-Za-z_]\w*", _DEFINITION.sub("", code)))
-    waiting = list(used & definitions.keys())
-    while waiting:
-        fresh = set(re.findall(r"[A-Za-z_]\w*", definitions[waiting.pop()][0])) & definitions.keys() - used
-        used |= fresh
-        waiting += fresh
+    unvisited = list(used & definitions.keys())
+    while unvisited:
+        newly_used = set(re.findall(r"[A-Za-z_]\w*", definitions[unvisited.pop()][0])) & definitions.keys() - used
+        used |= newly_used
+        unvisited += newly_used
     return _DEFINITION.sub(lambda m: m[0] if m[1] in used else "\n" * m[0].count("\n"), code)
 
 
@@ -203,5 +205,5 @@ def includes(text: str) -> tuple[tuple[int, str], ...]:
     """Return the line and the name, with quotes, of each include in a text."""
     if "include" not in text:
         return ()
-    named = (match for match in _TOKEN.finditer(text) if match["name"])
-    return tuple((text.count("\n", 0, match.start()) + 1, match["name"]) for match in named)
+    name_matches = (match for match in _TOKEN.finditer(text) if match["name"])
+    return tuple((text.count("\n", 0, match.start()) + 1, match["name"]) for match in name_matches)

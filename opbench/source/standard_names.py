@@ -59,6 +59,6 @@ _NAMED = re.compile(r"\bstd\s*::\s*(\w+)")
 
 def implied_headers(texts: Iterable[str]) -> tuple[str, ...]:
     """Return standard headers whose names the texts use without including them: other headers included them."""
-    whole = "\n".join(texts)
-    named = {_HEADERS[name] for name in _NAMED.findall(whole) if name in _HEADERS}
-    return tuple(sorted(name for name in named if not re.search(rf"#\s*include\s*<{name}>", whole)))
+    all_text = "\n".join(texts)
+    headers = {_HEADERS[name] for name in _NAMED.findall(all_text) if name in _HEADERS}
+    return tuple(sorted(name for name in headers if not re.search(rf"#\s*include\s*<{name}>", all_text)))

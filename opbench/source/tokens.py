@@ -45,23 +45,23 @@ def words(text: str) -> frozenset[str]:
 
 def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of a text; a directive is one token."""
-    fresh = True  # only space so far in this line: only then # begins a directive
+    at_line_start = True  # only space so far in this line: only then # begins a directive
     position = 0
     while position < len(text):
         match = _TOKENS.match(text, position)
         assert match is not None
         kind = str(match.lastgroup if match.lastgroup != "delimiter" else "string")
-        if kind == "directive" and not fresh:
+        if kind == "directive" and not at_line_start:
             yield Token("mark", "#", position)
             position += 1
             continue
         position = match.end()
         if kind in ("space", "comment"):
-            fresh = fresh or "\n" in match[0]
+            at_line_start = at_line_start or "\n" in match[0]
             continue
-        written = match[0].replace(" ", "") if kind == "mark" else match[0]  # << <, as some editors write it
-        yield Token(kind, written, match.start())
-        fresh = kind == "directive"
+        token_text = match[0].replace(" ", "") if kind == "mark" else match[0]  # << <, as some editors write it
+        yield Token(kind, token_text, match.start())
+        at_line_start = kind == "directive"
 
 
 def closing_bracket(code: Sequence[Token], opened: int) -> int:
@@ -108,8 +108,8 @@ def split(code: Sequence[Token], separator: str) -> list[tuple[Token, ...]]:
             parts.append(tuple(code[start:index]))
             start = index + 1
         index += 1
-    last = tuple(code[start:])
-    return [*parts, last] if last or parts else []
+    last_piece = tuple(code[start:])
+    return [*parts, last_piece] if last_piece or parts else []
 
 
 def directive(token: Token) -> str:

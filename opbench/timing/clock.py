@@ -39,8 +39,8 @@ class RenewableLaunch(TimedLaunch):
     """
 
     def __init__(self, launch: Launch, renew: Callable[[], None]) -> None:
-        parts = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
-        super().__init__(parts.run, parts.collect)
+        timed_launch = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
+        super().__init__(timed_launch.run, timed_launch.collect)
         self.renew = renew
 
 

@@ -35,34 +35,34 @@ class EnergyMeter:
 
     def joules(self, launch: Launch) -> float:
         """Return the joules of one launch among many; raise EnvironmentFault without a counter that changes."""
-        alone_s = max(1e-7, min(self._clock.sample(launch, hold_stream=False).seconds for _ in range(2)))
-        count = max(1, min(MAX_LAUNCHES, math.ceil(BATCH_S / alone_s)))
-        calls, readings = 0, [self._read()]
+        launch_s = max(1e-7, min(self._clock.sample(launch, hold_stream=False).seconds for _ in range(2)))
+        count = max(1, min(MAX_LAUNCHES, math.ceil(BATCH_S / launch_s)))
+        launch_count, readings = 0, [self._read()]
 
         def batch() -> None:
-            nonlocal calls
+            nonlocal launch_count
             for _ in range(count):
                 launch()
-            calls += count
+            launch_count += count
             readings.append(self._read())
 
-        began = self._now()
+        start_s = self._now()
         while True:
             self._clock.sample(batch, hold_stream=False)
-            spent_s = self._now() - began
-            moves = [after for before, after in itertools.pairwise(readings) if after[1] != before[1]]
-            if spent_s >= self._window_s and len(moves) >= 3:
+            spent_s = self._now() - start_s
+            changes = [later for earlier, later in itertools.pairwise(readings) if later[1] != earlier[1]]
+            if spent_s >= self._window_s and len(changes) >= 3:
                 break
             if spent_s > max(self._window_s, COUNTER_LIMIT_S):
                 raise EnvironmentFault(
-                    f"the GPU's energy counter moved {len(moves)} times in {spent_s:.1f} s; 3 are needed to rank by "
+                    f"the GPU's energy counter moved {len(changes)} times in {spent_s:.1f} s; 3 are needed to rank by "
                     "joules. Rank by time: leave --energy out",
                     kind="too-few-readings",
-                    value=len(moves),
+                    value=len(changes),
                     allowed=3,
                 )
-        (first_s, first_j), (last_s, last_j) = moves[0], moves[-1]
-        return (last_j - first_j) / (last_s - first_s) * spent_s / calls
+        (first_s, first_j), (last_s, last_j) = changes[0], changes[-1]
+        return (last_j - first_j) / (last_s - first_s) * spent_s / launch_count
 
     def _read(self) -> tuple[float, float]:
         energy_j = self._clock.device_state().energy_j

@@ -39,36 +39,36 @@ class HostTime:
 
 def host_times(
     calls: Mapping[str, Launch],
-    wait: Callable[[], object],
+    synchronize: Callable[[], object],
     options: HostOptions | None = None,
     now: Now = time.perf_counter,
 ) -> dict[str, HostTime]:
-    """Time each call and the following wait, in rounds of one sample each in random order.
+    """Time each call and the following synchronisation, in rounds of one sample each in random order.
 
-    Each sample starts on an idle device, because `wait` has returned.
+    Each sample starts on an idle device, because `synchronize` has returned.
     """
     options = options or HostOptions()
     order = random.Random(options.seed)
     for call in calls.values():
         for _ in range(options.warmup_calls):
             call()
-        wait()
+        synchronize()
     samples: dict[str, list[float]] = {key: [] for key in calls}
     running = list(calls)
     while running:
         order.shuffle(running)
         for key in running:
-            began = now()
+            start_s = now()
             calls[key]()
-            wait()
-            samples[key].append(now() - began)
+            synchronize()
+            samples[key].append(now() - start_s)
         running = [key for key in running if not _done(samples[key], options)]
     return {key: _summary(samples[key]) for key in calls}
 
 
 def _done(samples: list[float], options: HostOptions) -> bool:
-    enough = len(samples) >= MIN_SAMPLES and sum(samples) >= options.budget_s
-    return enough or len(samples) >= max(options.samples, MIN_SAMPLES)
+    is_budget_spent = len(samples) >= MIN_SAMPLES and sum(samples) >= options.budget_s
+    return is_budget_spent or len(samples) >= max(options.samples, MIN_SAMPLES)
 
 
 def _summary(samples: list[float]) -> HostTime:

@@ -82,14 +82,14 @@ class Measurement:
         Returns an empty list if neither is known.
         """
         count = len(self.samples_s)
-        known = [clock for clock in self.clocks_hz if clock]
-        if known and len(self.clocks_hz) == count:
-            return [clock or stats.median(known) for clock in self.clocks_hz]
-        first, last = self.before.sm_clock_hz, self.after.sm_clock_hz
-        if not first or not last:
+        known_hz = [clock for clock in self.clocks_hz if clock]
+        if known_hz and len(self.clocks_hz) == count:
+            return [clock or stats.median(known_hz) for clock in self.clocks_hz]
+        first_hz, last_hz = self.before.sm_clock_hz, self.after.sm_clock_hz
+        if not first_hz or not last_hz:
             return []
-        step = (last - first) / max(1, count - 1)
-        return [first + number * step for number in range(count)]
+        step_hz = (last_hz - first_hz) / max(1, count - 1)
+        return [first_hz + sample_index * step_hz for sample_index in range(count)]
 
     @property
     def cycles(self) -> list[float]:

@@ -36,29 +36,29 @@ def process_interval(groups: Sequence[Sequence[float]]) -> tuple[float, stats.In
         )
     centre = sum(medians) / count
     variance = sum((value - centre) ** 2 for value in medians) / (count - 1)
-    reach = STUDENT_T[count - 2] * (variance / count) ** 0.5
+    half_width = STUDENT_T[count - 2] * (variance / count) ** 0.5
     pooled = stats.median_interval(list(itertools.chain.from_iterable(groups)))
-    low, high = min(centre - reach, pooled.low), max(centre + reach, pooled.high)
+    low, high = min(centre - half_width, pooled.low), max(centre + half_width, pooled.high)
     return centre, stats.Interval(max(low, 0.0), high, min(0.95, pooled.coverage))
 
 
-def merge_processes(parts: Sequence[Measurement]) -> Measurement:
+def merge_processes(measurements: Sequence[Measurement]) -> Measurement:
     """Merge one case's samples from several processes into one measurement, with the interval of `process_interval`."""
-    if len(parts) == 1:
-        return parts[0]
-    samples = tuple(itertools.chain.from_iterable(part.samples_s for part in parts))
-    centre, interval = process_interval([part.samples_s for part in parts])
-    offsets = [part.offset_s for part in parts if part.offset_s is not None]
+    if len(measurements) == 1:
+        return measurements[0]
+    samples = tuple(itertools.chain.from_iterable(measurement.samples_s for measurement in measurements))
+    centre, interval = process_interval([measurement.samples_s for measurement in measurements])
+    offsets = [measurement.offset_s for measurement in measurements if measurement.offset_s is not None]
     offset_s = stats.median(offsets) if offsets else None
-    known = all(part.clocks_hz for part in parts)
-    warnings = {*itertools.chain.from_iterable(part.warnings for part in parts)}
+    have_clocks = all(measurement.clocks_hz for measurement in measurements)
+    warnings = {*itertools.chain.from_iterable(measurement.warnings for measurement in measurements)}
     # The merged interval includes each process's noise, so it alone decides whether the measurement is noisy.
-    noisy = (interval.high - interval.low) / 2 > NOISY_HALF_WIDTH * centre
-    warnings = (warnings - {Warn.NOISY}) | ({Warn.NOISY} if noisy else set())
-    reasons = dict.fromkeys(part.stop_reason for part in parts)
-    starts = itertools.accumulate((len(part.samples_s) for part in parts), initial=0)
+    is_noisy = (interval.high - interval.low) / 2 > NOISY_HALF_WIDTH * centre
+    warnings = (warnings - {Warn.NOISY}) | ({Warn.NOISY} if is_noisy else set())
+    reasons = dict.fromkeys(measurement.stop_reason for measurement in measurements)
+    starts = itertools.accumulate((len(measurement.samples_s) for measurement in measurements), initial=0)
     return replace(
-        parts[0],
+        measurements[0],
         samples_s=samples,
         median_s=centre,
         low_s=interval.low,
@@ -66,14 +66,22 @@ def merge_processes(parts: Sequence[Measurement]) -> Measurement:
         quartiles_s=(stats.quantile(samples, 0.25), stats.quantile(samples, 0.75)),
         coverage=interval.coverage,
         stop_reason=", ".join(reasons),
-        warmup_runs=sum(part.warmup_runs for part in parts),
-        after=parts[-1].after,
-        floor_s=stats.median([part.floor_s for part in parts]),
+        warmup_runs=sum(measurement.warmup_runs for measurement in measurements),
+        after=measurements[-1].after,
+        floor_s=stats.median([measurement.floor_s for measurement in measurements]),
         warnings=tuple(warning for warning in Warn if warning in warnings),
-        settled=all(part.settled for part in parts),
+        settled=all(measurement.settled for measurement in measurements),
         offset_s=offset_s,
         kernel_s=kernel_time(centre, offset_s),
-        clocks_hz=tuple(itertools.chain.from_iterable(part.clocks_hz for part in parts)) if known else (),
-        throttled=tuple((n + at, s, hz) for at, p in zip(starts, parts, strict=False) for n, s, hz in p.throttled),
-        processes=tuple(number for number, part in enumerate(parts) for _ in part.samples_s),
+        clocks_hz=tuple(itertools.chain.from_iterable(measurement.clocks_hz for measurement in measurements))
+        if have_clocks
+        else (),
+        throttled=tuple(
+            (n + sample_offset, s, hz)
+            for sample_offset, p in zip(starts, measurements, strict=False)
+            for n, s, hz in p.throttled
+        ),
+        processes=tuple(
+            process_index for process_index, measurement in enumerate(measurements) for _ in measurement.samples_s
+        ),
     )

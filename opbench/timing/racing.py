@@ -61,15 +61,15 @@ def race(
     options = options or RaceOptions()
     order, samples = random.Random(options.seed), {name: RaceSamples() for name in names}
     running = list(names)
-    for number in range(-options.warm_up, options.rounds):
-        if is_over() and number > 0:
+    for round_index in range(-options.warm_up, options.rounds):
+        if is_over() and round_index > 0:
             break
         order.shuffle(running)
         for name in running:
             value = sample(name)
-            if number >= 0:
+            if round_index >= 0:
                 samples[name].samples.append(value)
-        if number >= 0:
+        if round_index >= 0:
             leader = min(running, key=lambda name: samples[name].median)
             for name in [n for n in running if n != leader and _is_slower(samples[n], samples[leader], options)]:
                 samples[name].stop = "slower"

@@ -24,7 +24,7 @@ SHORT_FACTOR = 5.0
 
 HARMLESS_THROTTLE = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
 
-BUSY_S, STEP_S = 0.02, 0.1
+BUSY_S, LOAD_BATCH_S = 0.02, 0.1
 """For a case measured under load: duration of the launches before each sample, and of a batch before the first."""
 MAX_LAUNCHES = 1000
 """Most launches in a batch: a stream queues about a thousand launches before the host blocks."""
@@ -66,7 +66,7 @@ class _Contender:
     key: str
     launch: Launch
     hold_stream: bool
-    turns: LaunchSource | None = None
+    launch_source: LaunchSource | None = None
     warmup_runs: int = 0
     settled: bool = False
     spent_s: float = 0.0
@@ -81,8 +81,8 @@ class _Contender:
     after: DeviceState = field(default_factory=DeviceState)
 
     def next_launch(self) -> Launch:
-        """Return the launch of the next sample, on renewed buffers where the contender has `turns`."""
-        return self.turns.next_launch() if self.turns else self.launch
+        """Return the launch of the next sample, on renewed buffers where the contender has a launch source."""
+        return self.launch_source.next_launch() if self.launch_source else self.launch
 
 
 def measure(
@@ -91,7 +91,7 @@ def measure(
     options: TimingOptions | None = None,
     *,
     unheld: Collection[str] = (),
-    turns: Mapping[str, LaunchSource] | None = None,
+    launch_sources: Mapping[str, LaunchSource] | None = None,
     on_start: Callable[[str], None] = lambda key: None,
     on_sample: Callable[[str, float], None] = lambda key, seconds: None,
     now: Callable[[], float] = time.perf_counter,
@@ -100,23 +100,23 @@ def measure(
     """Measure callables in rounds of one sample each in random order, so that a drift affects all of them alike.
 
     `on_start` is called before anything that may hang, and `on_sample` after every sample, so that a process that dies
-    loses no data. `unheld` names callables known to wait for the device; the warm-up detects others. `turns` renew the
-    buffers of a callable before each of its samples.
+    loses no data. `unheld` names callables known to wait for the device; the warm-up detects others. `launch_sources`
+    renew the buffers of a callable before each of its samples.
     """
     options = options or TimingOptions()
     if not launches:
         return {}
     order = random.Random(options.seed)
     readings = _Readings(clock.timer, clock.empty_kernel_s(), clock.timing_offset_s())
-    loaded = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
+    is_under_load = options.load_s > 0 and options.mode != "graph"  # a graph has no launches of its own to repeat
     # Under load a throttled clock is intended: all samples count, and there is no wait for the clock to recover.
-    guard = ThrottleGuard(sleep, waited_s=WAITED_S if loaded else 0.0)
+    guard = ThrottleGuard(sleep, waited_s=WAITED_S if is_under_load else 0.0)
     contenders = [
-        _Contender(key, launch, key not in unheld, (turns or {}).get(key)) for key, launch in launches.items()
+        _Contender(key, launch, key not in unheld, (launch_sources or {}).get(key)) for key, launch in launches.items()
     ]
     for contender in contenders:
         on_start(contender.key)
-        if loaded:
+        if is_under_load:
             contender.busy = _load(clock, contender.launch, options.load_s, now)
         _warm_up(clock, contender, options, guard, now)
     running = list(contenders)
@@ -142,9 +142,9 @@ def _take_sample(
     on_sample: Callable[[str, float], None],
 ) -> None:
     """Take one sample; if the clock is throttled, the sample does not count and a wait outside the budget follows."""
-    began = now()
+    start_s = now()
     sample = clock.sample(contender.next_launch(), hold_stream=contender.hold_stream)
-    contender.spent_s += now() - began
+    contender.spent_s += now() - start_s
     contender.hold_stream = contender.hold_stream and sample.stream_held
     on_sample(contender.key, sample.seconds)
     if guard.throttled(sample.sm_clock_hz):
@@ -152,8 +152,8 @@ def _take_sample(
         guard.wait()
         return
     guard.recovered()
-    if contender.turns:
-        contender.turns.sampled()
+    if contender.launch_source:
+        contender.launch_source.sampled()
     contender.samples.append(sample.seconds)
     contender.clocks.append(sample.sm_clock_hz)
 
@@ -165,15 +165,15 @@ def _warm_up(
 
     The first two runs are not queued behind a blocked stream: loading a kernel there would deadlock.
     """
-    began = now()
+    start_s = now()
     samples: list[Sample] = []
     while True:
         samples.append(clock.sample(contender.next_launch(), hold_stream=False))
         guard.note(samples[-1].sm_clock_hz)
-        spent_s = now() - began
+        spent_s = now() - start_s
         contender.settled = is_warmed_up([s.seconds for s in samples[-8:]], [s.sm_clock_hz for s in samples[-8:]])
-        ready = len(samples) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
-        if len(samples) >= 2 and (ready or spent_s >= max(options.warmup_s, options.budget_s)):
+        is_long_enough = len(samples) >= options.warmup_runs and spent_s >= options.warmup_s and contender.settled
+        if len(samples) >= 2 and (is_long_enough or spent_s >= max(options.warmup_s, options.budget_s)):
             break
     if contender.hold_stream:
         samples.append(clock.sample(contender.next_launch(), hold_stream=True))
@@ -184,16 +184,16 @@ def _warm_up(
 
 def _load(clock: Clock, launch: Launch, load_s: float, now: Callable[[], float]) -> Launch:
     """Keep the device busy until its power and clocks are stable; return launches that keep it so before a sample."""
-    began = now()
-    alone_s = min(clock.sample(launch, hold_stream=False).seconds for _ in range(3))
-    while now() - began < load_s:
-        clock.sample(_lasting(launch, alone_s, STEP_S), hold_stream=False)
-    return _lasting(launch, alone_s, BUSY_S)
+    start_s = now()
+    launch_s = min(clock.sample(launch, hold_stream=False).seconds for _ in range(3))
+    while now() - start_s < load_s:
+        clock.sample(_lasting(launch, launch_s, LOAD_BATCH_S), hold_stream=False)
+    return _lasting(launch, launch_s, BUSY_S)
 
 
-def _lasting(launch: Launch, alone_s: float, seconds: float) -> Launch:
+def _lasting(launch: Launch, launch_s: float, seconds: float) -> Launch:
     """Return a launch that repeats `launch` back to back for about `seconds`."""
-    count = max(1, min(MAX_LAUNCHES, math.ceil(seconds / max(alone_s, 1e-9))))
+    count = max(1, min(MAX_LAUNCHES, math.ceil(seconds / max(launch_s, 1e-9))))
 
     def launches() -> None:
         for _ in range(count):
@@ -252,28 +252,28 @@ def _warnings(
     """Return the warnings about a finished callable."""
     samples = contender.samples
     throttle = {*(contender.before.throttle or ()), *(contender.after.throttle or ())}
-    slow = bool(contender.throttled) or any(map(guard.is_throttled, contender.clocks))
-    odd = {
+    is_throttled = bool(contender.throttled) or any(map(guard.is_throttled, contender.clocks))
+    conditions = {
         Warn.NOISY: half_width(samples, interval) > NOISY_HALF_WIDTH,
         Warn.TOO_SHORT: stats.median(samples) < SHORT_FACTOR * floor_s,
         Warn.CLOCK_DRIFT: _drifted(samples) or _clock_changed(contender.before, contender.after),
-        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or slow,
+        Warn.THROTTLED: bool(throttle - HARMLESS_THROTTLE) or is_throttled,
         Warn.FEW_SAMPLES: len(samples) < options.min_samples or interval.coverage < 0.95,
         Warn.NOT_HELD: not contender.hold_stream,
     }
-    return tuple(warning for warning, seen in odd.items() if seen)
+    return tuple(warning for warning, applies in conditions.items() if applies)
 
 
 def _drifted(samples: list[float]) -> bool:
     """Return whether the medians of the first and second half differ by more than 1 % and more than chance explains."""
-    half = len(samples) // 2
-    if half < 6:
+    half_count = len(samples) // 2
+    if half_count < 6:
         return False
-    first, second = samples[:half], samples[-half:]
+    first_half, second_half = samples[:half_count], samples[-half_count:]
     # 99 % intervals: at 95 % two halves of the same distribution are disjoint too often over a suite of hundreds.
-    a, b = stats.median_interval(first, 0.99), stats.median_interval(second, 0.99)
-    apart = a.high < b.low or b.high < a.low
-    return apart and abs(stats.median(second) / stats.median(first) - 1) > DRIFT
+    first_interval, second_interval = stats.median_interval(first_half, 0.99), stats.median_interval(second_half, 0.99)
+    are_disjoint = first_interval.high < second_interval.low or second_interval.high < first_interval.low
+    return are_disjoint and abs(stats.median(second_half) / stats.median(first_half) - 1) > DRIFT
 
 
 def _clock_changed(before: DeviceState, after: DeviceState) -> bool:

@@ -17,13 +17,13 @@ def quantile(samples: Sequence[float], q: float) -> float:
     if not 0 <= q <= 1:
         raise NotAllowed(f"quantile {q} is not within 0 and 1", kind="not-allowed", subject="quantile", value=q)
     ordered = sorted(samples)
-    at = q * (len(ordered) - 1)
-    below = int(at)
-    if below + 1 == len(ordered):
-        return ordered[below]
-    low, high = ordered[below], ordered[below + 1]
+    position = q * (len(ordered) - 1)
+    lower_index = int(position)
+    if lower_index + 1 == len(ordered):
+        return ordered[lower_index]
+    low, high = ordered[lower_index], ordered[lower_index + 1]
     # The clamp keeps rounding from leaving the samples' range.
-    return min(high, max(low, low + (high - low) * (at - below)))
+    return min(high, max(low, low + (high - low) * (position - lower_index)))
 
 
 def median(samples: Sequence[float]) -> float:
@@ -57,7 +57,7 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> Inter
 def interval_rank(n: int, confidence: float) -> tuple[int, float]:
     """Return the zero-based rank r such that samples r and n-1-r (in order) bound the median, and the exact coverage.
 
-    Each end misses the median with probability P(binomial(n, 1/2) <= r).
+    Each bound misses the median with probability P(binomial(n, 1/2) <= r).
     """
     if not 0 < confidence < 1:
         raise NotAllowed(
@@ -66,15 +66,15 @@ def interval_rank(n: int, confidence: float) -> tuple[int, float]:
             subject="confidence",
             value=confidence,
         )
-    missed = best = 0.5**n
+    miss_probability = best_miss = 0.5**n
     rank = 0
     log_half = n * math.log(0.5)
     for r in range(1, (n + 1) // 2):
-        missed += math.exp(math.lgamma(n + 1) - math.lgamma(r + 1) - math.lgamma(n - r + 1) + log_half)
-        if 1 - 2 * missed < confidence:
+        miss_probability += math.exp(math.lgamma(n + 1) - math.lgamma(r + 1) - math.lgamma(n - r + 1) + log_half)
+        if 1 - 2 * miss_probability < confidence:
             break
-        rank, best = r, missed
-    return rank, 1 - 2 * best
+        rank, best_miss = r, miss_probability
+    return rank, 1 - 2 * best_miss
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def interval_ratio(numerator: float, top: Interval, denominator: float, bottom: 
     """Return the ratio of two independent positive estimates from their intervals, combined as in `median_ratio`."""
     if top.low <= 0 or bottom.low <= 0:
         raise NotAllowed("the ratio of medians is for positive samples", kind="not-positive")
-    above, below = math.log(numerator), math.log(denominator)
-    middle = above - below
-    low = middle - math.hypot(above - math.log(top.low), math.log(bottom.high) - below)
-    high = middle + math.hypot(math.log(top.high) - above, below - math.log(bottom.low))
-    return Ratio(math.exp(middle), math.exp(low), math.exp(high), min(top.coverage, bottom.coverage))
+    log_numerator, log_denominator = math.log(numerator), math.log(denominator)
+    log_ratio = log_numerator - log_denominator
+    low = log_ratio - math.hypot(log_numerator - math.log(top.low), math.log(bottom.high) - log_denominator)
+    high = log_ratio + math.hypot(math.log(top.high) - log_numerator, log_denominator - math.log(bottom.low))
+    return Ratio(math.exp(log_ratio), math.exp(low), math.exp(high), min(top.coverage, bottom.coverage))
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ class Difference:
         return self.low <= 0 <= self.high
 
 
-def interval_difference(first: float, of_first: Interval, second: float, of_second: Interval) -> Difference:
+def interval_difference(first: float, first_interval: Interval, second: float, second_interval: Interval) -> Difference:
     """Return `first` minus `second`, two independent estimates, from their intervals (MOVER, as in `median_ratio`)."""
-    middle = first - second
-    low = middle - math.hypot(first - of_first.low, of_second.high - second)
-    high = middle + math.hypot(of_first.high - first, second - of_second.low)
-    return Difference(middle, low, high, min(of_first.coverage, of_second.coverage))
+    difference = first - second
+    low = difference - math.hypot(first - first_interval.low, second_interval.high - second)
+    high = difference + math.hypot(first_interval.high - first, second - second_interval.low)
+    return Difference(difference, low, high, min(first_interval.coverage, second_interval.coverage))
 
 
 def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float = 0.95) -> tuple[float, Interval]:
@@ -142,16 +142,16 @@ def median_sum(terms: Sequence[tuple[int, Sequence[float]]], confidence: float =
 
     The medians' intervals are combined by MOVER (Zou and Donner, equation 3), as in `median_ratio`.
     """
-    total = below = above = 0.0
+    total = squares_below = squares_above = 0.0
     coverage = 1.0
     for factor, samples in terms:
-        centre, interval = factor * median(samples), median_interval(samples, confidence)
-        ends = sorted((factor * interval.low, factor * interval.high))
-        total += centre
-        below += (centre - ends[0]) ** 2
-        above += (ends[1] - centre) ** 2
+        term_median, interval = factor * median(samples), median_interval(samples, confidence)
+        term_ends = sorted((factor * interval.low, factor * interval.high))
+        total += term_median
+        squares_below += (term_median - term_ends[0]) ** 2
+        squares_above += (term_ends[1] - term_median) ** 2
         coverage = min(coverage, interval.coverage)
-    return total, Interval(total - math.sqrt(below), total + math.sqrt(above), coverage)
+    return total, Interval(total - math.sqrt(squares_below), total + math.sqrt(squares_above), coverage)
 
 
 def share_interval(count: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -173,6 +173,6 @@ def _crossing(rising: Callable[[float], float], level: float) -> float:
     """Return where a function that rises over [0, 1] crosses a level."""
     low, high = 0.0, 1.0
     for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < level else (low, middle)
+        midpoint = (low + high) / 2
+        low, high = (midpoint, high) if rising(midpoint) < level else (low, midpoint)
     return (low + high) / 2

@@ -31,19 +31,19 @@ def is_warmed_up(spans_s: Sequence[float], clocks_hz: Sequence[float | None]) ->
     """
     if len(spans_s) < 2 * SETTLED_RUNS:
         return False
-    known = [clock for clock in clocks_hz if clock]
-    return _level(spans_s) and (len(known) < 2 * SETTLED_RUNS or _level(known))
+    known_hz = [clock for clock in clocks_hz if clock]
+    return _level(spans_s) and (len(known_hz) < 2 * SETTLED_RUNS or _level(known_hz))
 
 
 def _level(values: Sequence[float]) -> bool:
-    before, after = values[-2 * SETTLED_RUNS : -SETTLED_RUNS], values[-SETTLED_RUNS:]
-    return abs(stats.median(after) - stats.median(before)) <= SETTLED_CHANGE * stats.median(before)
+    earlier, later = values[-2 * SETTLED_RUNS : -SETTLED_RUNS], values[-SETTLED_RUNS:]
+    return abs(stats.median(later) - stats.median(earlier)) <= SETTLED_CHANGE * stats.median(earlier)
 
 
 def half_width(samples: Sequence[float], interval: stats.Interval) -> float:
     """Return half the interval's width divided by the median."""
-    middle = stats.median(samples)
-    return (interval.high - interval.low) / 2 / middle if middle > 0 else 0.0
+    median_s = stats.median(samples)
+    return (interval.high - interval.low) / 2 / median_s if median_s > 0 else 0.0
 
 
 def is_interval_stable(half_widths: Sequence[float]) -> bool:
@@ -51,8 +51,8 @@ def is_interval_stable(half_widths: Sequence[float]) -> bool:
     n = len(half_widths)
     if n < STABLE_SAMPLES or n % STABLE_EVERY:
         return False
-    before, after = half_widths[3 * n // 8 : n // 2], half_widths[3 * n // 4 :]
-    return stats.median(after) > (1 - STABLE_GAIN) * stats.median(before)
+    earlier, later = half_widths[3 * n // 8 : n // 2], half_widths[3 * n // 4 :]
+    return stats.median(later) > (1 - STABLE_GAIN) * stats.median(earlier)
 
 
 @dataclass

@@ -47,24 +47,24 @@ class GpuBench:
         self._races = 0
         self.now = now
 
-    def case(self, number: int) -> Case:
-        """Return a config, given by its number, as a case."""
-        return Case(self._variant, self._space[number], self._problem)
+    def case(self, config_number: int) -> Case:
+        """Return a config of the tuning space, given by its number, as a case."""
+        return Case(self._variant, self._space[config_number], self._problem)
 
-    def compile(self, numbers: Sequence[int]) -> None:
+    def compile(self, config_numbers: Sequence[int]) -> None:
         """Start compiling these configs."""
-        for number in numbers:
-            self._compilers.begin(number, pack(self.case(number)), self._target)
+        for config_number in config_numbers:
+            self._compilers.begin(config_number, pack(self.case(config_number)), self._target)
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
         """Return the configs that were compiled since the last call."""
-        return [self._prepared(number, compiled) for number, compiled in self._compilers.done(wait_s)]
+        return [self._prepared(config_number, compiled) for config_number, compiled in self._compilers.done(wait_s)]
 
-    def _prepared(self, number: int, compiled: CompiledCase) -> CompiledConfig:
+    def _prepared(self, config_number: int, compiled: CompiledCase) -> CompiledConfig:
         ending: Ending = "refused" if compiled.refused else "overtime" if compiled.overtime else "unfit"
         if reason := compiled.refused or compiled.overtime or compiled.unfit:
             trial = Trial(
-                self._space[number],
+                self._space[config_number],
                 ending,
                 reason=reason,
                 registers=compiled.registers,
@@ -72,53 +72,63 @@ class GpuBench:
                 occupancy=compiled.occupancy,
                 compile_s=compiled.compile_s,
             )
-            return CompiledConfig(number, trial)
-        twin = self._twins.setdefault(compiled.identity, number) if compiled.identity else number
-        seen = twin if twin != number else None
+            return CompiledConfig(config_number, trial)
+        twin = self._twins.setdefault(compiled.identity, config_number) if compiled.identity else config_number
+        identical_config = twin if twin != config_number else None
         return CompiledConfig(
-            number, None, seen, compiled.registers, compiled.shared_bytes, compiled.occupancy, compiled.compile_s
+            config_number,
+            None,
+            identical_config,
+            compiled.registers,
+            compiled.shared_bytes,
+            compiled.occupancy,
+            compiled.compile_s,
         )
 
     def race(
-        self, numbers: Sequence[int], leader: int | None, until_s: float, options: RaceOptions | None = None
+        self, config_numbers: Sequence[int], leader: int | None, until_s: float, options: RaceOptions | None = None
     ) -> Mapping[int, RaceSamples | Trial]:
         """Race configs against the leader; a config that kills the worker fails, and the others race again."""
         outcomes: dict[int, RaceSamples | Trial] = {}
-        running = {self.case(number).name: number for number in numbers}
-        first = self.case(leader) if leader is not None else None
-        while running:
-            packed = [pack(self.case(number)) for number in running.values()]
-            culprit, outcome = self._race_once(
-                packed, pack(first) if first else None, until_s, options or self._options
+        number_by_name = {self.case(config_number).name: config_number for config_number in config_numbers}
+        leader_case = self.case(leader) if leader is not None else None
+        while number_by_name:
+            packed = [pack(self.case(config_number)) for config_number in number_by_name.values()]
+            failed_name, outcome = self._race_once(
+                packed, pack(leader_case) if leader_case else None, until_s, options or self._options
             )
             if isinstance(outcome, RaceResult):
-                number_of = {first.name: leader, **running} if first and leader is not None else running
-                for name, raced in outcome.raced.items():
-                    outcomes[number_of[name]] = raced
+                number_of = (
+                    {leader_case.name: leader, **number_by_name}
+                    if leader_case and leader is not None
+                    else number_by_name
+                )
+                for name, samples in outcome.raced.items():
+                    outcomes[number_of[name]] = samples
                 reasons: Mapping[Ending, Mapping[str, str]] = {"wrong": outcome.wrong, "failed": outcome.failed}
-                for ending, by_name in reasons.items():
-                    for name, reason in by_name.items():
+                for ending, reason_by_name in reasons.items():
+                    for name, reason in reason_by_name.items():
                         outcomes[number_of[name]] = Trial(self._space[number_of[name]], ending, reason=reason)
                 return outcomes
-            if culprit not in running:
-                if first is None or culprit != first.name:
+            if failed_name not in number_by_name:
+                if leader_case is None or failed_name != leader_case.name:
                     raise outcome
-                first = leader = None  # it ran before, so the others can race without it
+                leader_case = leader = None  # it ran before, so the others can race without it
                 continue
-            number = running.pop(culprit)
-            outcomes[number] = Trial(self._space[number], "failed", reason=str(outcome))
+            config_number = number_by_name.pop(failed_name)
+            outcomes[config_number] = Trial(self._space[config_number], "failed", reason=str(outcome))
         return outcomes
 
     def _race_once(
         self, cases: list[PackedCase], leader: PackedCase | None, until_s: float, options: RaceOptions
     ) -> tuple[str, RaceResult | OpbenchError]:
         """Return ("", result) of one race, or the case that was running and the error that ended the race."""
-        running = ""
+        running_case = ""
 
         def listen(notification: Notification) -> None:
-            nonlocal running
+            nonlocal running_case
             if isinstance(notification, CaseStarted):
-                running = notification.case
+                running_case = notification.case
 
         self._races += 1
         options = replace(options, seed=self._races)
@@ -128,6 +138,6 @@ class GpuBench:
         except EnvironmentFault:
             raise
         except OpbenchError as error:
-            if not running:
+            if not running_case:
                 raise
-            return running, error
+            return running_case, error

@@ -9,8 +9,8 @@ from opbench.errors import UsageError
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
 
-MOST = 300_000
-"""Most configs of one search. All are listed before the first is tried, so that none is missed or tried twice."""
+MAX_CONFIGS = 300_000
+"""Most configs of one search. All of them are enumerated before the first is tried."""
 
 GridPoint = tuple[int, ...]
 """For each tunable, the index of its value among all values in ascending order."""
@@ -22,22 +22,27 @@ class Candidates(Sequence[Config]):
     def __init__(self, configs: Iterator[Config], tune: dict[str, tuple[int, ...]]) -> None:
         self.names = list(tune)
         self.values = [sorted(set(values)) for values in tune.values()]
-        places = [{value: index for index, value in enumerate(values)} for values in self.values]
+        index_by_value = [{value: index for index, value in enumerate(values)} for values in self.values]
         self.points: list[GridPoint] = []
         for config in configs:
-            if len(self.points) == MOST:
+            if len(self.points) == MAX_CONFIGS:
                 raise UsageError(
-                    f"the space has more than {MOST} configs; narrow it: fewer values, or more rules in where"
+                    f"the space has more than {MAX_CONFIGS} configs; narrow it: fewer values, or more rules in where"
                 )
-            self.points.append(tuple(known[config[name]] for name, known in zip(self.names, places, strict=True)))
-        self.numbers = {point: number for number, point in enumerate(self.points)}
+            self.points.append(
+                tuple(
+                    index_of_value[config[name]]
+                    for name, index_of_value in zip(self.names, index_by_value, strict=True)
+                )
+            )
+        self.numbers = {point: config_number for config_number, point in enumerate(self.points)}
 
     def __len__(self) -> int:
         return len(self.points)
 
-    def __getitem__(self, number: int) -> Config:  # type: ignore[override]
-        point = self.points[number]
-        return {n: values[place] for n, values, place in zip(self.names, self.values, point, strict=True)}
+    def __getitem__(self, config_number: int) -> Config:  # type: ignore[override]
+        point = self.points[config_number]
+        return {n: values[index] for n, values, index in zip(self.names, self.values, point, strict=True)}
 
     def number_of(self, config: Config) -> int | None:
         """Return a config's number; None if it is not a candidate."""
@@ -49,37 +54,37 @@ class Candidates(Sequence[Config]):
             return None
         return self.numbers.get(point)
 
-    def neighbours(self, number: int) -> Iterator[int]:
+    def neighbours(self, config_number: int) -> Iterator[int]:
         """Yield other configs, the nearest first.
 
         First one tunable changes by one step, then one tunable takes any value, then two tunables change by one step
         each.
         """
-        own = self.points[number]
-        steps = [(axis, step) for axis in range(len(own)) for step in (1, -1)]
-        near = (self._moved(own, {axis: own[axis] + step}) for axis, step in steps)
-        far = (
-            self._moved(own, {axis: place})
+        point = self.points[config_number]
+        steps = [(axis, step) for axis in range(len(point)) for step in (1, -1)]
+        one_step = (self._moved(point, {axis: point[axis] + step}) for axis, step in steps)
+        any_value = (
+            self._moved(point, {axis: index})
             for axis, values in enumerate(self.values)
-            for place in range(len(values))
-            if abs(place - own[axis]) > 1
+            for index in range(len(values))
+            if abs(index - point[axis]) > 1
         )
-        pairs = (
-            self._moved(own, {a: own[a] + i, b: own[b] + j})
+        two_steps = (
+            self._moved(point, {a: point[a] + i, b: point[b] + j})
             for (a, i), (b, j) in itertools.combinations(steps, 2)
             if a != b
         )
-        yield from (self.numbers[p] for p in itertools.chain(near, far, pairs) if p in self.numbers)
+        yield from (self.numbers[p] for p in itertools.chain(one_step, any_value, two_steps) if p in self.numbers)
 
-    def _moved(self, point: GridPoint, places: dict[int, int]) -> GridPoint:
-        return tuple(places.get(axis, place) for axis, place in enumerate(point))
+    def _moved(self, point: GridPoint, index_by_axis: dict[int, int]) -> GridPoint:
+        return tuple(index_by_axis.get(axis, index) for axis, index in enumerate(point))
 
 
 def candidates(variant: Variant, problem: Operator) -> Candidates:
     """Return the configs of a variant that fit a problem; raise UsageError if none does."""
     fitting = (config for config in variant.space if variant.unmet_requirement(problem, config) is None)
-    chosen = Candidates(fitting, dict(variant.tune))
-    if not chosen:
-        why = variant.unmet_requirement(problem, variant.configs[0])
-        raise UsageError(f"{variant.id}: no config fits {problem}: it {why}")
-    return chosen
+    result = Candidates(fitting, dict(variant.tune))
+    if not result:
+        reason = variant.unmet_requirement(problem, variant.configs[0])
+        raise UsageError(f"{variant.id}: no config fits {problem}: it {reason}")
+    return result

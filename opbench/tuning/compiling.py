@@ -34,13 +34,13 @@ class Compilers:
         for worker in self._workers:
             threading.Thread(target=self._serve, args=(worker,), daemon=True).start()
 
-    def begin(self, number: int, packed: PackedCase, target: GpuTarget) -> None:
+    def begin(self, config_number: int, packed: PackedCase, target: GpuTarget) -> None:
         """Start compiling one config; return at once."""
         self._pending += 1
-        self._asked.put((number, packed, target))
+        self._asked.put((config_number, packed, target))
 
     def done(self, wait_s: float) -> list[tuple[int, CompiledCase]]:
-        """Return what was compiled since the last call; wait up to this time for a first pending result."""
+        """Return the configs that were compiled since the last call; wait up to `wait_s` for a first pending one."""
         compiled: list[tuple[int, CompiledCase]] = []
         while self._pending:
             try:
@@ -60,8 +60,8 @@ class Compilers:
         """Compile the requested configs one after another, in one process at a time."""
         _starts(worker)
         while (request := self._asked.get()) is not None:
-            number, packed, target = request
-            self._done.put((number, self._compile(worker, CompileOne(packed, target))))
+            config_number, packed, target = request
+            self._done.put((config_number, self._compile(worker, CompileOne(packed, target))))
 
     def _compile(self, worker: Worker, request: CompileOne) -> CompiledCase:
         if not _starts(worker):

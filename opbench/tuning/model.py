@@ -37,22 +37,22 @@ def coordinates(space: Candidates) -> Array:
     return np.array(columns).reshape(len(columns), len(points)).T
 
 
-def _covariance(points: Array, other: Array, weights: Array) -> Array:
-    distance = np.zeros((len(points), len(other)))
+def _covariance(points: Array, second_points: Array, weights: Array) -> Array:
+    distance = np.zeros((len(points), len(second_points)))
     for axis, weight in enumerate(weights):
-        distance += weight * np.abs(points[:, axis, None] - other[None, :, axis])
+        distance += weight * np.abs(points[:, axis, None] - second_points[None, :, axis])
     return np.exp(-distance)
 
 
 def fitted_weights(points: Array, values: Array, weights: Array) -> Array:
     """Return the weight of each coordinate under which the values are likely; the search begins at `weights`."""
-    least = _misfit(points, values, weights)
+    lowest_misfit = _misfit(points, values, weights)
     for axis in [*range(len(weights))] * 2:
         for factor in (2.0, 0.5):
-            trial = weights.copy()
-            trial[axis] *= factor
-            if (misfit := _misfit(points, values, trial)) < least:
-                least, weights = misfit, trial
+            trial_weights = weights.copy()
+            trial_weights[axis] *= factor
+            if (misfit := _misfit(points, values, trial_weights)) < lowest_misfit:
+                lowest_misfit, weights = misfit, trial_weights
                 break
     return weights
 
@@ -73,8 +73,8 @@ class Prediction:
     def __init__(self, points: Array, values: Array, weights: Array, pool: Array, assumed: int = 0) -> None:
         """Predict; the first `assumed` points of the pool are being measured, so they count as known."""
         lower = np.linalg.cholesky(_covariance(points, points, weights) + NOISE * np.eye(len(points)))
-        both = np.column_stack([values - values.mean(), _covariance(points, pool, weights)])
-        solved = np.linalg.solve(lower, both)
+        right_sides = np.column_stack([values - values.mean(), _covariance(points, pool, weights)])
+        solved = np.linalg.solve(lower, right_sides)
         whitened, self._shares = solved[:, 0], solved[:, 1:]
         self._pool, self._weights = pool, weights
         self._variance = whitened @ whitened / len(values) + 1e-12
@@ -94,8 +94,8 @@ class Prediction:
         """Return by how much each point of the pool is expected to fall below `best`; 0 if it does not."""
         deviation = np.sqrt(self._left * self._variance)
         gap = (best - self.mean) / deviation
-        below = 0.5 * (1 + _errors(gap / math.sqrt(2)))
-        gain: Array = deviation * (gap * below + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
+        probability = 0.5 * (1 + _errors(gap / math.sqrt(2)))
+        gain: Array = deviation * (gap * probability + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
         return gain
 
 

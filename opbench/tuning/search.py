@@ -38,13 +38,15 @@ class Bench(Protocol):
     def now(self) -> float:
         """Return the bench's time in seconds."""
 
-    def compile(self, numbers: Sequence[int]) -> None:
+    def compile(self, config_numbers: Sequence[int]) -> None:
         """Start compiling these configs; return at once."""
 
     def compiled(self, wait_s: float) -> list[CompiledConfig]:
-        """Return what was compiled since the last call; wait up to this time for a first pending result."""
+        """Return the configs that were compiled since the last call; wait up to `wait_s` for a first pending one."""
 
-    def race(self, numbers: Sequence[int], leader: int | None, until_s: float) -> Mapping[int, RaceSamples | Trial]:
+    def race(
+        self, config_numbers: Sequence[int], leader: int | None, until_s: float
+    ) -> Mapping[int, RaceSamples | Trial]:
         """Check these configs and race the right ones against the leader, whose samples are returned too.
 
         Configs that are wrong or fail have a Trial as their result.
@@ -64,7 +66,7 @@ class Search:
     """Seconds that earlier processes spent on this search."""
     batch: int = BATCH
     ahead: int = 2 * BATCH
-    """Configs that compile or wait: no more, because a later proposal knows more results."""
+    """Most configs that are being compiled or wait for a race; a later proposal can use more results."""
     first: list[int] = field(default_factory=list)
     """Configs to try before the strategy is asked, such as the best ones of another problem."""
     trials: dict[int, Trial] = field(default_factory=dict)
@@ -84,9 +86,9 @@ class Search:
     def know(self, trials: Sequence[Trial]) -> None:
         """Load the trials of an earlier process; skip configs that are no longer candidates."""
         for trial in trials:
-            number = self.space.number_of(trial.config)
-            if number is not None:
-                self._take(number, trial)
+            config_number = self.space.number_of(trial.config)
+            if config_number is not None:
+                self._take(config_number, trial)
 
     def run(self, budget_s: float) -> str:
         """Search until the budget is spent or every config is tried; return "budget" or "every config tried"."""
@@ -95,8 +97,8 @@ class Search:
             self._start_compiling()
             if not self.pending and not self.waiting:
                 return "every config tried"
-            idle = not self.waiting and self.pending > 0
-            prepared_configs = self.bench.compiled(until_s - self.bench.now() if idle else 0.0)
+            must_wait = not self.waiting and self.pending > 0
+            prepared_configs = self.bench.compiled(until_s - self.bench.now() if must_wait else 0.0)
             self.pending -= len(prepared_configs)
             self.waiting += [prepared for prepared in prepared_configs if not self._ended_at_compiling(prepared)]
             if self.waiting:
@@ -106,23 +108,25 @@ class Search:
 
     def _start_compiling(self) -> None:
         """Start compiling enough configs that the GPU never waits for one."""
-        wanted: list[int] = []
-        while self.pending + len(self.waiting) + len(wanted) < self.ahead:
-            number = self.first.pop(0) if self.first else self.strategy.ask()
-            if number is None:
+        numbers_to_compile: list[int] = []
+        while self.pending + len(self.waiting) + len(numbers_to_compile) < self.ahead:
+            config_number = self.first.pop(0) if self.first else self.strategy.ask()
+            if config_number is None:
                 break
-            if number not in self.trials and number not in self.started:
-                self.started.add(number)
-                wanted.append(number)
-        self.bench.compile(wanted)
-        self.pending += len(wanted)
+            if config_number not in self.trials and config_number not in self.started:
+                self.started.add(config_number)
+                numbers_to_compile.append(config_number)
+        self.bench.compile(numbers_to_compile)
+        self.pending += len(numbers_to_compile)
 
-    def finalists(self, most: int) -> list[int]:
-        """Return at most `most` configs with a score within `CLOSE` of the best, and the default if it could run."""
+    def finalists(self, max_count: int) -> list[int]:
+        """Return up to `max_count` configs with a score within `CLOSE` of the best, and the default if it could run."""
         ranked = sorted(((t.score, n) for n, t in self.trials.items() if t.score is not None and t.ending == "raced"))
-        numbers = [number for score, number in ranked[:most] if score <= CLOSE * ranked[0][0]]
+        config_numbers = [config_number for score, config_number in ranked[:max_count] if score <= CLOSE * ranked[0][0]]
         default = self.trials.get(0)
-        return numbers if 0 in numbers or default is None or default.score is None else [*numbers, 0]
+        return (
+            config_numbers if 0 in config_numbers or default is None or default.score is None else [*config_numbers, 0]
+        )
 
     def _ended_at_compiling(self, prepared: CompiledConfig) -> bool:
         if prepared.trial is not None:
@@ -131,27 +135,27 @@ class Search:
         twin = self.trials.get(prepared.twin) if prepared.twin is not None else None
         if twin is None or not twin.is_ranked:
             return False
-        same = replace(
+        twin_trial = replace(
             twin, config=self.space[prepared.number], ending="same", samples=(), stop="", compile_s=prepared.compile_s
         )
-        self._end(prepared.number, same)
+        self._end(prepared.number, twin_trial)
         return True
 
     def _race(self, batch: Sequence[CompiledConfig], until_s: float) -> None:
         by_number = {prepared.number: prepared for prepared in batch}
         outcomes = self.bench.race(list(by_number), self.leader, until_s)
         factor = self._factor(outcomes)
-        for number, outcome in outcomes.items():
+        for config_number, outcome in outcomes.items():
             if isinstance(outcome, Trial):
-                self._end(number, outcome)
+                self._end(config_number, outcome)
                 continue
-            if number not in by_number:
+            if config_number not in by_number:
                 continue  # the leader
             if not outcome.samples:
                 continue  # time was over before its turn
-            prepared, interval = by_number[number], outcome.interval
+            prepared, interval = by_number[config_number], outcome.interval
             trial = Trial(
-                self.space[number],
+                self.space[config_number],
                 "raced",
                 samples=tuple(outcome.samples),
                 median=outcome.median,
@@ -164,26 +168,30 @@ class Search:
                 occupancy=prepared.occupancy,
                 compile_s=prepared.compile_s,
             )
-            self._end(number, trial)
+            self._end(config_number, trial)
 
     def _factor(self, scores: Mapping[int, RaceSamples | Trial]) -> float:
         """Return the leader's score over its median in this race: the factor that makes this race's medians scores."""
         if self.leader is None:
             return 1.0
-        now, then = scores.get(self.leader), self.trials[self.leader].score
-        return then / now.median if then is not None and isinstance(now, RaceSamples) and now.samples else 1.0
+        race_result, recorded_score = scores.get(self.leader), self.trials[self.leader].score
+        return (
+            recorded_score / race_result.median
+            if recorded_score is not None and isinstance(race_result, RaceSamples) and race_result.samples
+            else 1.0
+        )
 
-    def _end(self, number: int, trial: Trial) -> None:
+    def _end(self, config_number: int, trial: Trial) -> None:
         trial = replace(trial, at_s=round(self.bench.now() - self.began, 6))
         self.keep(trial)
-        self._take(number, trial)
+        self._take(config_number, trial)
 
-    def _take(self, number: int, trial: Trial) -> None:
-        self.trials[number] = trial
-        self.strategy.tell(number, trial.score)
-        if number == self.leader and trial.ending != "raced":  # a judged sample of it was wrong
+    def _take(self, config_number: int, trial: Trial) -> None:
+        self.trials[config_number] = trial
+        self.strategy.tell(config_number, trial.score)
+        if config_number == self.leader and trial.ending != "raced":  # a judged sample of it was wrong
             raced = [(t.score, n) for n, t in self.trials.items() if t.ending == "raced" and t.score is not None]
             self.leader = min(raced)[1] if raced else None
         best = self.trials[self.leader].score if self.leader is not None else None
         if trial.ending == "raced" and trial.score is not None and (best is None or trial.score < best):
-            self.leader = number
+            self.leader = config_number

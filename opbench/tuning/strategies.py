@@ -16,17 +16,17 @@ from opbench.tuning.model import Prediction, coordinates, fitted_weights
 if TYPE_CHECKING:
     import optuna
 
-SCOUTS = 10
+RANDOM_CONFIGS = 10
 """Random configs at the start of a search with a model."""
-LEAST = 5
-"""Fewest measured configs from which a model is made."""
-MOST = 200
+MIN_MEASURED = 5
+"""Fewest measured configs from which a model is fitted."""
+MAX_MEASURED = 200
 """Most measured configs of a model: half of them the best, the others random. More would take longer than they help."""
-POOL = 300
+POOL_SIZE = 300
 """Random configs among which the model chooses, in addition to the neighbours of the best."""
-FRESH = 4
-"""New results after which the model is made again."""
-TOP = 5
+NEW_RESULTS = 4
+"""Number of new results after which the model is fitted again."""
+BEST_CONFIGS = 5
 """Number of best configs whose neighbours the model may choose."""
 
 
@@ -36,7 +36,7 @@ class Strategy(Protocol):
     def ask(self) -> int | None:
         """Return a config that was not proposed before; None when all were."""
 
-    def tell(self, number: int, score: float | None) -> None:
+    def tell(self, config_number: int, score: float | None) -> None:
         """Report a config's score, where lower is better; None if it does not compile, cannot run or is wrong."""
 
 
@@ -51,14 +51,14 @@ class Random:
 
     def ask(self) -> int | None:
         while self._order:
-            number = self._order.pop()
-            if number not in self._asked:
-                self._asked.add(number)
-                return number
+            config_number = self._order.pop()
+            if config_number not in self._asked:
+                self._asked.add(config_number)
+                return config_number
         return None
 
-    def tell(self, number: int, score: float | None) -> None:
-        self._asked.add(number)
+    def tell(self, config_number: int, score: float | None) -> None:
+        self._asked.add(config_number)
 
 
 class Local:
@@ -87,29 +87,31 @@ class Local:
         """Results since the prediction."""
 
     def ask(self) -> int | None:
-        number = None
+        config_number = None
         self._proposals += 1
-        if self._proposals > SCOUTS and len(self._scores) >= LEAST:
-            number = self._promising()
-        if number is None:
-            number = self._unknown.ask()
-        if number is not None:
-            self._unknown.tell(number, None)
-            self._pending[number] = None
-        return number
+        if self._proposals > RANDOM_CONFIGS and len(self._scores) >= MIN_MEASURED:
+            config_number = self._promising()
+        if config_number is None:
+            config_number = self._unknown.ask()
+        if config_number is not None:
+            self._unknown.tell(config_number, None)
+            self._pending[config_number] = None
+        return config_number
 
-    def tell(self, number: int, score: float | None) -> None:
-        self._unknown.tell(number, score)
-        self._news += 1 if number in self._pending else FRESH  # a config that others proposed may be in the pool
-        self._pending.pop(number, None)
-        self._scores.pop(number, None)
+    def tell(self, config_number: int, score: float | None) -> None:
+        self._unknown.tell(config_number, score)
+        self._news += (
+            1 if config_number in self._pending else NEW_RESULTS
+        )  # a config that others proposed may be in the pool
+        self._pending.pop(config_number, None)
+        self._scores.pop(config_number, None)
         if score is None:
-            self._refused[number] = None
+            self._refused[config_number] = None
         else:
-            self._scores[number] = math.log(score)
+            self._scores[config_number] = math.log(score)
 
     def _promising(self) -> int | None:
-        if self._news >= FRESH or not self._open.any():
+        if self._news >= NEW_RESULTS or not self._open.any():
             self._predict()
         if self._prediction is None or not self._open.any():
             return None
@@ -122,16 +124,16 @@ class Local:
     def _predict(self) -> None:
         """Predict the scores of the configs being measured and of a new pool."""
         ranked = sorted(self._scores, key=self._scores.__getitem__)
-        known = ranked
-        if len(ranked) > MOST:
-            known = ranked[: MOST // 2] + self._random.sample(ranked[MOST // 2 :], MOST // 2)
-        near = (number for best in ranked[:TOP] for number in self._space.neighbours(best))
-        every = range(len(self._space))
-        pool = dict.fromkeys([*near, *self._random.sample(every, min(POOL, len(every)))])
-        fresh = [n for n in pool if not (n in self._scores or n in self._refused or n in self._pending)]
+        modelled = ranked
+        if len(ranked) > MAX_MEASURED:
+            modelled = ranked[: MAX_MEASURED // 2] + self._random.sample(ranked[MAX_MEASURED // 2 :], MAX_MEASURED // 2)
+        neighbours = (config_number for best in ranked[:BEST_CONFIGS] for config_number in self._space.neighbours(best))
+        all_numbers = range(len(self._space))
+        pool = dict.fromkeys([*neighbours, *self._random.sample(all_numbers, min(POOL_SIZE, len(all_numbers)))])
+        untried = [n for n in pool if not (n in self._scores or n in self._refused or n in self._pending)]
         self._news = 0
-        self._pool = [*self._pending, *fresh]
-        points, values = self._points[known], np.array([self._scores[number] for number in known])
+        self._pool = [*self._pending, *untried]
+        points, values = self._points[modelled], np.array([self._scores[config_number] for config_number in modelled])
         if len(ranked) >= 1.25 * self._fitted:
             self._weights = fitted_weights(points, values, self._weights)
             self._fitted = len(ranked)
@@ -140,8 +142,8 @@ class Local:
         self._open = np.arange(len(self._pool)) >= len(self._pending)
         self._chance = np.ones(len(self._pool))
         if self._refused:
-            refused = self._random.sample(list(self._refused), min(MOST, len(self._refused)))
-            can_run = np.repeat([1.0, 0.0], [len(known), len(refused)])
+            refused = self._random.sample(list(self._refused), min(MAX_MEASURED, len(self._refused)))
+            can_run = np.repeat([1.0, 0.0], [len(modelled), len(refused)])
             mean = Prediction(np.vstack([points, self._points[refused]]), can_run, self._weights, targets).mean
             self._chance = np.clip(mean, 0.0, 1.0)
 
@@ -162,7 +164,9 @@ class Bayesian:
             raise MissingExtra("--strategy bayesian needs Optuna", "tune", ", or take --strategy local") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._space, self._random = optuna, space, Random(space, seed)
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=SCOUTS)
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, constant_liar=True, n_startup_trials=RANDOM_CONFIGS
+        )
         self._study: optuna.Study = optuna.create_study(sampler=sampler)
         self._axes = {
             name: optuna.distributions.IntDistribution(0, len(values) - 1)
@@ -174,27 +178,27 @@ class Bayesian:
     def ask(self) -> int | None:
         for _ in range(self.TRIES if self._known else 0):
             trial = self._study.ask(dict(self._axes))
-            number = self._space.numbers.get(tuple(trial.params[name] for name in self._space.names))
-            if number is not None and number not in self._known:
-                self._known.add(number)
-                self._trials[number] = trial
-                return number
+            config_number = self._space.numbers.get(tuple(trial.params[name] for name in self._space.names))
+            if config_number is not None and config_number not in self._known:
+                self._known.add(config_number)
+                self._trials[config_number] = trial
+                return config_number
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-        number = self._random.ask()
-        while number is not None and number in self._known:
-            number = self._random.ask()
-        if number is not None:
-            self._known.add(number)
-        return number
+        config_number = self._random.ask()
+        while config_number is not None and config_number in self._known:
+            config_number = self._random.ask()
+        if config_number is not None:
+            self._known.add(config_number)
+        return config_number
 
-    def tell(self, number: int, score: float | None) -> None:
-        self._known.add(number)
+    def tell(self, config_number: int, score: float | None) -> None:
+        self._known.add(config_number)
         states = self._optuna.trial.TrialState
         value = None if score is None else math.log(score)
-        if (trial := self._trials.pop(number, None)) is not None:
+        if (trial := self._trials.pop(config_number, None)) is not None:
             self._study.tell(trial, value, state=states.FAIL if value is None else states.COMPLETE)
         elif value is not None:
-            params = dict(zip(self._space.names, self._space.points[number], strict=True))
+            params = dict(zip(self._space.names, self._space.points[config_number], strict=True))
             self._study.add_trial(
                 self._optuna.trial.create_trial(params=params, distributions=dict(self._axes), value=value)
             )

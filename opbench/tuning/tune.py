@@ -39,7 +39,7 @@ from opbench.tuning.strategies import STRATEGIES
 FINALISTS = 8
 FINALS = "finals"
 FINAL_SHARE, LONGEST_FINAL_S = 0.25, 30.0
-"""The finals' share of the time budget, and their maximum time."""
+"""Share of the time budget for measuring the best configs again (the finals), and the maximum time in seconds."""
 
 
 def tune(
@@ -49,7 +49,7 @@ def tune(
 
     Raises EnvironmentFault without a GPU, and UsageError for a folder with another search.
     """
-    began = time.perf_counter()
+    start_s = time.perf_counter()
     space = candidates(variant, problem)
     writer = RunWriter(options.out, FILE)
     worker = Worker(Open("cuda", options.variants), options.out / "worker.log")
@@ -69,7 +69,7 @@ def tune(
             variant, problem, space, worker, compilers, target, _racing(options), options.mode, options.energy
         )
         search = _search(space, options, bench, earlier, writer, on_progress)
-        search.began = began - search.spent_s  # start-up counts towards the budget
+        search.began = start_s - search.spent_s  # start-up counts towards the budget
         final_s = min(FINAL_SHARE * options.budget_s, LONGEST_FINAL_S)
         reason = search.run(options.budget_s - final_s)
         compilers.close()
@@ -85,8 +85,8 @@ def tune(
         spent_s = bench.now() - search.began
         writer.write("stopped", to_json(Stopped(round(spent_s, 3), options.budget_s, reason, folder)))
     except KeyboardInterrupt:
-        kept = f"tried configs are stored; continue with --resume --out {shlex.quote(str(options.out))}"
-        raise KeyboardInterrupt(kept) from None
+        message = f"tried configs are stored; continue with --resume --out {shlex.quote(str(options.out))}"
+        raise KeyboardInterrupt(message) from None
     finally:
         compilers.close()
         worker.end()
@@ -129,17 +129,17 @@ def _begun(
     )
 
 
-def _require_same(before: Begun, here: Begun, out: Path) -> None:
+def _require_same(earlier: Begun, current: Begun, out: Path) -> None:
     """Raise UsageError if the search in `out` differs in variant, problem, unit, mode, source or GPU.
 
     Its scores would not be comparable. Another strategy or a larger space is allowed.
     """
-    pairs = [(key, getattr(before, key), getattr(here, key)) for key in ("variant", "problem", "unit", "mode")]
-    pairs.append(("the source's checksum", before.source_sha256[:12], here.source_sha256[:12]))
-    pairs.append(("gpu", before.environment.gpu, here.environment.gpu))
-    for name, then, now in pairs:
-        if then != now:
-            raise SettingDiffers(out / FILE, name, then, now)
+    settings = [(key, getattr(earlier, key), getattr(current, key)) for key in ("variant", "problem", "unit", "mode")]
+    settings.append(("the source's checksum", earlier.source_sha256[:12], current.source_sha256[:12]))
+    settings.append(("gpu", earlier.environment.gpu, current.environment.gpu))
+    for name, earlier_value, current_value in settings:
+        if earlier_value != current_value:
+            raise SettingDiffers(out / FILE, name, earlier_value, current_value)
 
 
 def _target(environment: Environment) -> GpuTarget:
@@ -177,10 +177,12 @@ def best_elsewhere(space: Candidates, folders: Sequence[Path]) -> list[int]:
     or no search has a config of this space.
     """
     records = [read_tuning(folder) for folder in folders]
-    best = [[trial.config for trial in record.ranked[:BATCH]] for record in records]
-    configs = [config for turn in itertools.zip_longest(*best) for config in turn if config is not None]
-    numbers = [number for config in configs if (number := space.number_of(config)) is not None]
-    if folders and not numbers:
+    best_of_record = [[trial.config for trial in record.ranked[:BATCH]] for record in records]
+    configs = [
+        config for same_rank in itertools.zip_longest(*best_of_record) for config in same_rank if config is not None
+    ]
+    config_numbers = [config_number for config in configs if (config_number := space.number_of(config)) is not None]
+    if folders and not config_numbers:
         names = ", ".join(map(str, folders))
         raise UsageError(
             f"--start-from {names}: none of the best configs there is a config of this search; "
@@ -188,7 +190,7 @@ def best_elsewhere(space: Candidates, folders: Sequence[Path]) -> list[int]:
             kind="nothing-to-start-from",
             subject=names,
         )
-    return list(dict.fromkeys(numbers))
+    return list(dict.fromkeys(config_numbers))
 
 
 def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuning | None) -> Finals | None:
@@ -198,13 +200,13 @@ def _finals(search: Search, bench: GpuBench, options: TuneOptions, earlier: Tuni
     """
     if earlier and earlier.finals and len(search.trials) == len(earlier.trials):
         return earlier.finals
-    numbers = search.finalists(FINALISTS)
-    if not numbers:
+    config_numbers = search.finalists(FINALISTS)
+    if not config_numbers:
         return None
     names = (FINALS if k == 1 else f"{FINALS}-{k}" for k in itertools.count(1))
     folder = next(name for name in names if not (options.out / name).exists())
     spent_s = round(bench.now() - search.began, 3)
-    return Finals(folder, tuple(search.space[number] for number in numbers), spent_s)
+    return Finals(folder, tuple(search.space[config_number] for config_number in config_numbers), spent_s)
 
 
 ENERGY_RACE = RaceOptions(rounds=4, least=2, hopeless=1.25, warm_up=0)
@@ -219,14 +221,18 @@ def _racing(options: TuneOptions) -> RaceOptions:
 
 def _energies(search: Search, bench: GpuBench, finals: Finals, final_s: float) -> Energies:
     """Return the joules of the finals' configs, sampled in rounds."""
-    numbers = [number for config in finals.configs if (number := search.space.number_of(config)) is not None]
-    outcomes = bench.race(numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
+    config_numbers = [
+        config_number for config in finals.configs if (config_number := search.space.number_of(config)) is not None
+    ]
+    outcomes = bench.race(config_numbers, None, bench.now() + 0.5 * final_s, ENERGY_FINALS)
     energies = []
-    for number, raced in outcomes.items():
-        if isinstance(raced, RaceSamples) and raced.samples:
-            interval = raced.interval
-            samples = tuple(raced.samples)
-            energies.append(Joules(search.space[number], raced.median, interval.low, interval.high, samples))
+    for config_number, samples_of_config in outcomes.items():
+        if isinstance(samples_of_config, RaceSamples) and samples_of_config.samples:
+            interval = samples_of_config.interval
+            samples = tuple(samples_of_config.samples)
+            energies.append(
+                Joules(search.space[config_number], samples_of_config.median, interval.low, interval.high, samples)
+            )
     return Energies(finals.folder, tuple(energies))
 
 

@@ -102,10 +102,10 @@ def outcome(case: Case) -> tuple[str, str]:
 def test_a_cheat_on_time_is_reported_as_it_says_and_its_twin_has_a_time(name: str) -> None:
     expected = expectation(FILES[name])
     status, reason = outcome(case_of(FILES[name]))
-    if expected.words[0] in (RIGHT, NO_GAIN):  # what a trick gains, only a GPU shows
+    if expected.texts[0] in (RIGHT, NO_GAIN):  # what a trick gains, only a GPU shows
         assert status == "right" or (status == "unsupported" and "inline PTX" in reason), reason
     else:
-        assert any(word in f"{status}: {reason}" for word in expected.words), f"{status}: {reason}"
+        assert any(word in f"{status}: {reason}" for word in expected.texts), f"{status}: {reason}"
     assert (expected.twin is None) == (name in TWINS)
     assert expected.twin is None or expected.twin in FILES.values()
 
@@ -125,7 +125,7 @@ def test_a_cheat_on_time_compiles_for_a_gpu(name: str) -> None:
 
 def test_every_cheat_is_caught_by_what_its_name_says() -> None:
     """So many ways at least, of which each names the rule that catches it."""
-    reports = [expectation(FILES[name]).words[0] for name in FILES if name not in TWINS]
+    reports = [expectation(FILES[name]).texts[0] for name in FILES if name not in TWINS]
     assert len(reports) >= 14
     assert sum(word.startswith("invalid: keeps state between launches") for word in reports) >= 4
     assert sum("wrong after timing" in word for word in reports) >= 3

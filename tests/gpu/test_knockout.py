@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from opbench.errors import CompileError, EnvironmentFault, OpbenchError
 from opbench.gpu.compile import assembler as assembling
 from opbench.gpu.compile.assembler import assemble, assembler
-from opbench.gpu.compile.knockout import (
+from opbench.gpu.compile.knockout import KnockOut
+from opbench.gpu.compile.knockout_classes import (
     ATOMICS,
     BANK_CONFLICTS,
     BARRIERS,
@@ -22,7 +23,6 @@ from opbench.gpu.compile.knockout import (
     INSTRUCTION_CLASSES,
     MATRIX,
     SHARED,
-    KnockOut,
     ptx_counts,
 )
 from opbench.gpu.compile.ptx_statements import Statement, parse_functions
@@ -144,7 +144,7 @@ def knockout(*lines: str, **static: int) -> KnockOut:
 
 def reasons(found: KnockOut, name: str) -> set[str]:
     """Why instructions of a class stay."""
-    return {reason for _, reason in found.removal(name).kept}
+    return {reason for _, reason in found.removal(name).remaining}
 
 
 programs = st.lists(st.sampled_from(sorted(CLASS_OF)), min_size=1, max_size=12)
@@ -155,7 +155,7 @@ def test_a_class_goes_and_every_other_instruction_stays(lines: list[str], names:
     found = knockout(*lines)
     for name in INSTRUCTIONS:
         removal = found.removal(name)
-        assert len(removal.taken) == sum(CLASS_OF[line] == name for line in lines) and not removal.kept
+        assert len(removal.removable) == sum(CLASS_OF[line] == name for line in lines) and not removal.remaining
     assert Counter(_texts(found.without(names), lines)) == Counter(
         line for line in lines if CLASS_OF[line] not in names
     )
@@ -193,7 +193,7 @@ def test_results_get_a_value_and_addresses_stay_in_use(lines: list[str]) -> None
 @pytest.mark.parametrize("name", INSTRUCTION_CLASSES)
 def test_every_instruction_of_a_class_assembles_without_it(name: str) -> None:
     found = knockout(*CLASS_OF)
-    assert found.removal(name).taken and not found.removal(name).kept
+    assert found.removal(name).removable and not found.removal(name).remaining
     assert assemble(found.without([name]), "sm_80", "kernel").stat().st_size
 
 
@@ -252,8 +252,8 @@ def test_the_gathered_rows_go_where_their_indices_stay() -> None:
     gather = ("ld.global.u32 %r9, [%rd4];", "mul.wide.u32 %rd9, %r9, 4;", "add.s64 %rd10, %rd2, %rd9;",
               "ld.global.f32 %f1, [%rd10];")  # fmt: skip
     removal = knockout(*gather).removal(GLOBAL_LOADS)
-    assert [one.operands[0] for one in removal.taken] == ["%f1"]
-    assert [one.operands[0] for one, _ in removal.kept] == ["%r9"]
+    assert [one.operands[0] for one in removal.removable] == ["%f1"]
+    assert [one.operands[0] for one, _ in removal.remaining] == ["%r9"]
 
 
 @pytest.mark.parametrize(("second", "reason"), [("out", {"stored-address"}), ("other", set())])
@@ -263,7 +263,7 @@ def test_a_store_that_a_later_kernel_reads_as_an_address_stays(second: str, reas
     reads = reads[reads.index(".visible") : reads.index("\t.file")].replace("kernel", "reader")
     text = writes.replace("\t.file", f"{reads}\t.file", 1)
     found = KnockOut(text, [launch(), launch("reader", (second, "last"))])
-    kept = {reason for one, reason in found.removal(GLOBAL_STORES).kept if one.operands == ("[%rd5]", "%r1")}
+    kept = {reason for one, reason in found.removal(GLOBAL_STORES).remaining if one.operands == ("[%rd5]", "%r1")}
     assert kept == reason
 
 
@@ -273,8 +273,8 @@ def test_a_table_of_addresses_in_shared_memory_does_not_keep_other_variables() -
              "st.shared.u32 [%r20], %r1;")  # fmt: skip
     text = kernel(*lines).replace("tile[8192];", "tile[8192];\n\t.shared .align 4 .b8 places[64];")
     removal = KnockOut(text, [launch()]).removal(SHARED)
-    assert [one.operands[0] for one in removal.taken] == ["[%r4]"]
-    assert {one.operands[0] for one, _ in removal.kept} == {"%r9", "[%r20]"}
+    assert [one.operands[0] for one in removal.removable] == ["[%r4]"]
+    assert {one.operands[0] for one, _ in removal.remaining} == {"%r9", "[%r20]"}
 
 
 def test_tma_without_its_copies_expects_no_bytes() -> None:

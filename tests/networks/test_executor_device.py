@@ -82,7 +82,7 @@ def test_timed_replays_on_other_inputs_are_those_of_untimed_runs() -> None:
         turns = NetworkLaunches(context, pictures(network.graph), 1e-6)
         timing = TimingOptions(warmup_s=0.0, min_samples=48, max_samples=48)
         clock = backend.clock("cold")
-        found = measure(clock, {"own": context.launch}, timing, turns={"own": turns})["own"]
+        found = measure(clock, {"own": context.launch}, timing, launch_sources={"own": turns})["own"]
         node_samples(context, clock, turns)
         assert len(found.samples_s) == 48 and turns.fault == ""
         turns.close()

@@ -207,7 +207,7 @@ def step_of(network: Graph, parallel: bool, bucket_bytes: int = 1 << 20, ranks: 
 
 def ancestors(step: Step) -> list[set[int]]:
     found: list[set[int]] = []
-    for piece in step.pieces:
+    for piece in step.launches:
         found.append(set(piece.after).union(*(found[number] for number in piece.after)))
     return found
 
@@ -216,13 +216,13 @@ def ancestors(step: Step) -> list[set[int]]:
 def test_each_micro_batch_waits_for_all_of_the_one_before(parallel: bool) -> None:
     """They share activations: also where independent nodes run side by side."""
     step = step_of(tiny(2), parallel, accumulate=3)
-    before, names = ancestors(step), [piece.name for piece in step.pieces]
+    before, names = ancestors(step), [piece.name for piece in step.launches]
     starts = [number for number, name in enumerate(names) if name == "advance"]
     assert len(starts) == 3 and names.count("accumulate") == 2
     for start in (*starts[1:], *(number for number, name in enumerate(names) if name == "accumulate")):
         assert before[start] == set(range(start))
     assert before[names.index("optimizer")] >= set(range(names.index("tick")))
-    assert [bool(piece.instead) for piece in step.pieces if piece.name.endswith("wgrad")] == [True] * 2 + [False] * 4
+    assert [bool(piece.instead) for piece in step.launches if piece.name.endswith("wgrad")] == [True] * 2 + [False] * 4
     step.close()
 
 
@@ -232,9 +232,9 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
     make, _ = NETWORKS["branching"]
     step = step_of(make(), parallel, bucket_bytes, ranks=2)
     graph, before = step.training.graph, ancestors(step)
-    places = {name: number for number, piece in enumerate(step.pieces) for name in [piece.name]}
+    places = {name: number for number, piece in enumerate(step.launches) for name in [piece.name]}
     end, last = 0, None
-    for number, piece in enumerate(step.pieces):
+    for number, piece in enumerate(step.launches):
         if not piece.exchanged:
             continue
         first, stop = map(int, piece.name.removeprefix("all_reduce ").split(":"))
@@ -248,10 +248,10 @@ def test_buckets_are_exchanged_behind_what_fills_them_and_beside_the_rest(parall
     assert end == graph.values["gradients"].elements
     beside = [
         n
-        for n in range(len(step.pieces))
-        if any(p.exchanged for p in step.pieces[:n])
-        and not before[n] & {m for m, p in enumerate(step.pieces) if p.exchanged}
-        and not step.pieces[n].exchanged
+        for n in range(len(step.launches))
+        if any(p.exchanged for p in step.launches[:n])
+        and not before[n] & {m for m, p in enumerate(step.launches) if p.exchanged}
+        and not step.launches[n].exchanged
     ]
     assert bool(beside) == (bucket_bytes < 1 << 30)
     assert before[places["optimizer"]] >= set(range(places["tick"]))
@@ -333,7 +333,7 @@ def test_any_order_that_the_graph_allows_gives_the_same_bits(recipe: dict[str, i
 def test_a_step_can_be_timed_without_its_exchange() -> None:
     step = step_of(tiny(2), parallel=False, bucket_bytes=1, ranks=2)
     times = exchange_times(step)
-    assert len(times.parts) == sum(piece.exchanged for piece in step.pieces) > 1
+    assert len(times.parts) == sum(piece.exchanged for piece in step.launches) > 1
     assert [part.after.endswith("wgrad") for part in times.parts] == [True] * len(times.parts)
     assert sum(part.nbytes for part in times.parts) == step.training.graph.values["gradients"].nbytes
     assert times.step_s > 0 and times.ranks_without_s[0] > 0 and times.alone_s >= 0

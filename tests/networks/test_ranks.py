@@ -201,6 +201,6 @@ def test_it_says_where_other_ranks_mean_other_bits(
     facts = CheckpointFacts(identity, 1, 0, (), "", "cpu", ranks=before[0], accumulate=before[1])
     checkpoint = Checkpoint(facts, {})
     trainer = SimpleNamespace(recipe=Recipe(ranks=now[0], accumulate=now[1]), name=backend, notes=[])
-    resuming._say_of_micro_batches(trainer, checkpoint)  # type: ignore[arg-type]
+    resuming._note_changed_micro_batches(trainer, checkpoint)  # type: ignore[arg-type]
     assert [line for line in trainer.notes if said and said in line] == trainer.notes
     assert len(trainer.notes) == bool(said)

@@ -138,7 +138,7 @@ def test_the_first_step_of_several_micro_batches_is_pytorchs(clip: float, tmp_pa
     run = Trainer(
         network, random_data(network, 24), TrainingSettings(recipe, backend="cpu", out=tmp_path, compare=("torch",))
     )
-    one, other, _ = (mask["drop2"] for mask in run.beside.problem.masks)
+    one, other, _ = (mask["drop2"] for mask in run.torch_comparison.problem.masks)
     assert not np.array_equal(one, other)
     first = run.run()["comparison"]["first_step"]
     assert first["right"] and first["compared"] == len(network.weights), first
@@ -166,7 +166,7 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
     network = unet(batch=2, size=16, base=4, levels=1)
     run = made(network, tmp_path)
     assert run.run()["comparison"]["first_step"]["right"]
-    problem = run.beside.problem
+    problem = run.torch_comparison.problem
     theirs = first_step(problem, "cpu")
     other = first_step(replace(problem, images=problem.images + 0.01), "cpu")
     assert differences(theirs, theirs, network.weights, "f32").right
@@ -181,7 +181,7 @@ def test_another_first_step_is_told_in_words(tmp_path: Path) -> None:
 
 def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
     network = unet(batch=2, size=16, base=4, levels=1)
-    exact = first_step(made(network, tmp_path).beside.problem, "cpu")
+    exact = first_step(made(network, tmp_path).torch_comparison.problem, "cpu")
 
     def off(share: float) -> FirstStep:
         return replace(exact, gradients={**exact.gradients, "head.bias": exact.gradients["head.bias"] * (1 + share)})
@@ -195,7 +195,7 @@ def test_a_step_may_round_as_much_as_pytorchs_own(tmp_path: Path) -> None:
 def test_all_ways_of_a_step_are_ready_and_say_whether_they_are_one_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = made(unet(batch=2, size=16, base=4, levels=1), tmp_path).beside.problem
+    problem = made(unet(batch=2, size=16, base=4, levels=1), tmp_path).torch_comparison.problem
 
     def missing(function: object, **options: object) -> object:
         raise RuntimeError("Failed to find C compiler")

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.report import write_report
 from opbench.report.charts.bars import bars
-from opbench.report.charts.chart import Chart, ChartFrame, variant_looks
+from opbench.report.charts.chart import Chart, ChartFrame, variant_styles
 from opbench.report.charts.figures import performance
-from opbench.report.charts.problems import BEYOND, over_problems, problem_labels
+from opbench.report.charts.problems import MAX_SHARE, over_problems, problem_labels
 from opbench.report.charts.roofline import MAX_LABELS
 from opbench.report.charts.svg import STYLE
 from opbench.report.run.sections import sections
@@ -100,7 +100,7 @@ def test_a_mark_beyond_the_roof_stays_on_the_chart_and_says_why() -> None:
     chart = drawn(convolutions(2.24, flops_are_a_floor=False))
     texts = [t.get_text() for t in chart.figure.axes[0].texts]
     assert [t for t in texts if "^" in t] == ["torch 224 % ^"]
-    assert chart.figure.axes[0].get_xlim()[1] == BEYOND
+    assert chart.figure.axes[0].get_xlim()[1] == MAX_SHARE
     assert "`torch` at 224 % of peak: FLOPs are counted by the textbook algorithm" in chart.note
 
 
@@ -119,7 +119,7 @@ def ranked(found: Run) -> Chart:
     """The bars of the run's only problem."""
     (part,) = sections(rows(found))
     best = sorted((row for g in part.groups for row, _ in g.rows), key=lambda row: row.time_s or 0.0)
-    chart_frame = ChartFrame(MEASURED, None, {}, variant_looks([row.variant for row in best]))
+    chart_frame = ChartFrame(MEASURED, None, {}, variant_styles([row.variant for row in best]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         return bars(part, "x", best, chart_frame)
 
@@ -184,7 +184,7 @@ def test_labels_of_twenty_points_do_not_overlap(count: int, spacing: float) -> N
     found = run([result(f"a_variant_with_a_name_{i}", 0.022 * spacing**i, **work) for i in range(count)])
     counters = {row.case: {"dram_bytes": 5e10 * (1 + i % 5)} for i, row in enumerate(found.results)}
     (section,) = sections(rows(found))
-    chart_frame = ChartFrame(MEASURED, None, counters, variant_looks([row.variant for row in found.results]))
+    chart_frame = ChartFrame(MEASURED, None, counters, variant_styles([row.variant for row in found.results]))
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         chart = performance(section, "x", chart_frame)
         assert chart is not None

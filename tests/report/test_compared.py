@@ -19,7 +19,7 @@ def test_what_was_not_compared_takes_a_line_a_reason_and_is_folded_on_the_page()
     assert (
         "not compared: 10 cases: unsupported in BASE, unsupported in NEW (--all names them)" in said and len(said) == 4
     )
-    named = [line for line, _ in lines(compared, everything=True) if line.startswith("not compared")]
+    named = [line for line, _ in lines(compared, show_all=True) if line.startswith("not compared")]
     assert len(named) == 13
     page = to_page(compared)
     assert "<details><summary>13 cases, each with its reason</summary>" in page

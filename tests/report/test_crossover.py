@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opbench.report import write_report
-from opbench.report.charts.chart import variant_looks
+from opbench.report.charts.chart import variant_styles
 from opbench.report.run.crossover import (
     SizeRange,
     at_size,
@@ -122,8 +122,8 @@ def test_the_chart_is_drawn_and_described(tmp_path: Path) -> None:
 
 
 def test_what_no_size_orders_has_no_chart() -> None:
-    looks = variant_looks(["a", "b"])
-    assert crossover("relu", sections(rows(run([result("a", 1e-3), result("b", 2e-3)]))), "x", looks) is None
+    styles = variant_styles(["a", "b"])
+    assert crossover("relu", sections(rows(run([result("a", 1e-3), result("b", 2e-3)]))), "x", styles) is None
     alone = matmuls(a=lambda n: 1e-8 * n)
-    assert crossover("matmul", sections(rows(alone)), "x", looks) is None, "one variant has nobody to win against"
+    assert crossover("matmul", sections(rows(alone)), "x", styles) is None, "one variant has nobody to win against"
     assert SizeRange(1, 2, ("a",)).decided and not SizeRange(1, 2, ("a", "b")).decided

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opbench.gpu.limits.ceilings import Peaks
 from opbench.kernels.variant import Variant
 from opbench.report import ladder_readme, write_report
-from opbench.report.charts.chart import shorten, variant_looks
+from opbench.report.charts.chart import shorten, variant_styles
 from opbench.report.charts.histogram import BARS, histogram, samples_beyond_axis
 from opbench.report.charts.svg import spread
 from opbench.report.ladder import in_order
@@ -230,7 +230,7 @@ def test_a_histogram_never_fails(samples: list[float]) -> None:
 
 
 def test_looks_are_distinct() -> None:
-    assert len(set(variant_looks([str(i) for i in range(40)]).values())) == 40
+    assert len(set(variant_styles([str(i) for i in range(40)]).values())) == 40
 
 
 def test_long_names_lose_their_middle() -> None:

@@ -102,7 +102,7 @@ def test_lines_leave_out_what_needs_no_eye() -> None:
     assert text.endswith(
         "1 BROKEN, 2 SLOWER, 1 UNDECIDED, 1 FASTER, 1 FIXED, 1 SAME, 1 RIGHT of 8 cases; 4 not compared"
     )
-    assert "relu/same" in "\n".join(line for line, _ in lines(found, everything=True))
+    assert "relu/same" in "\n".join(line for line, _ in lines(found, show_all=True))
     assert "only in NEW" in text
 
 

@@ -350,6 +350,6 @@ def test_regressions_come_first_and_the_terminal_gets_forty_lines(cli: Cli) -> N
     history.add_runs(connection, history.find_runs([REPORTS / "repeat-1"]))
     history.add_runs(connection, history.find_runs([REPORTS / "repeat-2"]))
     found = {series.case: series for series in history.all_series(connection, (), 0.01)}
-    shown = [line.split()[0] for line in lines(list(found.values()), 0.01, everything=False)[1:-2]]
+    shown = [line.split()[0] for line in lines(list(found.values()), 0.01, show_all=False)[1:-2]]
     trends = [found[case].trend(0.01) for case in shown if case in found]
     assert trends == sorted(trends, key=ORDER.index) and trends[0] == "slower"

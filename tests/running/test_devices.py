@@ -243,18 +243,18 @@ def test_what_is_dealt_out_comes_back_whatever_dies() -> None:
     """The state of a run alone: judged cases stay judged, the rest of a lost problem is next."""
     dispatch: Dispatch[str] = Dispatch(lambda case: case)
     dispatch.add([["a1", "a2", "a3"], ["b1"], ["c1"]])
-    assert dispatch.give("x") == ["a1", "a2", "a3"] and dispatch.give("y") == ["b1"]
-    dispatch.judged("x", ["a1"])
-    dispatch.at("x", "a2")
-    assert dispatch.lost("x") is None and dispatch.give("z") == ["a2", "a3"], "before what nobody had yet"
-    dispatch.at("z", "a2")
-    assert dispatch.lost("z") == "a2", "two died there"
-    assert dispatch.give("y2") == ["a3"] and dispatch.give("x2") == ["c1"] and dispatch.give("z2") is None
+    assert dispatch.assign("x") == ["a1", "a2", "a3"] and dispatch.assign("y") == ["b1"]
+    dispatch.remove_judged("x", ["a1"])
+    dispatch.set_current_case("x", "a2")
+    assert dispatch.return_lost("x") is None and dispatch.assign("z") == ["a2", "a3"], "before what nobody had yet"
+    dispatch.set_current_case("z", "a2")
+    assert dispatch.return_lost("z") == "a2", "two died there"
+    assert dispatch.assign("y2") == ["a3"] and dispatch.assign("x2") == ["c1"] and dispatch.assign("z2") is None
     for worker, cases in (("y", ["b1"]), ("y2", ["a3"]), ("x2", ["c1"])):
         assert not dispatch.done
-        dispatch.judged(worker, cases)
-        dispatch.finished(worker)
-    assert dispatch.done and dispatch.lost("nobody") is None
+        dispatch.remove_judged(worker, cases)
+        dispatch.finish(worker)
+    assert dispatch.done and dispatch.return_lost("nobody") is None
 
 
 def test_what_may_take_longest_is_begun_first() -> None:

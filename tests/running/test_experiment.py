@@ -18,7 +18,8 @@ from opbench.checking.checking import Session
 from opbench.checking.experiment import KnockOutTimes, time_cubins
 from opbench.cli.explain import explain_command
 from opbench.errors import EnvironmentFault, LaunchError, UsageError
-from opbench.gpu.compile.knockout import GLOBAL_LOADS, GLOBAL_STORES, KnockOut
+from opbench.gpu.compile.knockout import KnockOut
+from opbench.gpu.compile.knockout_classes import GLOBAL_LOADS, GLOBAL_STORES
 from opbench.gpu.driver import CudaBackend
 from opbench.gpu.driver.driver import Driver
 from opbench.kernels.folders import case_named

@@ -47,7 +47,7 @@ def test_interleaved_pairs_alike_are_not_called_different(noise: Callable[..., f
     device = SimulatedDevice(noise=noise)
     part = selftest.alike(device, 0.0, device.world.now)
     together = part.figures["interleaved, as opbench compare"]["all"]
-    assert together["pairs"] >= pairs.LEAST and failing(part) == []
+    assert together["pairs"] >= pairs.MIN_PAIRS and failing(part) == []
 
 
 def test_a_drift_shows_in_pairs_measured_one_after_the_other() -> None:
@@ -78,11 +78,11 @@ def test_slow_downs_are_detected_with_their_sample_budgets(noise: Callable[..., 
     part = selftest.slow_downs(device, 0.0, device.world.now)
     found = part.figures
     assert len(found) == len(pairs.SLOW_DOWNS) * (1 + len(pairs.SAMPLE_BUDGETS))
-    assert found["0.05, default samples"]["usual"]["slower"] == pairs.LEAST
+    assert found["0.05, default samples"]["usual"]["slower"] == pairs.MIN_PAIRS
     assert found["0.01, default samples"]["usual"]["slower"] < 4, "1 % is below the threshold of opbench compare"
     assert found["0.01, 80 samples"]["sharp"]["slower"] > found["0.01, 80 samples"]["usual"]["slower"]
     if noise is quiet:
-        assert failing(part) == [] and found["0.02, 80 samples"]["usual"]["slower"] == pairs.LEAST
+        assert failing(part) == [] and found["0.02, 80 samples"]["usual"]["slower"] == pairs.MIN_PAIRS
 
 
 def test_a_slow_down_that_drowns_in_noise_fails() -> None:
@@ -98,7 +98,7 @@ def test_more_budget_means_more_pairs_and_never_fewer_than_the_least() -> None:
         device = SimulatedDevice(overhead_s=2e-2)
         part = selftest.alike(device, budget, device.world.now)
         counts.append(part.figures["interleaved, interval alone"]["all"]["pairs"])
-    assert pairs.LEAST <= counts[0] < counts[1] <= pairs.MOST + 2
+    assert pairs.MIN_PAIRS <= counts[0] < counts[1] <= pairs.MAX_PAIRS + 2
 
 
 CHECKS = {"floor": selftest.floor, "flush": selftest.flush, "stamps": selftest.stamps}
@@ -242,7 +242,7 @@ def test_a_cheat_is_caught_only_by_what_it_expects(tmp_path: Path, results: list
 def test_a_time_cheat_says_what_is_expected_and_is_a_variant(path: Path) -> None:
     from opbench.running.targets import own_variants
 
-    assert set(expectation(path).words) <= {"wrong", "invalid"}
+    assert set(expectation(path).texts) <= {"wrong", "invalid"}
     assert own_variants(path, CATALOG)[0].is_library
 
 

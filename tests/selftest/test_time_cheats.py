@@ -104,7 +104,7 @@ def test_a_time_cheat_is_wrong_on_other_content(
     cupy: None,
 ) -> None:
     verdict = Session(backend).check(case_of(TIME_CHEATS[name])).verdict
-    assert not verdict.right and "wrong" in expectation(TIME_CHEATS[name]).words
+    assert not verdict.right and "wrong" in expectation(TIME_CHEATS[name]).texts
     assert verdict.findings[0].rule in ("wrong-result", "unwritten-output"), verdict.reason
 
 

@@ -52,7 +52,7 @@ def test_every_variant_of_an_operator_is_shipped_in_one_source(operator: str, mo
     assert set(re.findall(r'#include "(opbench/[^"]+)"', kernels)) == set(made.text.headers)
     assert not re.search(r"#\s*include|#\s*pragma once", "".join(made.text.headers.values()))
     for one in made.all_cases:
-        lines = (*one.code.once.lines, *one.code.rest.lines)
+        lines = (*one.code.setup_lines.lines, *one.code.other_lines.lines)
         assert sum(line.startswith("TRY(launch(") for line in lines) == sum(
             bool(launch.kernel) for launch in one.case.launches(132)
         )

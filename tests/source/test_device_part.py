@@ -77,7 +77,7 @@ def test_kernels_have_their_names_parameters_and_lines() -> None:
         "T * b",
         "int threads",
     ]
-    assert "C" in found["a::b::plain"].marks and not found["a::b::plain"].is_template
+    assert "C" in found["a::b::plain"].specifiers and not found["a::b::plain"].is_template
 
 
 def test_words_in_comments_and_strings_decide_nothing() -> None:

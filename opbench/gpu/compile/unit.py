@@ -56,7 +56,7 @@ def reduced_unit(request: BuildRequest, sources: Sequence[Source], folders: Sequ
 
 def name_expressions(request: BuildRequest, sources: Sequence[Source]) -> list[str]:
     """Return the names whose mangled forms NVRTC must report: templates and functions with C++ linkage."""
-    plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.marks}
+    plain = {kernel.name for source in sources for kernel in _kernels(source) if "C" in kernel.specifiers}
     # If no kernel is visible, macros define all of them, and their linkage is not known.
     known = any(_kernels(source) for source in sources)
     kernels = [name for name in request.kernels if name not in plain and (known or not name.isidentifier())]

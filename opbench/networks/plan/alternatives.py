@@ -30,7 +30,7 @@ class Planned:
     """The network as it runs."""
     plan: Plan
     rewrites: Sequence[Rewrite]
-    """The passes, and what each changed."""
+    """The graph passes that ran, each with its changes."""
     results: Results
     options: NetOptions
     catalog: Catalog
@@ -191,14 +191,14 @@ def _with_cases(planned: Planned, full: NetworkVersion, graph: Graph) -> Network
         planned.device,
         prepare=full.prepare,
     )
-    chosen = choose(graph, planned.results, plan_options, planned.catalog)
+    new_plan = choose(graph, planned.results, plan_options, planned.catalog)
     cases, unmeasured = {}, 0
     for node in graph.nodes:
         planned_case = full.cases.get(node.name)
         is_unchanged = planned_case is not None and planned_case.problem == node.problem
         case = planned_case if is_unchanged else by_problem.get((node.operator, str(node.problem)))
         if case is None:
-            choice = chosen.choices[node.name]
+            choice = new_plan.choices[node.name]
             case, unmeasured = planned.catalog.case(choice.case), unmeasured + (choice.source == "default")
         cases[node.name] = case
     return replace(full, graph=graph, cases=cases, unmeasured=unmeasured)

@@ -45,7 +45,7 @@ class Attribution:
     ceilings: Peaks | None
     clock: DeviceClock | None = None
     """None on a device without a clock: alternatives are checked and counted, and have no times."""
-    turns: NetworkLaunches | None = None
+    own_launches: NetworkLaunches | None = None
     """Writes new inputs for the plan's network before each of its timed samples."""
 
     def measure(self, on_progress: OnProgress) -> AttributionRecord:
@@ -129,17 +129,19 @@ class Attribution:
             return replace(
                 record, error=f"wrong: the output {', '.join(wrong_outputs)} differs from the float64 reference"
             )
-        if self.clock is None or self.turns is None:
+        if self.clock is None or self.own_launches is None:
             return record
         if (run_s := _one_run(context)) > MAX_RUN_S:
             limit = units.time(MAX_RUN_S)
             return replace(record, error=f"not timed: one run takes {units.time(run_s)}, at most {limit} are timed")
         allowed = AGREEMENT_FACTOR * allowed_norm(network.graph, network.cases)
-        with contextlib.closing(NetworkLaunches(context, self.inputs, allowed)) as turns:
+        with contextlib.closing(NetworkLaunches(context, self.inputs, allowed)) as other_launches:
             launches = {PLAN: self.context.launch, OTHER: context.launch}
-            times = measure(self.clock, launches, TIMES, turns={PLAN: self.turns, OTHER: turns})
-            if turns.fault:
-                return replace(record, error=f"wrong: {turns.fault}")
+            times = measure(
+                self.clock, launches, TIMES, launch_sources={PLAN: self.own_launches, OTHER: other_launches}
+            )
+            if other_launches.fault:
+                return replace(record, error=f"wrong: {other_launches.fault}")
             host_by_name = host_times(launches, network.backend.synchronize) if alternative.changes_launches else {}
         return replace(
             record, times=times[OTHER], plan=times[PLAN], host=host_by_name.get(OTHER), plan_host=host_by_name.get(PLAN)

@@ -42,7 +42,8 @@ from opbench.running.suite import Suite
 from opbench.timing.sampling import TimingOptions
 
 TUNING = TimingOptions(budget_s=0.05, max_samples=15, min_samples=5, warmup_s=0.002, warmup_runs=2, target=0.01)
-"""Short, because differences between the few cases that matter exceed the uncertainty of such brief measurements."""
+"""Timing options for choosing among a few cases: brief, because their differences exceed the uncertainty of a brief
+measurement."""
 
 
 @dataclass(frozen=True)

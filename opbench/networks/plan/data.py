@@ -114,8 +114,8 @@ class DataSet:
         items_in_batches = self.items // batch * batch
         for epoch in range(epochs):
             rng = np.random.default_rng([seed, epoch])
-            chosen = rng.permutation(self.items)[:items_in_batches]
-            epochs_order.append(chosen * self.variants + rng.integers(self.variants, size=items_in_batches))
+            chosen_items = rng.permutation(self.items)[:items_in_batches]
+            epochs_order.append(chosen_items * self.variants + rng.integers(self.variants, size=items_in_batches))
         return np.concatenate(epochs_order).astype(np.int32)
 
     def require_targets(self, loss: str, shape: tuple[int, ...], network: str = "") -> None:
@@ -165,9 +165,9 @@ class DataSet:
 
 def fitting_commands(network: str, data: str) -> str:
     """Return commands with data for this network, and with a network for this data; empty if both are unknown."""
-    kind = data.partition(":")[0].partition("+")[0]
+    data_name = data.partition(":")[0].partition("+")[0]
     pairs = [(network, DATA_OF_NETWORK[network])] if network in DATA_OF_NETWORK else []
-    pairs += [(NETWORK_OF_DATA[kind], kind)] if kind in NETWORK_OF_DATA else []
+    pairs += [(NETWORK_OF_DATA[data_name], data_name)] if data_name in NETWORK_OF_DATA else []
     commands = dict.fromkeys(f"opbench net train {name} --data {source}" for name, source in pairs)
     return f"; these fit: {'; '.join(commands)}" if commands else ""
 
@@ -310,10 +310,10 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
     photographs = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
     photographs = [texture.repeat(factor, axis=0).repeat(factor, axis=1) for texture in photographs]
 
-    def draw(number: int, first_row: int, end_row: int) -> tuple[np.ndarray, np.ndarray]:
-        images = np.empty((number, 1, size, size), np.float32)
+    def draw(image_count: int, first_row: int, end_row: int) -> tuple[np.ndarray, np.ndarray]:
+        images = np.empty((image_count, 1, size, size), np.float32)
         masks = np.empty_like(images)
-        for index in range(number):
+        for index in range(image_count):
             mask, crops = _random_mask(rng, size), []
             for texture in photographs:
                 top, left = (

@@ -97,7 +97,7 @@ class Network:
         return [t for t in self.cases[node.name].workspace(self.sm_count(node)) if t.name in persistent]
 
     def prepared(self, node: Node) -> Mapping[str, Buffer]:
-        """Return the results of a node's setup launches; they run at the first call.
+        """Return the results of a node's setup launches, which run at the first call.
 
         Raises LaunchError if a launch fails.
         """

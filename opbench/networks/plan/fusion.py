@@ -96,10 +96,10 @@ def split_fused(graph: Graph, names: Collection[str]) -> Graph:
         (out,) = fusion.first.output_tensors()
         name = split_name(node)
         values[name] = replace(graph.values[next(iter(node.outputs.values()))], name=name, shape=out.shape, of="")
-        first = {tensor.name: node.inputs[tensor.name] for tensor in fusion.first.input_tensors()}
-        second = {
+        first_inputs = {tensor.name: node.inputs[tensor.name] for tensor in fusion.first.input_tensors()}
+        second_inputs = {
             tensor: node.inputs[input_name] if input_name else name for tensor, input_name in fusion.inputs.items()
         }
-        nodes.append(Node(name, fusion.first.name, fusion.first, first, {out.name: name}))
-        nodes.append(Node(node.name, fusion.second.name, fusion.second, second, node.outputs))
+        nodes.append(Node(name, fusion.first.name, fusion.first, first_inputs, {out.name: name}))
+        nodes.append(Node(node.name, fusion.second.name, fusion.second, second_inputs, node.outputs))
     return rebuild_graph(graph, values, nodes, graph.weights)

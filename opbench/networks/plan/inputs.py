@@ -44,9 +44,9 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def digits_test_set(count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return `count` test digits and their classes, repeated if there are fewer."""
     images, classes = digits()
-    chosen = np.arange(0, len(images), TEST_EVERY)
-    chosen = chosen if count is None else np.resize(chosen, count)
-    return images[chosen], classes[chosen]
+    image_indices = np.arange(0, len(images), TEST_EVERY)
+    image_indices = image_indices if count is None else np.resize(image_indices, count)
+    return images[image_indices], classes[image_indices]
 
 
 def enlarge_images(images: np.ndarray, size: int) -> np.ndarray:
@@ -68,8 +68,8 @@ def photographs(shape: tuple[int, ...]) -> np.ndarray:
             value=shape,
         )
     n, c, h, w = shape
-    chosen = [photograph(name, c, (h, w)) for name in PHOTOGRAPHS[:n]]
-    return np.stack([chosen[i % len(chosen)] for i in range(n)])
+    images = [photograph(name, c, (h, w)) for name in PHOTOGRAPHS[:n]]
+    return np.stack([images[i % len(images)] for i in range(n)])
 
 
 def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:

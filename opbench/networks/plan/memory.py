@@ -90,7 +90,7 @@ def plan_memory(
     ancestors = _ancestors(graph) if parallel else [(1 << index) - 1 for index in range(len(graph.nodes))]
     lower_bound = max(_live_bytes(buffers, len(graph.nodes)), default=0)
     if share:
-        can_share = [[_may_share(buffer, other, ancestors) for other in buffers] for buffer in buffers]
+        can_share = [[_may_share(buffer, other_buffer, ancestors) for other_buffer in buffers] for buffer in buffers]
         offsets = _best_places(buffers, can_share, lower_bound)
     else:
         offsets = list(itertools.accumulate((buffer.size for buffer in buffers), initial=0))[:-1]
@@ -164,8 +164,8 @@ def _live_bytes(buffers: Sequence[_Buffer], nodes: int) -> list[int]:
     """Return the bytes of live buffers before each node, during it, and at the end, with nodes one after another."""
     totals = [0] * (nodes + 2)
     for buffer in buffers:
-        last = nodes if buffer.to_the_end else max(buffer.users, default=-1)
-        for moment in range(buffer.start, last + 1):
+        last_use = nodes if buffer.to_the_end else max(buffer.users, default=-1)
+        for moment in range(buffer.start, last_use + 1):
             totals[moment + 1] += buffer.size
     return totals
 
@@ -184,11 +184,11 @@ def _best_places(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool]]
             best, best_order = offsets, order
     rng = random.Random(0)
     for attempt in range(min(MAX_TRIES, MAX_PLACEMENTS // max(1, len(buffers)) ** 2)):
-        ends = [offset + buffer.size for offset, buffer in zip(best, buffers, strict=True)]
-        above = [i for i, end in enumerate(ends) if end > lower_bound]
-        if not above:
+        end_offsets = [offset + buffer.size for offset, buffer in zip(best, buffers, strict=True)]
+        above_bound = [i for i, end in enumerate(end_offsets) if end > lower_bound]
+        if not above_bound:
             break
-        moved = rng.choice(above) if attempt % 2 else max(above, key=lambda i: ends[i])
+        moved = rng.choice(above_bound) if attempt % 2 else max(above_bound, key=lambda i: end_offsets[i])
         position = best_order.index(moved)
         changed = [i for i in best_order if i != moved]
         changed.insert(rng.randint(0, position), moved)
@@ -199,9 +199,10 @@ def _best_places(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool]]
 
 
 def _placement_orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
-    """Return orders in which to place buffers: by size, by size and lifetime, by creation, and by breadth.
+    """Return orders in which to place buffers: by size, by size and lifetime, by creation, and by live bytes.
 
-    By breadth: those of the moment with most live bytes first, then those of the next moment.
+    By live bytes: first the buffers that are live at the moment with the most live bytes, then those of the moment with
+    the next most.
     """
     indices = range(len(buffers))
     by_size = sorted(indices, key=lambda i: (-buffers[i].size, buffers[i].start))
@@ -218,8 +219,8 @@ def _place_buffers(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool
     offsets = [-1] * len(buffers)
     for i in order:
         size, best, narrowest, end = buffers[i].size, -1, 0, 0
-        others = sorted((offsets[j], buffers[j].size) for j in order if offsets[j] >= 0 and not can_share[i][j])
-        for offset, size_bytes in others:
+        placed_ranges = sorted((offsets[j], buffers[j].size) for j in order if offsets[j] >= 0 and not can_share[i][j])
+        for offset, size_bytes in placed_ranges:
             gap = offset - end
             if gap >= size and (best < 0 or gap < narrowest):
                 best, narrowest = end, gap

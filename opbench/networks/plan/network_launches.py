@@ -159,6 +159,6 @@ def rotate_inputs(inputs: Mapping[str, np.ndarray], rng: random.Random) -> Array
     return result
 
 
-def norm_difference(measured: np.ndarray, other: np.ndarray) -> float:
-    """Return the difference of two arrays, relative to the norm of the other."""
-    return float(np.linalg.norm(measured - other) / max(float(np.linalg.norm(other)), 1e-30))
+def norm_difference(measured: np.ndarray, other_values: np.ndarray) -> float:
+    """Return the norm of the difference of two arrays, divided by the norm of the second."""
+    return float(np.linalg.norm(measured - other_values) / max(float(np.linalg.norm(other_values)), 1e-30))

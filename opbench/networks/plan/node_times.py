@@ -15,19 +15,21 @@ MAX_CHAINS = 15
 """Number of passes over the nodes, which are timed one by one; the median counts."""
 
 
-def node_samples(context: Context, clock: DeviceClock, turns: LaunchSource | None = None) -> dict[str, list[float]]:
+def node_samples(
+    context: Context, clock: DeviceClock, launch_source: LaunchSource | None = None
+) -> dict[str, list[float]]:
     """Return the times of each node within the network, in seconds, one sample per pass.
 
-    A node finds its input in the caches as the node before left it. `turns` renew the network before each pass,
+    A node finds its input in the caches as the node before left it. `launch_source` renew the network before each pass,
     and may check its results.
     """
     passes = []
     for _ in range(MAX_CHAINS):
-        if turns:
-            turns.next_launch()
+        if launch_source:
+            launch_source.next_launch()
         passes.append(clock.chain(list(context.launches.values())))
-        if turns:
-            turns.sampled()
+        if launch_source:
+            launch_source.sampled()
     return {
         name: [max(0.0, pass_times[i] - clock.between) for pass_times in passes]
         for i, name in enumerate(context.launches)

@@ -270,9 +270,9 @@ def _cases_of_nodes(graph: Graph, results: Results, options: PlanOptions, catalo
 def _choose_fastest(entries: Sequence[TimedCase], workspaces: Mapping[str, int]) -> NodeChoice:
     tied = [e for e in entries if e.low_s <= entries[0].high_s]
     slower = [e for e in entries if e.low_s > entries[0].high_s]
-    chosen = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
-    lead = slower[0].kernel_s / chosen.kernel_s if slower else None
-    return NodeChoice(chosen.case, chosen.kernel_s, chosen.source, tuple(e.case for e in tied if e != chosen), lead)
+    fastest = min(tied, key=lambda e: (workspaces[e.case], e.kernel_s))
+    lead = slower[0].kernel_s / fastest.kernel_s if slower else None
+    return NodeChoice(fastest.case, fastest.kernel_s, fastest.source, tuple(e.case for e in tied if e != fastest), lead)
 
 
 def committed_cases(problem: Operator, precision: str, device: ChosenFor | None, catalog: Catalog) -> list[TimedCase]:

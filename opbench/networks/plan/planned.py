@@ -104,5 +104,5 @@ def plan(graph: Graph, *, on_progress: OnProgress = lambda progress: None, **cha
         executor.close()
         raise
     return PlannedNetwork(
-        chosen_plan, executor, context, tuple(note for step in (*passes, *layout_passes) for note in step.notes)
+        chosen_plan, executor, context, tuple(note for rewrite in (*passes, *layout_passes) for note in rewrite.notes)
     )

@@ -54,18 +54,18 @@ def fit_to_memory(
     """
     plan = make_plan(training.graph, None)
     sizes = workspaces(plan)
-    step, target_bytes, recomputed = training, memory_bytes, list[tuple[str, int]]()
+    training_step, target_bytes, recomputed = training, memory_bytes, list[tuple[str, int]]()
     while True:
-        workspace_bytes = {node.name: sizes[original(node.name)] for node in step.graph.nodes}
-        excess = plan_memory(step.graph, workspace_bytes).peak_bytes - memory_bytes
+        workspace_bytes = {node.name: sizes[original(node.name)] for node in training_step.graph.nodes}
+        excess = plan_memory(training_step.graph, workspace_bytes).peak_bytes - memory_bytes
         if excess <= 0:
-            choices = {node.name: plan.choices[original(node.name)] for node in step.graph.nodes}
+            choices = {node.name: plan.choices[original(node.name)] for node in training_step.graph.nodes}
             return replace(plan, choices=choices, again=tuple(recomputed))
-        step, added = recompute_values(step, target_bytes, sizes)
+        training_step, added = recompute_values(training_step, target_bytes, sizes)
         recomputed += added
         if not added:
-            if _peak_memory(step.graph, sizes)[0] > target_bytes:
-                return replace(make_plan(step.graph, memory_bytes), again=tuple(recomputed))
+            if _peak_memory(training_step.graph, sizes)[0] > target_bytes:
+                return replace(make_plan(training_step.graph, memory_bytes), again=tuple(recomputed))
             target_bytes -= max(excess, memory_bytes // 64)  # Gaps between buffers need room, too.
 
 
@@ -173,13 +173,13 @@ def _owns_memory(graph: Graph, value: str) -> bool:
 def _extended_lifetimes(graph: Graph, node: Node, readers: Mapping[str, list[int]], moment: int, until: int) -> int:
     """Return the bytes of a node's inputs that must stay live longer only for this recomputation."""
     bases = {graph.base(name) for name in node.inputs.values()}
-    own = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
-    return sum(aligned(graph.values[base].nbytes) for base in own if max(readers[base]) < moment < until)
+    owned_bases = [base for base in bases if graph.memory(base)[0] not in (*graph.state, *graph.weights, *graph.inputs)]
+    return sum(aligned(graph.values[base].nbytes) for base in owned_bases if max(readers[base]) < moment < until)
 
 
 def _can_repeat(graph: Graph, node: Node, until: int) -> bool:
     """Return whether a node's inputs are still unchanged at a later node, so that it can run again."""
-    written = {name for other in graph.nodes[:until] for name in other.outputs.values()}
+    written = {name for earlier_node in graph.nodes[:until] for name in earlier_node.outputs.values()}
     updated = {graph.values[name].updates for name in written} - {""}
     unused = UNUSED_INPUTS.get(node.operator, ())
     return all(
@@ -207,7 +207,7 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
         outputs[tensor] = names[name]
         shape = values[name]
         values[names[name]] = Value(names[name], shape.shape, shape.dtype, shape.layout)
-    second = replace(
+    repeated_node = replace(
         node,
         name=names[node.name],
         inputs={tensor: _name_before_update(graph, name, earlier_names) for tensor, name in node.inputs.items()},
@@ -223,17 +223,17 @@ def _with_recomputation(training: Training, value: str, moment: int) -> Training
                     inputs[tensor] = f"{name}{names[value].removeprefix(value)}"
                     values[inputs[tensor]] = replace(values[name], name=inputs[tensor], of=names[value], offset=0)
         nodes.append(replace(reader, inputs=inputs))
-    nodes.insert(first_reader, second)
+    nodes.insert(first_reader, repeated_node)
     notes = next((lines for name, _, lines in training.pass_notes if name == RECOMPUTE), ())
     note = (
-        f"{value}: computed again by {second.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
+        f"{value}: computed again by {repeated_node.name}, which moves {units.si(node.problem.bytes(), 'B')}, so that "
         f"{units.si(graph.values[value].nbytes, 'B')} need not be stored"
     )
     other_notes = tuple(entry for entry in training.pass_notes if entry[0] != RECOMPUTE)
     return replace(
         training,
         graph=replace(graph, values=values, nodes=tuple(nodes)),
-        groups={**training.groups, second.name: training.groups.get(graph.nodes[first_reader].name, "backward")},
+        groups={**training.groups, repeated_node.name: training.groups.get(graph.nodes[first_reader].name, "backward")},
         pass_notes=(*other_notes, (RECOMPUTE, True, (*notes, note))),
     )
 

@@ -113,7 +113,9 @@ def run_network(options: NetOptions, on_progress: OnProgress = lambda progress: 
         network.close()
     record = replace(
         record,
-        passes=tuple(PassRecord(step.name, step.on, tuple(step.notes)) for step in (*rewrites, *later_rewrites)),
+        passes=tuple(
+            PassRecord(rewrite.name, rewrite.on, tuple(rewrite.notes)) for rewrite in (*rewrites, *later_rewrites)
+        ),
         nodes=tuple(_with_choice(node, plan) for node in record.nodes),
     )
     keep_network(record, options.out)
@@ -250,7 +252,7 @@ def _measure_network(
             with contextlib.closing(launches):
                 _time_with_peers(measured, launches, context, clock, options, planned.original)
                 if attribution and not launches.fault:
-                    attribution = replace(attribution, clock=clock, turns=launches)
+                    attribution = replace(attribution, clock=clock, own_launches=launches)
                     measured.attribution = attribution.measure(on_progress)
             measured.fault = launches.fault
             if measured.fault:
@@ -279,9 +281,9 @@ def _time_with_peers(
     options: NetOptions,
     original: Graph,
 ) -> None:
-    """Time the network in turn with PyTorch's ways of running it, then each node; store the times in `measured`.
+    """Time the network in turn with PyTorch's modes, then each node; store the times in `measured`.
 
-    With excluded nodes only the other nodes are timed. Sets `launches.fault` for a replay with wrong results.
+    If nodes are excluded, only the nodes that remain are timed. Sets `launches.fault` for a replay with wrong results.
     """
     network = context.network
     allowed = allowed_norm(network.graph, network.cases)
@@ -291,8 +293,8 @@ def _time_with_peers(
                 name: peer_record(peer, measured.outputs, measured.reference, allowed, versions)
                 for name, peer in peers.items()
             }
-            both = time_both(context.launch, peers, clock, network.backend.synchronize, TIMING, records, launches)
-            measured.total, measured.host, measured.peers = both.total, both.host, both.peers
+            times = time_both(context.launch, peers, clock, network.backend.synchronize, TIMING, records, launches)
+            measured.total, measured.host, measured.peers = times.total, times.host, times.peers
         measured.between_s = clock.between
         measured.samples_s = node_samples(context, clock, launches)
         launches.check_state()
@@ -385,7 +387,7 @@ def _require_comparable(options: NetOptions, original: Graph) -> None:
 def _prepared_peers(
     options: NetOptions, original: Graph, contents: Sequence[Arrays], backend: Backend
 ) -> Iterator[tuple[Mapping[str, Peer], Mapping[str, str]]]:
-    """Prepare PyTorch's ways of running the network; yield them with the versions of the libraries."""
+    """Prepare the network in PyTorch in each mode; yield the peers with the versions of the libraries."""
     if not options.compare or not isinstance(backend, LibraryBackend):
         yield {}, {}
         return

@@ -50,12 +50,12 @@ TORCH_MODES = {
     "PyTorch eager": TorchMode(),
     "torch.compile": TorchMode(compiled=True),
 }
-"""In the order of preparation: if time runs out, the ways that are seldom fastest are missing."""
+"""The modes in the order of preparation, those that are seldom fastest last: they are missing if time runs out."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """PyTorch's network in one way of running it, warmed up."""
+    """A network in PyTorch in one mode, warmed up."""
 
     call: Launch | None = None
     """Calls the module from Python, as a user does, on the backend's stream; None if it cannot be called."""
@@ -104,12 +104,12 @@ def require_known(names: Sequence[str]) -> None:
 def peers(
     graph: Graph, contents: Sequence[Arrays], precision: str, gpu: TorchGpu, limit_s: float
 ) -> Iterator[dict[str, Peer]]:
-    """Prepare all of PyTorch's ways of running a network, so that their samples can alternate.
+    """Prepare a network in every mode of PyTorch, so that their samples can alternate.
 
     The network is the one that was built, in nchw. Timed replays take the `contents` of its inputs in turn;
     outputs are those of the first. `precision` is f32 (TF32 off), tf32 (allowed in matrix products and
-    convolutions) or bf16 (the module and its inputs in bfloat16). A way that fails, or is not warmed up within
-    `limit_s` seconds, has its reason in `error`; the others continue. Raises UsageError for a node without a
+    convolutions) or bf16 (the module and its inputs in bfloat16). A mode that fails, or is not warmed up within
+    `limit_s` seconds, has its reason in `error`; the other modes continue. Raises UsageError for a node without a
     counterpart in PyTorch.
     """
     dtype = "bfloat16" if precision == "bf16" else "float32"
@@ -208,21 +208,23 @@ def time_both(
     synchronize: Callable[[], object],
     options: TimingOptions,
     records: Mapping[str, PeerRecord],
-    turns: LaunchSource | None = None,
+    launch_source: LaunchSource | None = None,
 ) -> BothTimes:
-    """Time opbench and each of PyTorch's ways whose outputs agree: as CUDA graphs, then as calls from Python.
+    """Time opbench and each mode of PyTorch whose outputs agree: as CUDA graphs, then as calls from Python.
 
-    Graphs are timed by the device's clock, calls by the host's. `records` holds the other recorded values of each
-    peer (`peer_record`); peers with an error are not timed as graphs. `turns` renew the network before each of its
+    Graphs are timed by the device's clock, calls by the host's. `records` holds the other recorded values of each peer
+    (`peer_record`); peers with an error are not timed as graphs. `launch_source` renews the network before each of its
     samples; peers take other inputs before each of theirs.
     """
     graphs = {name: peer.replay for name, peer in peer_by_name.items() if peer.replay and not records[name].error}
     calls = {name: peer.call for name, peer in peer_by_name.items() if peer.call}
     peers = {name: records[name] for name in peer_by_name}
-    launch_sources: dict[str, LaunchSource] = {OPBENCH_NAME: turns} if turns else {}
+    launch_sources: dict[str, LaunchSource] = {OPBENCH_NAME: launch_source} if launch_source else {}
     launches_by_name = {name: PeerLaunches(peer_by_name[name]) for name in graphs if peer_by_name[name].write}
     try:
-        measured = measure(clock, {OPBENCH_NAME: launch, **graphs}, options, turns=launch_sources | launches_by_name)
+        measured = measure(
+            clock, {OPBENCH_NAME: launch, **graphs}, options, launch_sources=launch_sources | launches_by_name
+        )
         for name in launches_by_name:
             if write := peer_by_name[name].write:
                 write(0)
@@ -233,7 +235,7 @@ def time_both(
         for name in peer_by_name:
             peers[name] = replace(peers[name], error=peers[name].error or on_one_line(error))
         return BothTimes(
-            measure(clock, {OPBENCH_NAME: launch}, options, turns=launch_sources)[OPBENCH_NAME], None, peers
+            measure(clock, {OPBENCH_NAME: launch}, options, launch_sources=launch_sources)[OPBENCH_NAME], None, peers
         )
     for name in peer_by_name:
         if name in measured:
@@ -246,10 +248,10 @@ def time_both(
 def peer_record(
     peer: Peer, outputs: Arrays, reference: Mapping[str, np.ndarray], allowed: float, versions: Mapping[str, str]
 ) -> PeerRecord:
-    """Return the record of one of PyTorch's ways without times: memory, versions, and agreement of outputs.
+    """Return the record of a mode of PyTorch without times: memory, versions, and agreement of outputs.
 
-    `allowed` is the tolerance of the network's own outputs, relative, in norm. Without a reference the error of
-    the peer is unknown.
+    `allowed` is the tolerance of the network's own outputs, relative, in norm. Without a reference the error of the
+    peer is unknown.
     """
     record = PeerRecord(peak_bytes=peer.peak_bytes, versions=dict(versions), error=peer.error)
     if peer.error:
@@ -266,6 +268,6 @@ def peer_record(
     )
 
 
-def _norm_difference(outputs: Arrays, others: Mapping[str, np.ndarray]) -> float:
-    """Return the largest difference of an output, relative to the norm of the other."""
-    return max(norm_difference(out, others[name]) for name, out in outputs.items())
+def _norm_difference(outputs: Arrays, torch_outputs: Mapping[str, np.ndarray]) -> float:
+    """Return the largest `norm_difference` of an output of opbench from PyTorch's output of the same name."""
+    return max(norm_difference(out, torch_outputs[name]) for name, out in outputs.items())

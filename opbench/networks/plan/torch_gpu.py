@@ -78,8 +78,8 @@ def versions_of(torch: ModuleType) -> dict[str, str]:
 
 def on_one_line(error: Exception) -> str:
     """Return an error in one line: its type and the first line of its message."""
-    first = (str(error).strip() or "no reason given").splitlines()[0]
-    return f"{type(error).__name__}: {first[:200]}"
+    first_line = (str(error).strip() or "no reason given").splitlines()[0]
+    return f"{type(error).__name__}: {first_line[:200]}"
 
 
 class TimeLimitExceeded(BaseException):
@@ -149,8 +149,8 @@ class TorchGpu:
     def warm_up(self, call: Callable[[], object], calls: int) -> None:
         """Run a call several times on a new stream, as PyTorch requires before a capture on that stream.
 
-        Each way has its own stream: cuBLAS has one workspace per stream, and a workspace in the memory of
-        another way's graph would be freed with that graph.
+        Each call has its own stream: cuBLAS has one workspace per stream, and a workspace in the memory of another
+        call's graph would be freed with that graph.
         """
         cuda = self.torch.cuda
         self._side = cuda.Stream()

@@ -342,7 +342,7 @@ def _arithmetic(trace: torch.fx.Graph, graph: Graph, node: Node, inputs: Mapping
     a, b = inputs["a"], inputs["b"]
     shapes = [graph.values[node.inputs[tensor]].shape for tensor in ("a", "b")]
     if len(shapes[1]) <= len(shapes[0]) and all(
-        size in (1, other) for size, other in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)
+        size in (1, target_size) for size, target_size in zip(reversed(shapes[1]), reversed(shapes[0]), strict=False)
     ):
         return trace.call_function(operation, (a, b))
     operator_shape = tuple(int(axes[axis]) for axis in ("outer", "channels", "inner"))

@@ -116,21 +116,23 @@ def _make_cached(
     tensors = backward_pass.as_read(saved, gradient)
     if tensors is None:
         return None
-    numbers: dict[str, int] = {}
+    index_by_name: dict[str, int] = {}
     for number, (call_tensor, (name, read_tensor)) in enumerate(zip((*saved, gradient), tensors, strict=True)):
         if not read_tensor.is_contiguous() or read_tensor.data_ptr() != call_tensor.data_ptr():
             return None
-        numbers[name] = number
-    position_by_name = {name: (position, is_channels_last) for position, name, is_channels_last in backward_pass.found}
+        index_by_name[name] = number
+    position_by_name = {
+        name: (position, is_channels_last) for position, name, is_channels_last in backward_pass.gradient_positions
+    }
     index, steps, count = gradient.get_device(), [], len(tensors)
     for step in backward_pass.steps:
         if not step.operator:
             return None
-        ready = ready_problem(step.operator, step.text, index)
-        if not isinstance(ready.runner, CudaRunner):
+        ready_step = ready_problem(step.operator, step.text, index)
+        if not isinstance(ready_step.runner, CudaRunner):
             return None
         outputs = []
-        for (name, _), (_, shape, dtype) in zip(step.outputs, ready.signature.outputs, strict=True):
+        for (name, _), (_, shape, dtype) in zip(step.outputs, ready_step.signature.outputs, strict=True):
             gradient_index, is_channels_last = position_by_name.pop(name, (None, False))
             template = torch.empty(shape, device="meta") if gradient_index is None else gradients[gradient_index]
             memory_format = torch.channels_last if is_channels_last else torch.contiguous_format
@@ -141,7 +143,9 @@ def _make_cached(
             ):
                 return None
             outputs.append((tuple(template.shape), tuple(template.stride()), dtype, gradient_index))
-        steps.append(CachedStep(ready.runner, tuple(numbers[name] for name, _ in step.inputs), tuple(outputs)))
+        steps.append(
+            CachedStep(ready_step.runner, tuple(index_by_name[name] for name, _ in step.inputs), tuple(outputs))
+        )
         for name, _ in step.outputs:
-            numbers[name], count = count, count + 1
+            index_by_name[name], count = count, count + 1
     return None if position_by_name else CachedBackward(steps, index, gradients)

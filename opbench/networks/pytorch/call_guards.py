@@ -51,7 +51,7 @@ CACHES.append(KNOWN_CALLS.clear)
 def cache_call(
     name: str,
     tensors: Sequence[Tensor | None],
-    numbers: tuple[object, ...],
+    options: tuple[object, ...],
     plan: CallPlan,
     differentiated: Callable[..., Tensor] | None,
 ) -> None:
@@ -59,9 +59,9 @@ def cache_call(
 
     `differentiated` is the function for calls that need gradients.
     """
-    first = tensors[0]
-    assert first is not None
-    key = name, first.shape, numbers
+    first_tensor = tensors[0]
+    assert first_tensor is not None
+    key = name, first_tensor.shape, options
     # Under autocast a guard would not show the target type.
     if not _any_autocast() and are_guards_reliable():
         guards = tuple(guard for guard in KNOWN_CALLS.get(key, ()) if not guard.fits(*tensors))
@@ -77,23 +77,26 @@ def make_guard(tensors: Sequence[Tensor | None]) -> Callable[..., bool]:
     """
     # PyTorch's guards do not support None, nor the same tensor twice.
     first_position = [
-        next((p for p, other in enumerate(tensors[:index]) if other is t), None) for index, t in enumerate(tensors)
+        next((p for p, earlier_tensor in enumerate(tensors[:index]) if earlier_tensor is t), None)
+        for index, t in enumerate(tensors)
     ]
     positions = [
         index
-        for index, (t, first) in enumerate(zip(tensors, first_position, strict=True))
-        if t is not None and first is None
+        for index, (t, first_occurrence) in enumerate(zip(tensors, first_position, strict=True))
+        if t is not None and first_occurrence is None
     ]
     check: Callable[..., bool] = _guards(
         *(tensors[position] for position in positions), dynamic_dims_sizes=None, dynamic_dims_strides=None
     ).check
     if len(positions) == len(tensors):
         return check
-    repeated = [(index, first) for index, first in enumerate(first_position) if index not in positions]
+    repeated = [
+        (index, first_occurrence) for index, first_occurrence in enumerate(first_position) if index not in positions
+    ]
 
     def fits(*tensor: Tensor | None) -> bool:
-        for position, first in repeated:
-            if tensor[position] is not (None if first is None else tensor[first]):
+        for position, first_occurrence in repeated:
+            if tensor[position] is not (None if first_occurrence is None else tensor[first_occurrence]):
                 return False
         return check(*[tensor[position] for position in positions])
 
@@ -114,11 +117,19 @@ def are_guards_reliable() -> bool:
 def _tells_apart() -> bool:
     x = torch.zeros(2, 3)
     fits = make_guard([x])
-    others = [x.t(), x[:1], x.new_zeros(3, 2), x.new_zeros(2, 6)[:, ::2], x.double(), torch._neg_view(x), x.to("meta")]
-    others += [torch.nn.Parameter(x), x.clone().requires_grad_(), None]
+    variations = [
+        x.t(),
+        x[:1],
+        x.new_zeros(3, 2),
+        x.new_zeros(2, 6)[:, ::2],
+        x.double(),
+        torch._neg_view(x),
+        x.to("meta"),
+    ]
+    variations += [torch.nn.Parameter(x), x.clone().requires_grad_(), None]
     with torch.inference_mode():
-        others.append(torch.zeros(2, 3))
-    if not fits(x.clone()) or any(fits(other) for other in others):
+        variations.append(torch.zeros(2, 3))
+    if not fits(x.clone()) or any(fits(variation) for variation in variations):
         return False
     results = []
     with torch.autocast("cpu", torch.bfloat16):

@@ -121,12 +121,12 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
         choices = []
         for name, problem in self.problems():
             text = str(problem)
-            chosen = choice_for(problem.name, text, self.index)
+            runner_choice = choice_for(problem.name, text, self.index)
             entry = entry_for(problem, place_of(self.index)) if self.index != CPU else None
             own_s = entry.winner.median_s if entry else None
             torch_s = entry.library.median_s if entry and entry.library else None
-            case = chosen.runner.case.name.removesuffix(text) if chosen.runner else ""
-            choice_text = "opbench" if chosen.runner else f"PyTorch: {chosen.why}"
+            case = runner_choice.runner.case.name.removesuffix(text) if runner_choice.runner else ""
+            choice_text = "opbench" if runner_choice.runner else f"PyTorch: {runner_choice.why}"
             choices.append(LayerChoice(name, f"{problem.name}{text}", choice_text, torch_s, own_s, case))
         return LayerChoices(tuple(choices))
 

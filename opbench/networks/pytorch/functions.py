@@ -32,10 +32,10 @@ def _is_autocast_active() -> bool:
 
 def _to_autocast_type(*tensors: Tensor | None) -> Sequence[Tensor | None]:
     """Return the tensors in autocast's dtype if autocast is active, as PyTorch does for matrix products."""
-    first = tensors[0]
-    if not _is_autocast_active() or first is None or not torch.is_autocast_enabled(first.device.type):
+    first_tensor = tensors[0]
+    if not _is_autocast_active() or first_tensor is None or not torch.is_autocast_enabled(first_tensor.device.type):
         return tensors
-    dtype = torch.get_autocast_dtype(first.device.type)
+    dtype = torch.get_autocast_dtype(first_tensor.device.type)
     return [t.to(dtype) if t is not None and t.dtype in AUTOCAST_DTYPES else t for t in tensors]
 
 
@@ -210,8 +210,8 @@ def _axes_of_call(
     """Return the axes of a problem, from the shapes and the dtype of its inputs."""
     axes: dict[str, int | str] = dict(modes)
     if "dtype" in operator_class.choices and "dtype" not in axes:
-        first = next(iter(tensors.values()))
-        axes["dtype"] = DTYPE_NAMES.get(first.dtype, str(first.dtype))
+        first_tensor = next(iter(tensors.values()))
+        axes["dtype"] = DTYPE_NAMES.get(first_tensor.dtype, str(first_tensor.dtype))
     for name, declared in _operator_with_modes(operator_class, modes).inputs.items():
         sizes, axis_names = tensors[name].shape, declared.split()
         if len(sizes) != len(axis_names):

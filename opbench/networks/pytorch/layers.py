@@ -69,13 +69,13 @@ class LayerOperator:
 
     def key(self, arguments: Sequence[object]) -> tuple[object, ...]:
         """Return the key of a call: shapes, strides, dtypes, device and numbers."""
-        parts: list[object] = [self.name, *arguments[self.tensors :]]
+        key_items: list[object] = [self.name, *arguments[self.tensors :]]
         for t in arguments[: self.tensors]:
             if t is None:
-                parts.append(None)
+                key_items.append(None)
             else:
-                parts += (t.shape, t.stride(), t.dtype, t.get_device())  # type: ignore[attr-defined]
-        return tuple(parts)
+                key_items += (t.shape, t.stride(), t.dtype, t.get_device())  # type: ignore[attr-defined]
+        return tuple(key_items)
 
     def compute(self, *arguments: object) -> Tensor | tuple[Tensor, ...]:
         """Compute the outputs from real tensors."""
@@ -96,11 +96,11 @@ class LayerOperator:
     def _empty_outputs(self, arguments: Sequence[object]) -> list[Tensor]:
         """Return the outputs of a call without elements: empty, 0 for sums, NaN for means."""
         call = self.describe(*arguments)
-        first: Tensor = arguments[0]
+        first_tensor: Tensor = arguments[0]
         if self.name == "batchnorm2d_train":
-            raise UsageError(f"opbench.torch.batchnorm2d: an empty batch {list(first.shape)} has no statistics")
+            raise UsageError(f"opbench.torch.batchnorm2d: an empty batch {list(first_tensor.shape)} has no statistics")
         value = float("nan") if self.name == "l1_loss" else 0.0
-        outputs = [first.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]
+        outputs = [first_tensor.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]
         if self.name == "linear" and outputs[0].numel() and arguments[2] is not None:
             outputs[0] += arguments[2]  # a product over no features is 0, so only the bias remains
         return [out.relu_() if arguments[-1] is True and out.is_floating_point() else out for out in outputs]
@@ -198,15 +198,15 @@ class LayerOperator:
         If a cached launch can compute them next time, add that launch to `known_backwards`.
         """
         gradients = tuple(self.input_gradients(backward, saved, gradient))
-        if self.has_backward_kernels and backward.way is not None and gradient is not None:
-            cache_backward(known_backwards, backward.way, saved, gradient, gradients)
+        if self.has_backward_kernels and backward.backward_pass is not None and gradient is not None:
+            cache_backward(known_backwards, backward.backward_pass, saved, gradient, gradients)
         return gradients
 
     def input_gradients(
         self, backward: Backward, saved: Sequence[Tensor], out: Tensor | None
     ) -> Sequence[Tensor | None]:
         """Return the gradients of the tensors, from the gradient of the first output."""
-        shapes_and_dtypes, backward_pass = backward.like, backward.way
+        shapes_and_dtypes, backward_pass = backward.shapes_and_dtypes, backward.backward_pass
         gradients: list[Tensor | None] = [None] * len(shapes_and_dtypes)
         if out is not None and backward_pass is not None:
             for position, gradient in backward_pass.input_gradients(saved, (out,)):
@@ -215,7 +215,7 @@ class LayerOperator:
                 gradients[position] = shaped if shaped.dtype == dtype else shaped.to(dtype)
         elif out is not None:  # of no elements
             for position, shape_and_dtype in enumerate(shapes_and_dtypes):
-                if shape_and_dtype is not None and backward.needs[position]:
+                if shape_and_dtype is not None and backward.requires_grad[position]:
                     gradients[position] = out.new_zeros(shape_and_dtype[0], dtype=shape_and_dtype[1])
         return gradients
 
@@ -224,8 +224,8 @@ def _select_positions(positions: Sequence[int]) -> Callable[[list[Tensor | None]
     """Return a function that selects the elements at these positions of a list."""
     if len(positions) > 1:
         return itemgetter(*positions)
-    first = positions[0] if positions else 0
-    return itemgetter(slice(first, first + len(positions)))
+    first_position = positions[0] if positions else 0
+    return itemgetter(slice(first_position, first_position + len(positions)))
 
 
 class LossOperator(LayerOperator):
@@ -245,7 +245,7 @@ class LossOperator(LayerOperator):
             return None, None
         (stored_gradient,) = saved
         scaled = stored_gradient * out.to(stored_gradient.dtype)
-        return scaled if backward.needs[0] else None, -scaled if backward.needs[1] else None
+        return scaled if backward.requires_grad[0] else None, -scaled if backward.requires_grad[1] else None
 
 
 LAYERS = {
@@ -294,7 +294,7 @@ _differentiating = torch.is_grad_enabled
 def call(
     name: str,
     tensors: Sequence[Tensor | None],
-    numbers: tuple[object, ...] = (),
+    options: tuple[object, ...] = (),
     prepare: Callable[..., Sequence[Tensor | None]] | None = None,
 ) -> Tensor:
     """Compute the first output of a layer, by kernels directly or through PyTorch's dispatcher.
@@ -306,7 +306,7 @@ def call(
     # by other ways, and modes, of which it sees some.
     if not (_compiling() or _modes() or _functions() or _profiling()):
         try:
-            guards = KNOWN_CALLS.get((name, tensors[0].shape, numbers), ())  # type: ignore[union-attr]
+            guards = KNOWN_CALLS.get((name, tensors[0].shape, options), ())  # type: ignore[union-attr]
         except (AttributeError, TypeError):  # no tensor; or its sizes are free, which have no hash
             guards = ()
         for fits, run, requires_grad, differentiated in guards:
@@ -317,16 +317,16 @@ def call(
                     return differentiated(*tensors)
     layer = LAYERS[name]
     tensors = prepare(*tensors) if prepare else tensors
-    plan = layer.plan((*tensors, *numbers)) if is_plain_eager_call(tensors) else None
-    return _run_plan(layer, plan, tensors, numbers) if plan else layer.dispatched(tensors, numbers)
+    plan = layer.plan((*tensors, *options)) if is_plain_eager_call(tensors) else None
+    return _run_plan(layer, plan, tensors, options) if plan else layer.dispatched(tensors, options)
 
 
 def _run_plan(
-    layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None], numbers: tuple[object, ...]
+    layer: LayerOperator, plan: CallPlan, tensors: Sequence[Tensor | None], options: tuple[object, ...]
 ) -> Tensor:
     """Compute the first output by a plan, and use the plan for later calls of this form."""
     plan = plan.updating(layer.updated)
     needs = tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
     function = layer.differentiated(plan, needs) if _differentiating() and any(needs) else None
-    cache_call(layer.name, tensors, numbers, plan, function)
+    cache_call(layer.name, tensors, options, plan, function)
     return function(*tensors) if function else plan(tensors)[0]

@@ -35,24 +35,29 @@ class Backward:
 
     call: OperatorCall | None
     """None for a call without elements."""
-    like: Sequence[tuple[Sequence[int], torch.dtype] | None]
+    shapes_and_dtypes: Sequence[tuple[Sequence[int], torch.dtype] | None]
     """Shape and type of each tensor; None for a tensor that is None."""
-    needs: tuple[bool, ...]
+    requires_grad: tuple[bool, ...]
 
     @functools.cached_property
-    def way(self) -> BackwardPass | None:
+    def backward_pass(self) -> BackwardPass | None:
         """Return the backward pass to these tensors; None for a call without elements."""
         if self.call is None:
             return None
-        input_names = frozenset(name for name, is_needed in zip(self.call.names, self.needs, strict=False) if is_needed)
+        input_names = frozenset(
+            name for name, is_needed in zip(self.call.names, self.requires_grad, strict=False) if is_needed
+        )
         return BackwardPass(signature(self.call.operator, self.call.text).problem, input_names)
 
     @property
     def saved_positions(self) -> list[int]:
         """Return the tensors that the backward pass reads, as positions in the call's tensors plus its outputs."""
         return (
-            [position if is_input else len(self.like) + position for position, is_input in self.way.saved]
-            if self.way
+            [
+                position if is_input else len(self.shapes_and_dtypes) + position
+                for position, is_input in self.backward_pass.saved
+            ]
+            if self.backward_pass
             else []
         )
 
@@ -61,10 +66,10 @@ class CallPlan:
     """A prepared call for tensors of one form."""
 
     def __init__(self, call: OperatorCall, tensors: Sequence[Tensor | None]) -> None:
-        first = tensors[0]
-        assert first is not None
+        first_tensor = tensors[0]
+        assert first_tensor is not None
         self.call, self.text = call, call.text
-        self.device, self.index = first.device, first.get_device()
+        self.device, self.index = first_tensor.device, first_tensor.get_device()
         self.signature = signature(call.operator, self.text)
         if capturing(self.index):
             raise UsageError(
@@ -77,17 +82,17 @@ class CallPlan:
         self.count = len(call.names)
         self.filled = missing_tensor_constants(call, tensors)
         self.copies = [
-            (index, form)
-            for index, (tensor, form) in enumerate(zip(tensors[: self.count], call.formats, strict=False))
-            if tensor is not None and not tensor.is_contiguous(memory_format=form)
+            (index, memory_format)
+            for index, (tensor, memory_format) in enumerate(zip(tensors[: self.count], call.formats, strict=False))
+            if tensor is not None and not tensor.is_contiguous(memory_format=memory_format)
         ]
-        self.outputs = [(shape, _strides(shape, form), dtype) for shape, dtype, form in call.outputs]
+        self.outputs = [(shape, _strides(shape, memory_format), dtype) for shape, dtype, memory_format in call.outputs]
         self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
         self._as_it_is = not self.filled and not self.copies and self.count == len(tensors)
         self._into: tuple[int, ...] = ()
         self._after: tuple[int, ...] = ()
         self._updating: CallPlan | None = None
-        self.like = [None if t is None else (t.shape, t.dtype) for t in tensors]
+        self.shapes_and_dtypes = [None if t is None else (t.shape, t.dtype) for t in tensors]
         self.differentiated: dict[tuple[bool, ...], Callable[..., Tensor]] = {}
         """The functions for autograd, by which tensors require gradients."""
 
@@ -176,7 +181,7 @@ class CallPlan:
 
     def backward(self, needs: tuple[bool, ...]) -> Backward:
         """Return the backward pass for these tensors."""
-        return Backward(self.call, self.like, needs)
+        return Backward(self.call, self.shapes_and_dtypes, needs)
 
     def _by_pytorch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         problem = self.signature.problem
@@ -206,15 +211,15 @@ def _strides(shape: Sequence[int], memory_format: torch.memory_format) -> tuple[
 
 def missing_tensor_constants(call: OperatorCall, tensors: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
     """Return constants, by position, for missing tensors that the operator needs."""
-    first = tensors[0]
-    assert first is not None
+    first_tensor = tensors[0]
+    assert first_tensor is not None
     fill_values = (0.0,) * (len(call.names) - len(call.fill)) + call.fill
     missing = [position for position in range(len(call.names)) if tensors[position] is None]
-    dtype = torch.float32 if call.operator == "batchnorm2d_train" else first.dtype
+    dtype = torch.float32 if call.operator == "batchnorm2d_train" else first_tensor.dtype
     constants = [
-        (position, torch.full((call.channels,), fill_values[position], dtype=dtype, device=first.device))
+        (position, torch.full((call.channels,), fill_values[position], dtype=dtype, device=first_tensor.device))
         for position in missing
     ]
-    if constants and first.get_device() != CPU:
-        torch.cuda.current_stream(first.device).synchronize()  # other streams will read them, too
+    if constants and first_tensor.get_device() != CPU:
+        torch.cuda.current_stream(first_tensor.device).synchronize()  # other streams will read them, too
     return constants

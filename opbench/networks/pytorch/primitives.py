@@ -43,7 +43,7 @@ class Signature:
     problem: Operator
     inputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     outputs: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
-    ways: dict[frozenset[str], BackwardPass] = field(default_factory=dict, compare=False)
+    backward_passes: dict[frozenset[str], BackwardPass] = field(default_factory=dict, compare=False)
     """The backward pass for each set of inputs."""
 
 
@@ -68,11 +68,11 @@ class ReadyProblem:
     """A problem on one device with the runner that was chosen for it."""
 
     def __init__(self, operator: str, text: str, index: int) -> None:
-        known = self.signature = signature(operator, text)
+        problem_signature = self.signature = signature(operator, text)
         self.index = index
         self.runner = choice_for(operator, text, index).runner
-        self._inputs = known.inputs
-        self._outputs = [(shape, _dense_strides(shape), dtype) for _, shape, dtype in known.outputs]
+        self._inputs = problem_signature.inputs
+        self._outputs = [(shape, _dense_strides(shape), dtype) for _, shape, dtype in problem_signature.outputs]
         self._launching = self.runner if isinstance(self.runner, CudaRunner) else None
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -132,10 +132,10 @@ def execute(operator: str, text: str, inputs: Sequence[Tensor]) -> list[Tensor]:
 def ready_problem(operator: str, text: str, index: int) -> ReadyProblem:
     """Return a problem with its runner on a device; the first call prepares it."""
     key = (operator, text, index)
-    ready = _ready.get(key)
-    if ready is None:
-        ready = _ready[key] = ReadyProblem(*key)
-    return ready
+    cached = _ready.get(key)
+    if cached is None:
+        cached = _ready[key] = ReadyProblem(*key)
+    return cached
 
 
 def _dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ class BackwardPass:
     """
 
     def __init__(self, problem: Operator, input_names: frozenset[str], *, logical: bool = True) -> None:
-        self.wanted = input_names
+        self.input_names = input_names
         self.steps = backward_steps(problem, input_names)
         inputs, outputs = list(problem.inputs), list(problem.outputs)
         forward = {*inputs, *outputs}
@@ -209,7 +209,7 @@ class BackwardPass:
             for index, t in enumerate(problem.output_tensors())
             if GRADIENT_PREFIX + t.name in read_names
         ]
-        self._found = [
+        self._gradient_positions = [
             (inputs.index(name), GRADIENT_PREFIX + name, nhwc and len(shapes[name]) == 4)
             for name in inputs
             if name in input_names
@@ -217,7 +217,7 @@ class BackwardPass:
 
     def as_read(self, saved: Sequence[Tensor], gradient: Tensor) -> list[tuple[str, Tensor]] | None:
         """Return the saved tensors and the gradient by name; None if the steps need another gradient."""
-        if [place for place, *_ in self._given] != [0]:
+        if [position for position, *_ in self._given] != [0]:
             return None
         ((_, gradient_name, gradient_shape, is_permuted, _),) = self._given
         tensors = zip(self._names, saved, strict=True)
@@ -225,9 +225,9 @@ class BackwardPass:
         return [*ordered, (gradient_name, to_operator_order(gradient, gradient_shape, is_permuted))]
 
     @property
-    def found(self) -> Sequence[tuple[int, str, bool]]:
+    def gradient_positions(self) -> Sequence[tuple[int, str, bool]]:
         """Return for each gradient its position among the inputs, its name, and whether its axes must be permuted."""
-        return self._found
+        return self._gradient_positions
 
     def input_gradients(self, saved: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
         """Compute the requested gradients from those of the outputs (None means zeros), with their positions.
@@ -261,7 +261,7 @@ class BackwardPass:
                     tensor_by_name[name] = to_operator_order(tensor, shape)
         return [
             (position, tensor_by_name[name].permute(0, 3, 1, 2) if permuted else tensor_by_name[name])
-            for position, name, permuted in self._found
+            for position, name, permuted in self._gradient_positions
         ]
 
 
@@ -274,9 +274,9 @@ def to_operator_order(tensor: Tensor, shape: Sequence[int], permuted: bool = Fal
 
 def backward_pass(problem_signature: Signature, input_names: frozenset[str]) -> BackwardPass:
     """Return the backward pass of a problem whose tensors are in the operator's order."""
-    cached = problem_signature.ways.get(input_names)
+    cached = problem_signature.backward_passes.get(input_names)
     if cached is None:
-        cached = problem_signature.ways[input_names] = BackwardPass(
+        cached = problem_signature.backward_passes[input_names] = BackwardPass(
             problem_signature.problem, input_names, logical=False
         )
     return cached
@@ -291,9 +291,9 @@ def _save_tensors(
     input_names = frozenset(
         position[0] for position, tensor in zip(problem_signature.inputs, saved, strict=True) if tensor.requires_grad
     )
-    ctx.signature, ctx.way, ctx.error = problem_signature, None, None
+    ctx.signature, ctx.backward_pass, ctx.error = problem_signature, None, None
     try:
-        ctx.way = backward = backward_pass(problem_signature, input_names)
+        ctx.backward_pass = backward = backward_pass(problem_signature, input_names)
     except UsageError as error:
         ctx.error = error.with_traceback(None)  # a traceback would keep the tensors of its frames
         return
@@ -308,7 +308,7 @@ def _gradients(ctx: torch.autograd.function.FunctionCtx, gradients: Sequence[Ten
     converted: list[Tensor | None] = [None] * len(problem_signature.inputs)
     if all(gradient is None for gradient in gradients):
         return converted
-    for position, tensor in ctx.way.input_gradients(ctx.saved_tensors, gradients):
+    for position, tensor in ctx.backward_pass.input_gradients(ctx.saved_tensors, gradients):
         dtype = problem_signature.inputs[position][2]
         converted[position] = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return converted

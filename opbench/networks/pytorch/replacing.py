@@ -263,8 +263,8 @@ def _compare_layer(
         )
     torch_times = [entry.library for entry in known_entries if entry.library is not None]
     opbench_times = [
-        min(entry.winner, other, key=lambda t: t.median_s)
-        for entry, other in zip(known_entries, torch_times, strict=True)
+        min(entry.winner, torch_entry, key=lambda t: t.median_s)
+        for entry, torch_entry in zip(known_entries, torch_times, strict=True)
     ]
     torch_s, opbench_s = sum(t.median_s for t in torch_times), sum(t.median_s for t in opbench_times)
     high, low = sum(t.high_s for t in opbench_times), sum(t.low_s for t in torch_times)

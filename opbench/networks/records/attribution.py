@@ -33,8 +33,8 @@ class AlternativeRecord:
     instead: str
     """The form of the network that runs instead, in words."""
     additive: bool = True
-    """Whether its difference is a step between PyTorch's time and opbench's; not for variants that PyTorch would not
-    use either."""
+    """Whether the choice is a step of the waterfall between PyTorch's time and opbench's. A choice is none if PyTorch
+    lacks it too, such as a variant."""
     counts: Counts | None = None
     """None if it could not be planned."""
     changed: tuple[str, ...] = ()
@@ -63,8 +63,8 @@ class AlternativeRecord:
         """
         if not self.times or not self.plan:
             return None
-        ends = [Interval(times.low_s, times.high_s, times.coverage) for times in (self.times, self.plan)]
-        return interval_difference(self.times.median_s, ends[0], self.plan.median_s, ends[1])
+        intervals = [Interval(times.low_s, times.high_s, times.coverage) for times in (self.times, self.plan)]
+        return interval_difference(self.times.median_s, intervals[0], self.plan.median_s, intervals[1])
 
 
 @dataclass(frozen=True)

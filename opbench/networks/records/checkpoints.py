@@ -81,15 +81,15 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
     content = save(arrays, {"opbench": json.dumps(to_json(checkpoint.facts))})
-    last, previous = folder / LAST, folder / PREVIOUS
+    last_file, previous_file = folder / LAST, folder / PREVIOUS
     try:
-        if last.exists():
-            previous.unlink(missing_ok=True)
-            os.link(last, previous)
-        write_atomically(last, content)
+        if last_file.exists():
+            previous_file.unlink(missing_ok=True)
+            os.link(last_file, previous_file)
+        write_atomically(last_file, content)
     except OSError as error:
         raise EnvironmentFault(
-            f"{last}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
+            f"{last_file}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
             "the previous checkpoint is still valid: continue with --resume"
         ) from None
 
@@ -118,14 +118,14 @@ def _read(path: Path) -> Checkpoint:
 
     try:
         with safe_open(path, "numpy") as file:
-            facts = json.loads((file.metadata() or {})["opbench"])
+            metadata = json.loads((file.metadata() or {})["opbench"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     except SafetensorError as error:
         raise ValueError(str(error)) from None
-    if facts.get("format") != FORMAT:
-        remedy = f"continue with opbench {facts.get('opbench')}, or choose another --out DIR"
-        raise OtherVersion(path, "format", facts.get("format"), FORMAT, remedy)
-    return Checkpoint(from_json(CheckpointFacts, facts), arrays)
+    if metadata.get("format") != FORMAT:
+        remedy = f"continue with opbench {metadata.get('opbench')}, or choose another --out DIR"
+        raise OtherVersion(path, "format", metadata.get("format"), FORMAT, remedy)
+    return Checkpoint(from_json(CheckpointFacts, metadata), arrays)
 
 
 def trained_weights(folder: Path) -> dict[str, np.ndarray]:

@@ -30,15 +30,14 @@ Times = Measurement | HostTime
 
 @dataclass(frozen=True)
 class PeerRecord:
-    """The times of PyTorch in one way of running the network; `error` says why it was not timed as a graph."""
+    """The times of the network in one mode of PyTorch; `error` says why it was not timed as a graph."""
 
     times: Measurement | None = None
     """In the file, its keys are among the peer's own."""
     captured: bool = False
     """Whether the times are those of one CUDA graph, on the clock that timed opbench.
 
-    Not in older records: their peers were called from Python, and their times include the launches.
-    """
+    Not in older records: their peers were called from Python, and their times include the launches."""
     host: HostTime | None = None
     """Time of one call from Python until the GPU is done."""
     difference: float | None = None
@@ -360,8 +359,8 @@ def lifetimes_of(
 
 def batch(record: Record) -> int:
     """Return the number of images per run: the first axis of the first input."""
-    first = record.values.get(record.inputs[0]) if record.inputs else None
-    return first.shape[0] if first and first.shape else 1
+    first_input = record.values.get(record.inputs[0]) if record.inputs else None
+    return first_input.shape[0] if first_input and first_input.shape else 1
 
 
 def by_time(record: Record) -> list[NodeRecord]:

@@ -80,14 +80,13 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class StepPeer:
-    """PyTorch's times of a step in one way of running it; `error` says why it was not measured."""
+    """The times of a training step in one mode of PyTorch; `error` says why it was not measured."""
 
     captured: bool | None = None
     """Whether the step was one CUDA graph, enqueued completely before it began, as opbench's is.
 
     Otherwise it was called from Python, and its times include the launches. None in older records, which did this for
-    opbench alone.
-    """
+    opbench alone."""
     cold: Measurement | None = None
     hot: Measurement | None = None
     peak_bytes: int | None = None
@@ -212,8 +211,8 @@ class TrainingRecord:
             "passes": [_without_none(to_json(pass_)) for pass_ in self.passes],
             "values": {name: {"bytes": value.bytes, "of": value.of} for name, value in self.values.items()},
         }
-        parts = {"comparison": self.comparison, "exchange": self.exchange}
-        return {**{key: of for key, of in full.items() if parts.get(key, self) is not None}, **sparse}
+        optional_fields = {"comparison": self.comparison, "exchange": self.exchange}
+        return {**{key: of for key, of in full.items() if optional_fields.get(key, self) is not None}, **sparse}
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,10 +89,10 @@ def waterfall_chart(record: Record) -> Chart | None:
     figure = Figure(figsize=(5.6, height))  # narrow enough for a phone
     left = 0.03 + 0.0135 * max(map(len, labels))
     axes = figure.add_axes((left, 0.5 / height, 0.97 - left, 1 - 0.6 / height))
-    ends = [chart.peer_s]
+    times_s = [chart.peer_s]
     for step in chart.steps:
-        ends.append(ends[-1] + step.change_s)
-    scale, unit = time_scale(max(ends))
+        times_s.append(times_s[-1] + step.change_s)
+    scale, unit = time_scale(max(times_s))
     bars = [
         (
             0.0,
@@ -102,11 +102,11 @@ def waterfall_chart(record: Record) -> Chart | None:
             f"{chart.peer}: {units.time(chart.peer_s)}",
         )
     ]
-    for begin, step in zip(ends, chart.steps, strict=False):
+    for begin, step in zip(times_s, chart.steps, strict=False):
         colour = REST if step.name == COMBINED_STEP else SAVES if step.change_s < 0 else COSTS
         bars.append((begin, step.change_s, colour, _signed(step.change_s), step.sentence))
     bars.append((0.0, chart.own_s, ENDS, units.time(chart.own_s), f"opbench: {units.time(chart.own_s)}"))
-    top, low = max(ends), min(0.0, *ends)
+    top, low = max(times_s), min(0.0, *times_s)
     points = {}
     for row, (begin, length, colour, text, sentence) in enumerate(bars):
         gid = f"a{row}"

@@ -143,7 +143,7 @@ def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
     """Draw lines at the plan's peak and at the lower bound of any plan."""
     peak, lower_bound_bytes = memory.peak_bytes, memory.lower_bound_bytes
     label = "peak = lower bound" if peak == lower_bound_bytes else "peak"
-    for nbytes, words, style, x, side in (
+    for nbytes, label_text, style, x, side in (
         (peak, label, "-", 1.0, "right"),
         (lower_bound_bytes, "lower bound", "--", 0.0, "left"),
     ):
@@ -153,7 +153,7 @@ def _draw_memory_limits(axes: Axes, memory: MemoryRecord, unit: float) -> None:
         is_below = side == "left" and nbytes > 0.93 * (
             peak or 0
         )  # Between lines this close the two texts would overlap.
-        axes.annotate(f"{words} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if is_below else 3),
+        axes.annotate(f"{label_text} {size(nbytes)}", (x, nbytes / unit), (-4 if x else 4, -3 if is_below else 3),
                       xycoords=("axes fraction", "data"), textcoords="offset points", ha=side,
                       va="top" if is_below else "bottom", fontsize=8)  # fmt: skip
 
@@ -169,7 +169,7 @@ def _draw_life(axes: Axes, life: ValueLifetime, unit: float, colour: str, gid: s
     )
     max_characters = int(width / len(record.nodes) * 660 / 4.6)
     if life.nbytes > 0.045 * top and max_characters >= 4:
-        middle = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
-        axes.text(*middle, shorten(life.value, max_characters), fontsize=7.2, ha="center", va="center", color=INK,
+        centre = (x + width / 2, (life.offset + life.nbytes / 2) / unit)
+        axes.text(*centre, shorten(life.value, max_characters), fontsize=7.2, ha="center", va="center", color=INK,
                   parse_math=False, clip_on=True)  # fmt: skip
     return lifetime_sentence(life, [node.name for node in record.nodes])

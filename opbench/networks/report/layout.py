@@ -28,7 +28,7 @@ class Sizes:
     width: float = 292.0
     height: float = 33.0
     gap: float = 19.0
-    beside: float = 14.0
+    box_gap: float = 14.0
     """Gap between boxes of one rank."""
 
 
@@ -69,14 +69,16 @@ def layered_layout(items: Sequence[str], edges: Sequence[Edge], sizes: Sizes | N
     cells = {item: _cell_of_rank(rank, fold, last_rank) for item, rank in ranks.items()}
     lanes = _assign_lanes(cells, edges)
     margins = [len({lane for side, lane in lanes.values() if side == channel}) for channel in (0, 1, 2)]
-    boxes, ends = _place_boxes(items, cells, margins, sizes)
+    boxes, column_ends = _place_boxes(items, cells, margins, sizes)
     routes = {
-        edge: _long_route(boxes, edge, *lanes[edge], ends, sizes) if edge in lanes else _short_route(boxes, edge, sizes)
+        edge: _long_route(boxes, edge, *lanes[edge], column_ends, sizes)
+        if edge in lanes
+        else _short_route(boxes, edge, sizes)
         for edge in edges
     }
     rows = 1 + max((row for _, row in cells.values()), default=-1)
     height = rows * (sizes.height + sizes.gap) + sizes.gap / 2
-    return Layout(ends[-1][1] + _channel_width(margins[2]), height, boxes, routes, sizes)
+    return Layout(column_ends[-1][1] + _channel_width(margins[2]), height, boxes, routes, sizes)
 
 
 def longest_paths(items: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
@@ -108,12 +110,12 @@ def best_fold(ranks: Mapping[str, int], edges: Sequence[Edge]) -> int:
     return min(range(last_rank // 3, last_rank), key=length)
 
 
-def _cell_of_rank(rank: int, fold: int, last: int) -> tuple[int, int]:
+def _cell_of_rank(rank: int, fold: int, last_rank: int) -> tuple[int, int]:
     """Return the column and the row of a box of a rank.
 
     The second column runs upwards and starts next to the end of the first.
     """
-    shift = max(0, last - 1 - 2 * fold)  # a second column longer than the first starts above it
+    shift = max(0, last_rank - 1 - 2 * fold)  # a second column longer than the first starts above it
     return (0, rank + shift) if rank <= fold else (1, 2 * fold + 1 - rank + shift)
 
 
@@ -144,7 +146,7 @@ def _assign_lanes(cells: Mapping[str, tuple[int, int]], edges: Sequence[Edge]) -
 
 
 def _are_neighbours(cells: Mapping[str, tuple[int, int]], a: str, b: str) -> bool:
-    """Return whether a straight line between two items crosses no other box: each is alone in its rank."""
+    """Return whether a straight line between two items crosses no other box: each item is alone in its rank."""
     return all(sum(cell == cells[item] for cell in cells.values()) == 1 for item in (a, b))
 
 
@@ -160,22 +162,22 @@ def _place_boxes(
     for item in items:
         ranks.setdefault(cells[item], []).append(item)
     boxes: dict[str, Box] = {}
-    ends: list[tuple[float, float]] = []
+    column_ends: list[tuple[float, float]] = []
     x = _channel_width(margins[0])
     for column in range(1 + max((c for c, _ in ranks), default=0)):
         widest = max(len(items_in_rank) for (c, _), items_in_rank in ranks.items() if c == column)
-        width = widest * sizes.width + (widest - 1) * sizes.beside
-        ends.append((x, x + width))
+        width = widest * sizes.width + (widest - 1) * sizes.box_gap
+        column_ends.append((x, x + width))
         for (c, row), items_in_rank in ranks.items():
             if c != column:
                 continue
-            first_centre = x + width / 2 - (len(items_in_rank) - 1) * (sizes.width + sizes.beside) / 2
+            first_centre = x + width / 2 - (len(items_in_rank) - 1) * (sizes.width + sizes.box_gap) / 2
             for position, item in enumerate(items_in_rank):
-                centre = first_centre + position * (sizes.width + sizes.beside)
+                centre = first_centre + position * (sizes.width + sizes.box_gap)
                 y = (row + 0.5) * (sizes.height + sizes.gap)
                 boxes[item] = Box(centre, y, c, row, c == 1, position == 0, position == len(items_in_rank) - 1)
         x += width + max(_channel_width(margins[1]), 3 * STUB)
-    return boxes, ends
+    return boxes, column_ends
 
 
 def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Position]:
@@ -187,16 +189,20 @@ def _short_route(boxes: Mapping[str, Box], edge: Edge, sizes: Sizes) -> list[Pos
     begin, end = (a.x, a.y + direction * sizes.height / 2), (b.x, b.y - direction * sizes.height / 2)
     if a.x == b.x:
         return [begin, end]
-    turn = end[1] - direction * NEAR_SHARE * sizes.gap
-    return [begin, (a.x, turn), (b.x, turn), end]
+    turn_y = end[1] - direction * NEAR_SHARE * sizes.gap
+    return [begin, (a.x, turn_y), (b.x, turn_y), end]
 
 
 def _long_route(
-    boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, ends: Sequence[tuple[float, float]], sizes: Sizes
+    boxes: Mapping[str, Box], edge: Edge, side: int, lane: int, column_ends: Sequence[tuple[float, float]], sizes: Sizes
 ) -> list[Position]:
     """Return the route of a long edge: out at the source's side, along its lane, in at the target's side."""
     a, b = (boxes[item] for item in edge)
-    x = ends[0][0] - STUB - lane * LANE if side == 0 else ends[0 if side == 1 else -1][1] + STUB + lane * LANE
+    x = (
+        column_ends[0][0] - STUB - lane * LANE
+        if side == 0
+        else column_ends[0 if side == 1 else -1][1] + STUB + lane * LANE
+    )
     leaves = _stub_route(a, out=True, to_left=side == 0, sizes=sizes)
     enters = _stub_route(b, out=False, to_left=side in (0, 1), sizes=sizes)
     return [*leaves, (x, leaves[-1][1]), (x, enters[-1][1]), *reversed(enters)]

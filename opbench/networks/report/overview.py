@@ -131,10 +131,10 @@ def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _link(words: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
-    """Return a Markdown link to a run; its text is the given words and the GPU model."""
+def _link(name_parts: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
+    """Return a Markdown link to a run; its text is `name_parts` and the GPU model."""
     model = gpu.removeprefix("NVIDIA ").partition(" ")[0]
-    name = " ".join(str(word) for word in (*words, model) if word)
+    name = " ".join(str(name_part) for name_part in (*name_parts, model) if name_part)
     return f"[{name}]({Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()})"
 
 

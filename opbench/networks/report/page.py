@@ -69,7 +69,7 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
     """Return the page of a record with its charts."""
     ceilings = record.ceilings
     largest = max((node.share or 0.0 for node in record.nodes), default=0.0)
-    number_of_node = {node.name: number for number, node in enumerate(record.nodes, 1)}
+    number_of_node = {node.name: node_number for node_number, node in enumerate(record.nodes, 1)}
     return render_template(
         "network.html.j2",
         title=phrases.short_name(record),
@@ -108,12 +108,12 @@ def render(record: Record, graph: Drawn, timeline: Drawn, memory: Drawn, steps: 
 
 
 def _header_facts(record: Record) -> list[str]:
-    """Return the facts for the line above the title."""
+    """Return the entries of the line above the title: sizes, backend, device, date and version."""
     version = f"opbench {record.opbench}" if record.opbench else ""
     commit = short_revision(record.revision)
     revision = f"commit {commit}" if commit else ""
     sizes = ", ".join(f"{key} {value}" for key, value in record.sizes.items() if key != "batch")
-    facts = [
+    header_entries = [
         "network",
         sizes,
         f"backend {record.backend}",
@@ -122,17 +122,17 @@ def _header_facts(record: Record) -> list[str]:
         version,
         revision,
     ]
-    return [fact for fact in facts if fact]
+    return [entry for entry in header_entries if entry]
 
 
 def _comparison_rows(record: Record) -> list[dict[str, JSON]]:
-    """Return the table rows of opbench, then of PyTorch's ways, fastest first."""
-    own, *ordered = _everyone(record) or (None,)
-    return [_peer_row(peer, batch(record), own=peer is own) for peer in (own, *ordered) if peer]
+    """Return the table rows of opbench and of PyTorch's modes, the fastest mode first."""
+    own_time, *other_times = _everyone(record) or (None,)
+    return [_peer_row(peer, batch(record), is_opbench=peer is own_time) for peer in (own_time, *other_times) if peer]
 
 
 def _everyone(record: Record) -> list[phrases.PeerTime]:
-    """Return the times of opbench, then of PyTorch's ways, fastest first; empty without a comparison."""
+    """Return the times of opbench and of PyTorch's modes, the fastest mode first; empty without a comparison."""
     total = record.total
     peers = phrases.peers(record)
     if not peers or not total:
@@ -140,23 +140,23 @@ def _everyone(record: Record) -> list[phrases.PeerTime]:
     outputs = record.check.outputs.values() if record.check else ()
     worst = max((output.norm_error for output in outputs if output.norm_error is not None), default=None)
     peak = record.memory.peak_bytes
-    own = phrases.PeerTime("opbench", total, None, peak, worst, host=record.host)
+    own_time = phrases.PeerTime("opbench", total, None, peak, worst, host=record.host)
     ordered = sorted(peers, key=lambda peer: peer.measured.median_s if peer.measured else math.inf)
-    return [own, *ordered]
+    return [own_time, *ordered]
 
 
-def _peer_row(peer: phrases.PeerTime, images: int, *, own: bool) -> dict[str, JSON]:
+def _peer_row(peer: phrases.PeerTime, images: int, *, is_opbench: bool) -> dict[str, JSON]:
     value, _, ratio_interval = peer.times.partition(" ")
     time, _, interval = phrases.span(peer.measured).partition(" [")
     return {
-        "own": own,
+        "own": is_opbench,
         "name": peer.name,
         "time": time,
         "interval": interval.rstrip("]"),
         "image": units.time(peer.measured.median_s / images) if peer.measured else "–",
         "ratio": value,
         "ratio_ends": ratio_interval,
-        "verdict": "" if own else peer.error or peer.verdict,
+        "verdict": "" if is_opbench else peer.error or peer.verdict,
         "host": units.time(peer.host.median_s) if peer.host else "–",
         "peak": phrases.size(peer.peak_bytes),
         "error": error(peer.norm_error),
@@ -190,7 +190,7 @@ def _gap_note(record: Record) -> str:
     return f"each alone, less the {units.time(cost)} that the events between two nodes cost" if cost else ""
 
 
-def _node_row(node: NodeRecord, number: int, record: Record, largest: float) -> dict[str, JSON]:
+def _node_row(node: NodeRecord, node_number: int, record: Record, largest: float) -> dict[str, JSON]:
     """Return the table row of a node, with the numbers to sort by."""
     check = node.check or NodeVerdict(right=True)
     variant, config = variant_of(node)
@@ -206,7 +206,7 @@ def _node_row(node: NodeRecord, number: int, record: Record, largest: float) -> 
         "norm": check.norm_error,
     }
     return {
-        "number": number,
+        "number": node_number,
         "name": node.name,
         "operator": node.operator,
         "converts": node.name in record.conversions,
@@ -252,7 +252,7 @@ def _memory_rows(record: Record) -> list[tuple[str, str]]:
 
 def _repeat_commands(record: Record) -> list[tuple[str, str]]:
     """Return the commands that repeat the run and that write this page again."""
-    sizes = [word for key, value in record.sizes.items() for word in (f"--{key}", str(value))]
+    sizes = [argument for key, value in record.sizes.items() for argument in (f"--{key}", str(value))]
     arguments = ["net", "run", record.network, *sizes, "--precision", record.precision]
     run = "opbench " + shlex.join(record.command or [*arguments, "--backend", record.backend])
     return [("the run", run), ("this page again, from the run's folder", "opbench report .")]

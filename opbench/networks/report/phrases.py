@@ -46,8 +46,8 @@ def span(measured: Times | None, divisor: float = 1.0) -> str:
     """Format a median with its interval, such as "118 µs [117–119 µs]"."""
     if not measured:
         return "–"
-    middle, low, high = (seconds / divisor for seconds in (measured.median_s, measured.low_s, measured.high_s))
-    return f"{units.time(middle)} [{units.interval(low, high)}]"
+    median, low, high = (seconds / divisor for seconds in (measured.median_s, measured.low_s, measured.high_s))
+    return f"{units.time(median)} [{units.interval(low, high)}]"
 
 
 def size(nbytes: float | None) -> str:
@@ -64,7 +64,7 @@ def shape_text(value: ValueRecord) -> str:
 
 @dataclass(frozen=True)
 class PeerTime:
-    """PyTorch's time in one way of running the network, compared with opbench's."""
+    """The time of a network in one mode of PyTorch, compared with opbench's."""
 
     name: str
     measured: Times | None
@@ -95,22 +95,22 @@ class PeerTime:
 
 def peers(record: Record) -> list[PeerTime]:
     """Return PyTorch's times compared with opbench's; in older records PyTorch's include launches."""
-    own = record.total
+    own_time = record.total
     peer_times = []
     for name, peer in record.peers.items():
-        ratio = time_ratio(peer.times, own) if peer.captured else None
+        ratio = time_ratio(peer.times, own_time) if peer.captured else None
         error = peer.error or ("" if peer.times else "not measured")
         peer_times.append(PeerTime(name, peer.times, ratio, peer.peak_bytes, peer.norm_error, error, peer.host))
     return peer_times
 
 
 def smallest_peer(record: Record) -> PeerTime | None:
-    """Return PyTorch's way with the smallest peak of memory, without weights; None without a measurement."""
+    """Return PyTorch's mode with the smallest peak of memory, without weights; None without a measurement."""
     return min((peer for peer in peers(record) if peer.peak_bytes), key=lambda peer: peer.peak_bytes or 0, default=None)
 
 
 def fastest(peer_times: Sequence[PeerTime]) -> PeerTime | None:
-    """Return the fastest of PyTorch's ways with a time on opbench's clock; None without one."""
+    """Return the fastest mode of PyTorch with a time on opbench's clock; None without one."""
     timed = [(peer.measured.median_s, peer) for peer in peer_times if peer.ratio and peer.measured]
     return min(timed, key=lambda pair: pair[0])[1] if timed else None
 
@@ -174,7 +174,7 @@ def more_times(record: Record) -> list[str]:
 
 
 def bars_of(peer_times: Sequence[PeerTime]) -> list[dict[str, JSON]]:
-    """Return one bar for opbench and one for each of PyTorch's ways; none without PyTorch.
+    """Return one bar for opbench and one for each mode of PyTorch; none without PyTorch.
 
     The first of `peer_times` is opbench. The longest bar is 100 % wide.
     """
@@ -268,7 +268,7 @@ def _host_sentence(record: Record) -> str:
 
 
 def _not_compared(record: Record) -> str:
-    """Return sentences on PyTorch's ways without a speedup, with the reason."""
+    """Return sentences on PyTorch's modes without a speedup, with the reason."""
     compared = peers(record)
     failed = [f"{peer.name} ({peer.error})" for peer in compared if peer.error]
     sentences = [f"Not compared: {'; '.join(failed)}."] if failed else []
@@ -314,10 +314,10 @@ def _costly(record: Record) -> list[str]:
 
 def _first_to_reach(items: Sequence[tuple[str, int, float]], share: float) -> list[tuple[str, int, float]]:
     """Return the first items whose shares add up to `share`."""
-    chosen: list[tuple[str, int, float]] = []
-    while len(chosen) < len(items) and sum(item[2] for item in chosen) < share:
-        chosen.append(items[len(chosen)])
-    return chosen
+    first_items: list[tuple[str, int, float]] = []
+    while len(first_items) < len(items) and sum(item[2] for item in first_items) < share:
+        first_items.append(items[len(first_items)])
+    return first_items
 
 
 def _limits_sentence(record: Record) -> str:
@@ -388,20 +388,20 @@ def _recognition_sentence(record: Record) -> str:
     if len(pairs) == 1:
         return f"{mistakes[0].capitalize()}." if mistakes else f"Recognised as a {pairs[0][0]}, which is right."
     correct = f"{len(pairs) - len(mistakes)} of {len(pairs)} pictures are recognised"
-    named = f": {', '.join(mistakes[:MAX_NAMED])}" if mistakes else ""
-    return f"{correct}{named}{', …' if len(mistakes) > MAX_NAMED else ''}."
+    mistake_list = f": {', '.join(mistakes[:MAX_NAMED])}" if mistakes else ""
+    return f"{correct}{mistake_list}{', …' if len(mistakes) > MAX_NAMED else ''}."
 
 
 def notices(record: Record) -> list[str]:
     """Return notices on the quality of measurements, each kind once: "not held (PyTorch eager): it waits …"."""
     times_by_name = {"opbench": record.total, **{name: peer.times for name, peer in record.peers.items()}}
     nodes_by_warning: dict[Warn, list[str]] = {}
-    for who, measured in times_by_name.items():
+    for names, measured in times_by_name.items():
         for warning in measured.warnings if measured else ():
-            nodes_by_warning.setdefault(warning, []).append(who)
+            nodes_by_warning.setdefault(warning, []).append(names)
     return [
-        f"{warning.replace('_', ' ')} ({'; '.join(who)}): {warning.advice}."
-        for warning, who in nodes_by_warning.items()
+        f"{warning.replace('_', ' ')} ({'; '.join(names)}): {warning.advice}."
+        for warning, names in nodes_by_warning.items()
     ]
 
 

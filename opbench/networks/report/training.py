@@ -122,7 +122,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         memory_map=drawn.get("training-memory"),
         groups=[_group_row(record, g) for g in GROUPS if _has_group(record, g)],
         timed=bool(record.times.nodes_s),
-        nodes=[_row(number, node, record.times.nodes_s) for number, node in enumerate(record.nodes, 1)],
+        nodes=[_row(node_number, node, record.times.nodes_s) for node_number, node in enumerate(record.nodes, 1)],
         passes=[{**to_json(item), "saves": _saving_text(item)} for item in record.passes],
         facts_of_run=_header_facts(record),
         memory=[
@@ -169,7 +169,7 @@ def _step_text(record: TrainingRecord) -> list[str]:
 
 
 def _saving_text(training_pass: TrainingPass) -> str:
-    """Format what a graph pass saves."""
+    """Format the nodes and the compulsory bytes that a graph pass saves; "" if it saves nothing."""
     saved = training_pass.saved
     if not saved:
         return ""
@@ -228,10 +228,10 @@ def _sum_over_launches(nodes: Sequence[TrainingNode], quantity: Callable[[Traini
     return sum(n.launches * quantity(n) for n in nodes)
 
 
-def _row(number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, JSON]:
+def _row(node_number: int, node: TrainingNode, times: Mapping[str, float]) -> dict[str, JSON]:
     variant, _, problem = node.case.partition("(")
     return {
-        "number": number,
+        "number": node_number,
         "name": node.name,
         "operator": node.operator,
         "group": node.group,

@@ -49,7 +49,7 @@ def peer_text(record: TrainingRecord) -> list[str]:
 
 
 def peer_bars(record: TrainingRecord) -> list[dict[str, JSON]]:
-    """Return one bar for opbench's step and one for each of PyTorch's ways, fastest first."""
+    """Return one bar for opbench's step and one for each mode of PyTorch, the fastest first."""
     if not (peer_times := step_peers(record)):
         return []
     ordered = sorted(peer_times, key=lambda peer_time: peer_time.measured.median_s if peer_time.measured else math.inf)
@@ -63,7 +63,7 @@ def speed_text(record: TrainingRecord) -> str:
 
 
 def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
-    """Return the table rows of opbench, then of PyTorch's ways, fastest first, failed ones last."""
+    """Return the table rows of opbench's step and of PyTorch's modes, the fastest first, failed ones last."""
     comparison = record.comparison
     if not comparison or not comparison.ways:
         return []
@@ -98,5 +98,5 @@ def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
 
 def _interval_cells(measured: Times | None) -> tuple[str, str]:
     """Return a median and its 95 % interval as two table cells."""
-    middle, _, interval = phrases.span(measured).partition(" [")
-    return middle, interval.rstrip("]")
+    median, _, interval = phrases.span(measured).partition(" [")
+    return median, interval.rstrip("]")

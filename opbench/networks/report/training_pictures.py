@@ -23,8 +23,8 @@ ROOM = 0.035
 
 def kind_of(operator: str) -> str:
     """Return the kind of a node's operator, in at most five words."""
-    for part, kind in (("conv2d", 0), ("linear", 1), ("batchnorm", 2), ("pool", 3), ("upsample", 3)):
-        if part in operator:
+    for name_part, kind in (("conv2d", 0), ("linear", 1), ("batchnorm", 2), ("pool", 3), ("upsample", 3)):
+        if name_part in operator:
             return KINDS[kind]
     return KINDS[4]
 
@@ -35,8 +35,8 @@ def step_chart(record: TrainingRecord) -> Chart | None:
     total = sum(times.values())
     if not total:
         return None
-    parts = record.exchange.parts if record.exchange else ()
-    present_groups = {node.group for node in record.nodes} | ({"exchange"} if parts else set())
+    exchanged_parts = record.exchange.parts if record.exchange else ()
+    present_groups = {node.group for node in record.nodes} | ({"exchange"} if exchanged_parts else set())
     groups = [group for group in GROUPS if group in present_groups]
     figure = Figure(figsize=(10.0, 0.95 + 0.36 * len(groups)))
     axes = figure.add_axes((0.085, 0.62 / figure.get_figheight(), 0.905, 1 - 0.92 / figure.get_figheight()))
@@ -65,8 +65,8 @@ def step_chart(record: TrainingRecord) -> Chart | None:
             axes.text(end + width / 2, row, name, fontsize=7, ha="center", va="center", color=INK, parse_math=False)
         end += width
         node_ends[node.name] = end
-        if parts and node.name == parts[-1].after:  # the next nodes need the whole exchange
-            end = max(end, _draw_exchanges(axes, parts, node_ends, groups, scale, points))
+        if exchanged_parts and node.name == exchanged_parts[-1].after:  # the next nodes need the whole exchange
+            end = max(end, _draw_exchanges(axes, exchanged_parts, node_ends, groups, scale, points))
     axes.set_ylim(len(groups) - 0.45, -0.55)
     axes.set_xlim(0, end)
     axes.set_yticks(range(len(groups)), groups)
@@ -84,7 +84,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
         "Each node at its place in the step: its width is its time; each group has a row."
         + (
             " The exchange is drawn from the moment when its gradients are ready, with the time that it takes alone."
-            if parts
+            if exchanged_parts
             else ""
         ),
     )
@@ -92,7 +92,7 @@ def step_chart(record: TrainingRecord) -> Chart | None:
 
 def _draw_exchanges(
     axes: Axes,
-    parts: Sequence[ExchangedPart],
+    exchanged_parts: Sequence[ExchangedPart],
     node_ends: Mapping[str, float],
     groups: Sequence[str],
     scale: float,
@@ -103,11 +103,13 @@ def _draw_exchanges(
     Return the last end.
     """
     free_from = 0.0
-    for number, part in enumerate(parts):
-        begin, width = max(free_from, node_ends[part.after]), part.alone_s * scale
+    for exchange_index, exchanged_part in enumerate(exchanged_parts):
+        begin, width = max(free_from, node_ends[exchanged_part.after]), exchanged_part.alone_s * scale
         axes.barh(groups.index("exchange"), width, left=begin, height=0.72, color=MUTED, alpha=0.75, linewidth=0.3)
-        axes.patches[-1].set_gid(f"x{number}")
-        points[f"x{number}"] = f"{size(part.nbytes)} behind {part.after}: {units.time(part.alone_s)} alone"
+        axes.patches[-1].set_gid(f"x{exchange_index}")
+        points[f"x{exchange_index}"] = (
+            f"{size(exchanged_part.nbytes)} behind {exchanged_part.after}: {units.time(exchanged_part.alone_s)} alone"
+        )
         free_from = begin + width
     return free_from
 
@@ -128,8 +130,8 @@ def memory_map(record: TrainingRecord) -> Chart | None:
     figure = Figure(figsize=(10.0, 4.2))
     axes = figure.add_axes((0.07, 0.11, 0.92, 0.80))
     points = {
-        f"m{number}": _draw_lifetime(axes, life, record, turn_index, unit, f"m{number}")
-        for number, life in enumerate(lifetimes)
+        f"m{index}": _draw_lifetime(axes, life, record, turn_index, unit, f"m{index}")
+        for index, life in enumerate(lifetimes)
     }
     axes.axvline(turn_index - 0.5, color=INK, linewidth=0.9, linestyle="--")
     axes.annotate(

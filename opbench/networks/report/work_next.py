@@ -28,8 +28,8 @@ class WorkNode:
     @property
     def name(self) -> str:
         """Return the name of the first node, and the number of other nodes with the same case."""
-        others = len(self.nodes) - 1
-        return self.nodes[0].name + (f" and {others} more" if others else "")
+        other_nodes = len(self.nodes) - 1
+        return self.nodes[0].name + (f" and {other_nodes} more" if other_nodes else "")
 
     @property
     def kernel_s(self) -> float:

@@ -94,7 +94,7 @@ def _node_code(
     setup = weight_setup(graph, node, case)
     written = set(node.inputs) - set(constants(graph, node))
     kernel_text = by_request[case.request()]
-    code = launch_code(case, kernel_text, sm_count, compiled.sizes, written, apart=bool(setup.launches))
+    code = launch_code(case, kernel_text, sm_count, compiled.sizes, written, separate_setup=bool(setup.launches))
     workspaces = case.workspace(sm_count)
     persistent = tuple(t for t in workspaces if t.name in setup.persistent)
     scratch = tuple(t for t in workspaces if t.name in set(setup.workspaces) - set(setup.persistent))
@@ -121,11 +121,11 @@ def program_text(program: NetworkProgram) -> str:
     """Return the C++ source of a program."""
     n = program.name
     includes = ["algorithm", "cmath", "cstdlib", "string", "vector"]
-    parts = [
+    sections = [
         "\n".join([*banner(program.gpu.name, program.arch, program.command), "//", *_file_outline(program)]),
         "\n".join(f"#include <{name}>" for name in includes),
         *kernels_and_launching(program.text, program.found, program.compiled, [node.code for node in program.nodes]),
-        *(template(part) for part in ("memory", "tensors", "judge", "timing", "program")),
+        *(template(template_name) for template_name in ("memory", "tensors", "judge", "timing", "program")),
         "// ---- the layers: a function each, named as in the network " + "-" * 63,
         "namespace layer {\n\n"
         + "\n\n".join(wrap_code(_layer_function(node)) for node in program.nodes)
@@ -133,7 +133,7 @@ def program_text(program: NetworkProgram) -> str:
         f"// ---- {n} " + "-" * (114 - len(n)),
         wrap_code(_main_program(program)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _file_outline(program: NetworkProgram) -> list[str]:
@@ -162,8 +162,8 @@ def _layer_function(node_code: NodeCode) -> str:
     tensors = [f"const void* {safe(t.name)}" for t in code.inputs] + [f"void* {safe(t.name)}" for t in code.outputs]
     persistent = {t.name for t in node_code.persistent}
     functions = []
-    if code.once.lines:
-        parameters = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.once.reads]
+    if code.setup_lines.lines:
+        parameters = [f"const void* {safe(t.name)}" for t in code.inputs if t.name in code.setup_lines.reads]
         parameters += [f"void* {safe(t.name)}" for t in node_code.persistent] + (
             ["void* workspace"] if node_code.scratch else []
         )
@@ -171,7 +171,7 @@ def _layer_function(node_code: NodeCode) -> str:
         lines += _c_function(
             f"prepare_{name}",
             parameters,
-            [*_tensor_declarations(node_code.scratch), *(f"    {x}" for x in code.once.lines)],
+            [*_tensor_declarations(node_code.scratch), *(f"    {x}" for x in code.setup_lines.lines)],
         )
         functions.append("\n".join(lines))
     parameters = (
@@ -179,7 +179,7 @@ def _layer_function(node_code: NodeCode) -> str:
         + [f"void* {safe(t.name)}" for t in node_code.persistent]
         + (["void* workspace"] if node_code.workspace else [])
     )
-    used_names = {*code.rest.reads, *code.updates, *code.updates.values()}
+    used_names = {*code.other_lines.reads, *code.updates, *code.updates.values()}
     unused = [safe(t.name) for t in (*code.inputs, *code.outputs, *node_code.persistent) if t.name not in used_names]
     lines = [f"// {code.case.name}", f"// {code.case.variant.title}"]
     lines += _c_function(
@@ -189,7 +189,7 @@ def _layer_function(node_code: NodeCode) -> str:
             *_tensor_declarations(node_code.workspace),
             *(f"    (void){x};" for x in unused),
             *updates(code),
-            *(f"    {line}" for line in code.rest.lines),
+            *(f"    {line}" for line in code.other_lines.lines),
         ],
     )
     return "\n\n".join([*functions, "\n".join(lines)])
@@ -250,10 +250,10 @@ def _main_program(program: NetworkProgram) -> str:
     types = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i32": "I32", "u8": "U8"}
     for name in graph.outputs:
         value, result = graph.values[name], f"{names[name]}_result"
-        kind, shape = types[value.dtype], ", ".join(map(str, value.shape))
-        judge_call = f"judged(example, {c_string(name)}, {result}.content, {kind}, 1, {program.norm!r})"
+        c_type, shape = types[value.dtype], ", ".join(map(str, value.shape))
+        judge_call = f"judged(example, {c_string(name)}, {result}.content, {c_type}, 1, {program.norm!r})"
         lines += [
-            f"    const Result {result}({c_string(name)}, {names[name]}, {value.nbytes}, {kind});",
+            f"    const Result {result}({c_string(name)}, {names[name]}, {value.nbytes}, {c_type});",
             f'    {result}.write("{n}_output.safetensors", "[{shape}]");'
             if len(graph.outputs) == 1
             else f'    {result}.write("{n}_{names[name]}.safetensors", "[{shape}]");',
@@ -300,11 +300,11 @@ def _setup_code(program: NetworkProgram) -> list[str]:
     """Return the C++ code of all setup launches, with their memory."""
     lines: list[str] = []
     for node in program.nodes:
-        if not node.code.once.lines:
+        if not node.code.setup_lines.lines:
             continue
         lines += [f"    const Memory {_setup_buffer(node, tensor)}({tensor.nbytes});" for tensor in node.persistent]
         values = {tensor.name: program.names[value] for tensor, value in node.node.tensors()}
-        arguments = [values[t.name] for t in node.code.inputs if t.name in node.code.once.reads]
+        arguments = [values[t.name] for t in node.code.inputs if t.name in node.code.setup_lines.reads]
         arguments += [_setup_buffer(node, tensor) for tensor in node.persistent]
         arguments += [*(["scratch"] if node.scratch else []), "nullptr"]
         call = f"layer::prepare_{node.function}({', '.join(arguments)})"

@@ -44,13 +44,13 @@ def buckets(training: Training, bucket_bytes: int) -> list[Bucket]:
     )
     starts = [start for start, _ in written]
     new_buckets: list[Bucket] = []
-    first, last_node = 0, 0
+    range_start, last_node = 0, 0
     for position, (_, index) in enumerate(written):
         last_node = max(last_node, index)
         end = starts[position + 1] if position + 1 < len(written) else elements
-        if (end - first) * DTYPES["f32"].itemsize >= bucket_bytes or end == elements:
-            new_buckets.append((last_node, (first, end)))
-            first = end
+        if (end - range_start) * DTYPES["f32"].itemsize >= bucket_bytes or end == elements:
+            new_buckets.append((last_node, (range_start, end)))
+            range_start = end
     return _merge_ranges(new_buckets)
 
 

@@ -40,8 +40,7 @@ START_LIMIT_S = 60.0
 """Seconds until the first heartbeat of a process, and until the first wait for its device ends."""
 WAIT_FACTOR = 4.0
 """A wait for the device may last this many times the longest one so far, or SILENCE_LIMIT_S, before the rank counts as
-hanging.
-"""
+hanging."""
 
 
 class RankLost(LaunchError):
@@ -164,8 +163,8 @@ class RankGroup:
 
     def agree(self, label: str, value: object) -> None:
         """Raise UsageError unless all ranks pass the same value; `label` says in the message what the value is."""
-        first, *rest = self.gather(value)
-        if any(other != first for other in rest):
+        first_value, *other_values = self.gather(value)
+        if any(other_value != first_value for other_value in other_values):
             raise UsageError(
                 f"the ranks differ in their {label}: start all ranks with the same version of opbench, the same plan "
                 "and the same data set",
@@ -183,11 +182,11 @@ class RankGroup:
 
     def failed(self, error: BaseException) -> None:
         """Report an exception that ends this rank; no message follows."""
-        kinds = tuple(kind.__name__ for kind in type(error).__mro__)
+        class_names = tuple(error_class.__name__ for error_class in type(error).__mro__)
         if isinstance(error, OpbenchError):
-            self._send(RankFailed(kinds, error.message, error.location, error.kind))
+            self._send(RankFailed(class_names, error.message, error.location, error.kind))
         else:
-            self._send(RankFailed(kinds, f"{type(error).__name__}: {error}"))
+            self._send(RankFailed(class_names, f"{type(error).__name__}: {error}"))
 
 
 DescribeDeath = Callable[[int, str], str]
@@ -214,7 +213,7 @@ def serve(
             raise _rebuild_error(message)
         elif isinstance(message, RankDone):
             server.done.add(rank)
-        elif len(server.asked) == len(pipes):
+        elif len(server.requests) == len(pipes):
             server.answer()
 
 
@@ -223,28 +222,31 @@ class _Server:
     """The main process's connections to all ranks."""
 
     pipes: Sequence[Connection]
-    obituary: DescribeDeath
-    asked: dict[int, tuple[GroupRequest, np.ndarray | None]] = field(default_factory=dict)
+    describe_death: DescribeDeath
+    requests: dict[int, tuple[GroupRequest, np.ndarray | None]] = field(default_factory=dict)
     """The requests that wait for other ranks, by rank."""
     done: set[int] = field(default_factory=set)
     beats: dict[int, Heartbeat] = field(default_factory=dict)
-    heard: dict[int, float] = field(default_factory=dict)
+    last_message_s: dict[int, float] = field(default_factory=dict)
     """The time of the last message of each rank."""
 
     def messages(self) -> Iterator[tuple[int, object]]:
-        """Yield each message with its rank, in order of arrival; raise RankLost."""
+        """Yield each message with its rank, in order of arrival.
+
+        Raises RankLost if a rank's process ends or hangs.
+        """
         for pipe in self.pipes:
             limit(pipe, SILENCE_LIMIT_S)
         checked_s = time.monotonic()
-        self.heard = dict.fromkeys(range(len(self.pipes)), checked_s)
+        self.last_message_s = dict.fromkeys(range(len(self.pipes)), checked_s)
         while len(self.done) < len(self.pipes):
             running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
             pause_s = time.monotonic() - checked_s  # while this process was stopped or busy, no rank counts as silent
-            self.heard = {rank: heard + pause_s for rank, heard in self.heard.items()}
-            ready = wait([self.pipes[rank] for rank in running], HEARTBEAT_S)
+            self.last_message_s = {rank: heard + pause_s for rank, heard in self.last_message_s.items()}
+            readable = wait([self.pipes[rank] for rank in running], HEARTBEAT_S)
             checked_s = time.monotonic()
             for rank in running:
-                if self.pipes[rank] in ready:
+                if self.pipes[rank] in readable:
                     yield rank, self._read(rank)
             self._check_for_hang(checked_s)
 
@@ -252,11 +254,11 @@ class _Server:
         pipe = self.pipes[rank]
         try:
             message = pipe.recv()
-            self.heard[rank] = time.monotonic()
+            self.last_message_s[rank] = time.monotonic()
             if isinstance(message, Heartbeat):
                 self.beats[rank] = message
             elif isinstance(message, GroupRequest):
-                self.asked[rank] = message, self._receive_array(pipe) if isinstance(message, SumRequest) else None
+                self.requests[rank] = message, self._receive_array(pipe) if isinstance(message, SumRequest) else None
         except BlockingIOError:
             raise self._lost(rank, f"it did not end within {SILENCE_LIMIT_S:g} s the message that it began") from None
         except (EOFError, OSError):
@@ -265,31 +267,31 @@ class _Server:
 
     def _lost(self, rank: int, hang: str) -> RankLost:
         """Return the error for a rank that crashed (`hang` is empty), or that hangs as the text `hang` describes."""
-        return RankLost(self.obituary(rank, hang), kind="rank-hangs" if hang else "rank-died", subject=rank)
+        return RankLost(self.describe_death(rank, hang), kind="rank-hangs" if hang else "rank-died", subject=rank)
 
     def _receive_array(self, pipe: Connection) -> np.ndarray:
         return np.frombuffer(pipe.recv_bytes(), np.float32)
 
-    def _check_for_hang(self, now: float) -> None:
+    def _check_for_hang(self, now_s: float) -> None:
         running = [rank for rank in range(len(self.pipes)) if rank not in self.done]
         for rank in running:
             allowed_s = SILENCE_LIMIT_S if rank in self.beats else START_LIMIT_S
-            if now - self.heard[rank] > allowed_s:
+            if now_s - self.last_message_s[rank] > allowed_s:
                 raise self._lost(rank, f"it gave no sign of life for {allowed_s:g} s")
         beats = {rank: self.beats[rank] for rank in running if rank in self.beats}
         overdue = [rank for rank, beat in beats.items() if beat.waited_s > beat.allowed_s]
-        if overdue and all(rank in overdue or rank in self.asked for rank in running):
+        if overdue and all(rank in overdue or rank in self.requests for rank in running):
             hang = f"it has waited for its device for {beats[overdue[0]].waited_s:.0f} s"
             raise self._lost(overdue[0], hang)
 
     def answer(self) -> None:
         """Answer a request once all ranks have made it."""
-        requests = [self.asked[rank] for rank in range(len(self.pipes))]
-        self.asked.clear()
+        requests = [self.requests[rank] for rank in range(len(self.pipes))]
+        self.requests.clear()
         messages, arrays = [message for message, _ in requests], [array for _, array in requests if array is not None]
-        first = messages[0]
-        assert all(type(message) is type(first) for message in messages), messages
-        total = in_order(arrays) if isinstance(first, SumRequest) else None
+        first_message = messages[0]
+        assert all(type(message) is type(first_message) for message in messages), messages
+        total = in_order(arrays) if isinstance(first_message, SumRequest) else None
         values = [message.value for message in messages if isinstance(message, GatherRequest)]
         for rank, pipe in enumerate(self.pipes):
             try:
@@ -323,5 +325,5 @@ KINDS = {c.__name__: c for c in (NotFinite, UsageError, EnvironmentFault, Compil
 
 
 def _rebuild_error(failed: RankFailed) -> OpbenchError:
-    kind = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
-    return kind(failed.message, failed.location, kind=failed.code)
+    class_name = next((KINDS[name] for name in failed.kinds if name in KINDS), OpbenchError)
+    return class_name(failed.message, failed.location, kind=failed.code)

@@ -34,7 +34,7 @@ class LossLog:
         self.losses.append(loss)
 
     def flush(self) -> None:
-        """Write buffered losses to the file, so that other programs can read them."""
+        """Write buffered losses to the file, so that other programs can read the losses."""
         with self._writing_errors():
             self._file.flush()
 

@@ -80,23 +80,23 @@ class _Processes:
             self._end()
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> None:
-        ours, theirs = Pipe()
-        command = paths.python("-m", "opbench.networks.train.rank", str(theirs.fileno()), f"rank{rank}")
+        parent_end, child_end = Pipe()
+        command = paths.python("-m", "opbench.networks.train.rank", str(child_end.fileno()), f"rank{rank}")
         env = paths.child_environment(environment)
         with self._log_path(rank).open("wb") as log:
             # A pipe without messages: it closes when this process ends, however it ends, and the rank then ends too.
             process = subprocess.Popen(
                 command,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env=env,
                 start_new_session=True,  # an interrupt from the keyboard is for this process, which ends the others
             )
-        theirs.close()
+        child_end.close()
         self._processes.append(process)
-        self._pipes.append(ours)
+        self._pipes.append(parent_end)
 
     def _log_path(self, rank: int) -> Path:
         return self._logs / f"rank{rank}.log"

@@ -53,7 +53,7 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
     arrays = {f"weight.{name}": a for name, a in training.training.weights(state).items()}
     saved_otherwise = {*PARAMETER_ARRAYS, *(name for name, _ in training.training.statistics.values())}
     arrays |= {f"state.{name}": a for name, a in state.items() if name not in saved_otherwise}
-    facts = CheckpointFacts(
+    checkpoint_facts = CheckpointFacts(
         identity=identity(training),
         step=training.step,
         losses_bytes=losses_bytes,
@@ -65,11 +65,11 @@ def checkpoint_of(training: TrainingState, state: Arrays, losses_bytes: int) -> 
         accumulate=training.recipe.accumulate,
         micro_batches=training.seen,
     )
-    return Checkpoint(facts, arrays)
+    return Checkpoint(checkpoint_facts, arrays)
 
 
 def plan_sha256(training: TrainingState) -> str:
-    """Return the SHA-256 of all facts that determine the bits of a step."""
+    """Return the SHA-256 of every node's case and variant source, which determine the bits of a training step."""
     graph, groups = training.training.graph, training.training.groups
     nodes = [n for n in graph.nodes if groups.get(n.name) != "exchange" and n.operator not in COPY_OPERATORS]
     first_runs = [n.name for n in nodes if original(n.name) == n.name]  # computing a value again gives the same bits
@@ -87,24 +87,24 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
         if training.rank == 0:
             losses.unlink(missing_ok=True)
         return None
-    facts = checkpoint.facts
-    stored: Mapping[str, JSON] = to_json(facts.identity)
+    checkpoint_facts = checkpoint.facts
+    stored: Mapping[str, JSON] = to_json(checkpoint_facts.identity)
     for key, value in to_json(identity(training)).items():
         if stored[key] != value:
             stored_value, requested = (_shorten(differing) for differing in _differing_values(stored[key], value))
             raise SettingDiffers(out, key, stored_value, requested)
-    same_micro_batches = math.prod(micro_batches(checkpoint)) != training.recipe.micro or facts.plan == plan_sha256(
-        training
-    )
-    if not same_micro_batches or facts.backend != training.name:
+    same_micro_batches = math.prod(
+        micro_batches(checkpoint)
+    ) != training.recipe.micro or checkpoint_facts.plan == plan_sha256(training)
+    if not same_micro_batches or checkpoint_facts.backend != training.name:
         training.notes.append(
             "the checkpoint was made with other kernels or on another device: training continues, but not "
             "bit-identically"
         )
-    _say_of_micro_batches(training, checkpoint)
-    training.step = facts.step
-    training.seen = facts.seen
-    training.scores = list(facts.scores)
+    _note_changed_micro_batches(training, checkpoint)
+    training.step = checkpoint_facts.step
+    training.seen = checkpoint_facts.seen
+    training.scores = list(checkpoint_facts.scores)
     earlier_losses = read_losses(losses)
     training.losses = earlier_losses[: training.step]
     training.repeated = earlier_losses if math.prod(micro_batches(checkpoint)) == training.recipe.micro else []
@@ -114,11 +114,11 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
         )
     if training.rank == 0:
         with losses.open("r+b") as file:
-            file.truncate(facts.losses_bytes)
+            file.truncate(checkpoint_facts.losses_bytes)
     return checkpoint
 
 
-def _say_of_micro_batches(training: TrainingState, checkpoint: Checkpoint) -> None:
+def _note_changed_micro_batches(training: TrainingState, checkpoint: Checkpoint) -> None:
     """Add a note if the micro-batches, or their order, differ from those before the checkpoint."""
     (ranks, accumulate), recipe = micro_batches(checkpoint), training.recipe
     earlier, current = (
@@ -163,12 +163,14 @@ def micro_batches(checkpoint: Checkpoint) -> tuple[int, int]:
     return checkpoint.facts.ranks, checkpoint.facts.accumulate
 
 
-def _differing_values(stored: object, other: object) -> tuple[object, object]:
-    """Return two values if they differ; for two tables only the entries that differ."""
-    if not (isinstance(stored, dict) and isinstance(other, dict)):
-        return stored, other
-    keys = [key for key in {**stored, **other} if key not in CHANGEABLE_SETTINGS and stored.get(key) != other.get(key)]
-    return {key: stored.get(key) for key in keys}, {key: other.get(key) for key in keys}
+def _differing_values(stored: object, current: object) -> tuple[object, object]:
+    """Return the stored and the current value; of two tables, only the entries that differ."""
+    if not (isinstance(stored, dict) and isinstance(current, dict)):
+        return stored, current
+    keys = [
+        key for key in {**stored, **current} if key not in CHANGEABLE_SETTINGS and stored.get(key) != current.get(key)
+    ]
+    return {key: stored.get(key) for key in keys}, {key: current.get(key) for key in keys}
 
 
 def _shorten(value: object) -> str:

@@ -67,8 +67,8 @@ class Step:
         is_one_graph = training.exchange is None
         self.context = Context(network, graph=graph and is_one_graph, parallel=parallel)
         self._graph: RecordedGraph | None = None
-        self.pieces: list[StepLaunch] = []
-        self._sinks: list[int] = []
+        self.launches: list[StepLaunch] = []
+        self._last_launches: list[int] = []
         """Launches that no other launch waits for yet."""
         self._last_exchange = -1
         try:
@@ -96,7 +96,7 @@ class Step:
             self._add_phase([(name, launches[name], {}) for name in names])
             self._add_phase([(exchange.adds, launches[exchange.adds], {})])
         if all_reduce is not None and not overlapped:
-            self._add_all_reduce(all_reduce, (0, self._gradient_elements), tuple(self._sinks))
+            self._add_all_reduce(all_reduce, (0, self._gradient_elements), tuple(self._last_launches))
         self._add_phase([(n.name, launches[n.name], {}) for n in nodes if n.name in exchange.once])
 
     def _first_micro_batch(self, names: Sequence[str]) -> list[_Launched]:
@@ -123,19 +123,21 @@ class Step:
 
         The exchange of a bucket follows the node that completes it.
         """
-        earlier_sinks, number_of_node = tuple(self._sinks), dict[str, int]()
-        self._sinks = [] if launches else self._sinks
+        earlier_sinks, number_of_node = tuple(self._last_launches), dict[str, int]()
+        self._last_launches = [] if launches else self._last_launches
         bucket_by_node, predecessors = dict(buckets), list[int]()
         for index, (name, launch, instead) in enumerate(launches):
             if self._parallel:
                 predecessors = [number_of_node[n] for n in self.training.graph.waits_for(name) if n in number_of_node]
-            number = number_of_node[name] = self._add_piece(
+            launch_index = number_of_node[name] = self._add_launch(
                 StepLaunch(launch, tuple(sorted(predecessors)) or earlier_sinks, name, instead)
             )
-            predecessors = [number]
+            predecessors = [launch_index]
             if index in bucket_by_node and all_reduce is not None:
                 self._add_all_reduce(
-                    all_reduce, bucket_by_node[index], tuple(number_of_node.values()) if self._parallel else (number,)
+                    all_reduce,
+                    bucket_by_node[index],
+                    tuple(number_of_node.values()) if self._parallel else (launch_index,),
                 )
 
     def _add_all_reduce(self, all_reduce: AllReduce, span: tuple[int, int], after: tuple[int, ...]) -> None:
@@ -148,15 +150,15 @@ class Step:
         view = self._backend.view(arena, range_tensor, start * DTYPES["f32"].itemsize)
         previous_exchange = (self._last_exchange,) if self._last_exchange >= 0 else ()
         predecessors = tuple(sorted({*after, *previous_exchange}))
-        self._last_exchange = self._add_piece(
+        self._last_exchange = self._add_launch(
             StepLaunch(all_reduce(view), predecessors, f"all_reduce {start}:{end}", {}, range_tensor.nbytes)
         )
 
-    def _add_piece(self, step_launch: StepLaunch) -> int:
-        number = len(self.pieces)
-        self.pieces.append(step_launch)
-        self._sinks = [sink for sink in self._sinks if sink not in step_launch.after] + [number]
-        return number
+    def _add_launch(self, step_launch: StepLaunch) -> int:
+        launch_index = len(self.launches)
+        self.launches.append(step_launch)
+        self._last_launches = [sink for sink in self._last_launches if sink not in step_launch.after] + [launch_index]
+        return launch_index
 
     @property
     def _gradient_elements(self) -> int:
@@ -167,13 +169,13 @@ class Step:
     def _record_graph(self, backend: GraphBackend) -> RecordedGraph:
         """Run everything once to load code and connect the ranks, then record everything as one graph."""
         network = self.context.network
-        for piece in self.pieces:
-            piece.launch()
+        for step_launch in self.launches:
+            step_launch.launch()
         backend.synchronize()
         written = {value.updates for value in network.graph.values.values()} - {""}
         written |= {self._exchange.written, self._exchange.total}
         network.write_state({name: network.graph.state[name] for name in sorted(written)})
-        return backend.graph([(piece.launch, piece.after) for piece in self.pieces])
+        return backend.graph([(step_launch.launch, step_launch.after) for step_launch in self.launches])
 
     def launch(self) -> None:
         """Enqueue the whole step."""
@@ -186,29 +188,29 @@ class Step:
                 pass
 
     def launched(self) -> Iterator[StepLaunch]:
-        """Launch the pieces one after the other; yield each after its launch."""
-        for piece in self.pieces:
-            with nvtx.case_range(piece.name, "exchange" if piece.exchanged else "step"):
-                piece.launch()
-            yield piece
+        """Launch all parts of the step one after the other; yield each after its launch."""
+        for step_launch in self.launches:
+            with nvtx.case_range(step_launch.name, "exchange" if step_launch.exchanged else "step"):
+                step_launch.launch()
+            yield step_launch
 
     def exchanged(self) -> None:
         """Enqueue only the exchanges between ranks."""
-        for piece in self.pieces:
-            if piece.exchanged:
-                piece.launch()
+        for step_launch in self.launches:
+            if step_launch.exchanged:
+                step_launch.launch()
 
     @contextmanager
     def without_exchange(self) -> Iterator[Launch]:
         """Yield a launch of the step without exchanges, to measure how much time they add."""
-        kept_indices = [index for index, piece in enumerate(self.pieces) if not piece.exchanged]
+        kept_indices = [index for index, step_launch in enumerate(self.launches) if not step_launch.exchanged]
         predecessors: list[set[int]] = []
-        for piece in self.pieces:  # what waits for an exchange waits for what that waits for
+        for step_launch in self.launches:  # what waits for an exchange waits for what that waits for
             predecessors.append(
-                set[int]().union(*(predecessors[n] if self.pieces[n].exchanged else {n} for n in piece.after))
+                set[int]().union(*(predecessors[n] if self.launches[n].exchanged else {n} for n in step_launch.after))
             )
         steps = [
-            (self.pieces[n].launch, [kept_indices.index(other) for other in sorted(predecessors[n])])
+            (self.launches[n].launch, [kept_indices.index(predecessor) for predecessor in sorted(predecessors[n])])
             for n in kept_indices
         ]
 
@@ -253,13 +255,15 @@ def exchange_times(step: Step, gather: Callable[[float], list[float]] = lambda o
     with step.without_exchange() as local:
         local_s = gather(mean(local))
     step_s, exchange_s = mean(step.launch), mean(step.exchanged)
-    parts: list[ExchangedPart] = []
-    for piece in step.pieces:
-        if piece.exchanged:
-            last_node_index = max(number for number in piece.after if not step.pieces[number].exchanged)
-            seconds = mean(piece.launch)
-            parts.append(ExchangedPart(step.pieces[last_node_index].name, piece.nbytes, seconds))
-    return ExchangeTimes(step_s, tuple(local_s), exchange_s, tuple(parts))
+    exchanged_parts: list[ExchangedPart] = []
+    for step_launch in step.launches:
+        if step_launch.exchanged:
+            last_node_index = max(
+                launch_index for launch_index in step_launch.after if not step.launches[launch_index].exchanged
+            )
+            seconds = mean(step_launch.launch)
+            exchanged_parts.append(ExchangedPart(step.launches[last_node_index].name, step_launch.nbytes, seconds))
+    return ExchangeTimes(step_s, tuple(local_s), exchange_s, tuple(exchanged_parts))
 
 
 def launches_of(training: Training, name: str) -> int:

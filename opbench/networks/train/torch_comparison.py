@@ -33,20 +33,18 @@ the gradient of each weight, and of the step's change of all parameters.
 Both sides round. In float32 one ReLU or pooling that selects another element changes a gradient by about 1e-4; in bf16
 tens of layers add up to tenths. A different computation is off by 1 or more. Adam's first step is the learning rate
 with the sign of the gradient: if a gradient is about 0, its sign is arbitrary, and a share f of such parameters changes
-the result by 2 sqrt(f), 0.02 for one in ten thousand.
-"""
+the result by 2 sqrt(f), 0.02 for one in ten thousand."""
 ERROR_FACTOR = 2.0
 """How many times as far from PyTorch's float64 step opbench may be as PyTorch's step in the same precision.
 
 On random pictures UNet's gradients are sums whose terms cancel. There, rounding in tf32 changes a gradient by 0.24, in
 float32 by 0.01 (PyTorch's own in nchw 0.0085, in nhwc 0.012): a share f of ReLUs and poolings that select another
-element changes such a sum by sqrt(f).
-"""
+element changes such a sum by sqrt(f)."""
 LEAST_SHARE = 0.01
 """A gradient below this share of the norm of all gradients is compared with that norm, because it is mostly noise."""
 OPBENCH_NAME = "opbench"
 AMONG_S = 1.0
-"""Seconds to measure each of several ways: a step of 0.1 s gets ten samples, and all seven ways take half a minute."""
+"""Seconds to measure each of several modes: a step of 0.1 s gets ten samples, and seven modes take half a minute."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,10 @@ class TorchComparison:
     names: Sequence[str]
     problem: StepProblem
     training: Training
-    given: Arrays
+    given_state: Arrays
     """The state that the data determine."""
     limit_s: float = ChoosingOptions.compare_limit_s
-    """Seconds that each of PyTorch's ways may compile and warm up."""
+    """Seconds that each mode of PyTorch may compile and warm up."""
 
     def __post_init__(self) -> None:
         require_known(self.names)
@@ -84,13 +82,13 @@ class TorchComparison:
             called = [name for name, timed_step in modes.items() if not timed_step.captured]
             cold, hot, faults = _time_those_that_run(backend, step.launch, launch_by_name, called)
             if comparison is not None:
-                ways = {
+                peers = {
                     name: StepPeer(timed_step.captured is not None, cold[name], hot[name], timed_step.peak_bytes)
                     if name in cold
                     else StepPeer(error=timed_step.error or faults[name])
                     for name, timed_step in modes.items()
                 }
-                comparison = replace(comparison, ways=ways)
+                comparison = replace(comparison, ways=peers)
         nodes_s = node_times(node_samples(step.context, backend.clock("cold")))
         return StepTimes(cold[OPBENCH_NAME], hot[OPBENCH_NAME], nodes_s), comparison
 
@@ -117,7 +115,7 @@ class TorchComparison:
         """Return the results of the first step from the initial weights, whatever was trained since."""
         training = self.training
         network.write_state(training.graph.state)
-        network.write_state(self.given)
+        network.write_state(self.given_state)
         step.launch()
         step.context.settle()
         state_names = {name for name, _ in training.statistics.values()} | ({"rates"} & training.graph.state.keys())
@@ -144,8 +142,8 @@ def _time_those_that_run(
 ) -> tuple[dict[str, Measurement], dict[str, Measurement], dict[str, str]]:
     """Return the times of opbench's and PyTorch's steps, with cold L2 and back to back, and the errors.
 
-    If a way fails, such as for lack of memory, the ways that are called from Python are left out: a captured
-    one holds its memory. If one fails again, opbench's step is timed alone.
+    If a mode fails, such as for lack of memory, the modes called from Python are left out, because a captured
+    mode holds its memory. If a mode fails again, opbench's step is timed alone.
     """
     captured = {name: launch for name, launch in torch_launches.items() if name not in called}
     faults: dict[str, str] = {}

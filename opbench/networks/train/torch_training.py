@@ -1,4 +1,4 @@
-"""Train the same network in PyTorch: the results of the first step, and several ways to run a step."""
+"""Train the same network in PyTorch: the results of the first step, and the modes to run a step in."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class TorchMode:
 
 
 def torch_modes(precision: str) -> dict[str, TorchMode]:
-    """Return the ways to run a step, by name.
+    """Return the modes in which a step can run, by name.
 
-    The compiled ones use the memory format in which the eager step is faster. That is channels_last for tensor
-    cores, else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in tf32, but 131 ms instead
-    of 129 ms in f32.
+    The compiled modes use the memory format in which the eager step is faster. That is channels_last for tensor cores,
+    else nchw: on an H200 UNet's eager step takes 35.8 ms instead of 50.3 ms in tf32, but 131 ms instead of 129 ms in
+    f32.
     """
     channels_last = precision != "f32"
     return {
@@ -120,8 +120,11 @@ class TorchStep:
 
     def take_batch(self, images: np.ndarray, targets: np.ndarray, count: int = 1) -> None:
         """Use these images for the next steps, in `count` micro-batches."""
-        parts = (np.split(array, count) for array in (images, targets))
-        self.batches = [tuple(self._to_device(part, self.way) for part in both) for both in zip(*parts, strict=True)]
+        split_arrays = (np.split(array, count) for array in (images, targets))
+        self.batches = [
+            tuple(self._to_device(part, self.way) for part in images_and_targets)
+            for images_and_targets in zip(*split_arrays, strict=True)
+        ]
 
     def _to_device(self, array: np.ndarray, mode: TorchMode) -> Tensor:
         is_integer = array.dtype.kind in "iu"
@@ -132,18 +135,20 @@ class TorchStep:
 
     def __call__(self) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        losses = [self._micro_batch(number) for number in range(len(self.batches))]
+        losses = [self._micro_batch(micro_batch_index) for micro_batch_index in range(len(self.batches))]
         if self.clip:
             self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.clip)
         self.optimizer.step()
         return sum(losses[1:], start=losses[0])
 
-    def _micro_batch(self, number: int) -> Tensor:
+    def _micro_batch(self, micro_batch_index: int) -> Tensor:
         """Add the gradients of one micro-batch to the sum, and return its loss."""
-        for index, mask in enumerate(self.masks[number].values() if number and self.masks else ()):
+        for index, mask in enumerate(
+            self.masks[micro_batch_index].values() if micro_batch_index and self.masks else ()
+        ):
             getattr(self.module, f"mask{index}").copy_(self.torch.from_numpy(mask))
         with self.torch.autocast(self.device, dtype=self.torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = self.loss_of(*self.batches[number])
+            loss = self.loss_of(*self.batches[micro_batch_index])
         loss = loss / len(self.batches) if len(self.batches) > 1 else loss
         loss.backward()
         return loss.detach()
@@ -242,7 +247,7 @@ def dropout_masks(training: Training, micro_batch: int) -> Arrays:
 
 @dataclass(frozen=True)
 class TimedStep:
-    """One of PyTorch's ways to run a step: ready to launch, or the reason why it is not."""
+    """A training step in one mode of PyTorch: ready to launch, or the reason why it is not."""
 
     launch: Launch | None = None
     """Enqueues a step on the backend's stream; None if the way failed."""
@@ -252,16 +257,15 @@ class TimedStep:
     captured: CapturedGraph[Tensor] | None = None
     """The CUDA graph that `launch` replays.
 
-    None for a step that is called from Python, whose time includes its launches.
-    """
+    None for a step that is called from Python, whose time includes its launches."""
 
 
 @contextlib.contextmanager
 def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator[dict[str, TimedStep]]:
-    """Prepare all of PyTorch's ways to run a step, by name.
+    """Prepare a training step in every mode of PyTorch, by name.
 
-    A way that fails, without a compiler or memory for example, or that is not warmed up within `limit_s`
-    seconds, has its reason in `error`; the others continue.
+    A mode that fails, without a compiler or memory for example, or that is not warmed up within `limit_s` seconds, has
+    its reason in `error`; the other modes continue.
     """
     torch, steps = gpu.torch, dict[str, TimedStep]()
     with settings(torch, problem.precision):
@@ -284,7 +288,7 @@ def timed_steps(problem: StepProblem, gpu: TorchGpu, limit_s: float) -> Iterator
 
 
 def _prepare_mode(gpu: TorchGpu, problem: StepProblem, mode: TorchMode, limit_s: float) -> TimedStep:
-    """Run a step in one way until compiling and tuning are done; capture it if it should be a graph."""
+    """Run a step in one mode until compiling and tuning are done; capture it if the mode is a graph."""
     gpu.release()  # memory that an earlier way left in reference cycles would be missing from this one's peak
     start_bytes = gpu.allocated_bytes()
     with time_limit(limit_s):
@@ -292,7 +296,7 @@ def _prepare_mode(gpu: TorchGpu, problem: StepProblem, mode: TorchMode, limit_s:
         if mode.graph:
             gpu.warm_up(step, WARM_UP_STEPS)
         else:
-            with gpu.on_stream():  # the stream where it will run, whose memory all such ways share
+            with gpu.on_stream():  # the stream where it will run, whose memory all called modes share
                 for _ in range(WARM_UP_STEPS):
                     step()
     if not mode.graph:

@@ -100,16 +100,16 @@ class Trainer(TrainingState):
         self.name = options.resolved()
         self.training = training_graph(self.network, self.recipe, len(self.data.images))
         self.backend = backends.open_backend(self.name)
-        self.beside = self._torch_comparison()
-        self.beside.require(self.name)
+        self.torch_comparison = self._torch_comparison()
+        self.torch_comparison.require(self.name)
         self.catalog = Catalog(options.variants)
         environment = self.backend.environment()
         self.device, self.gpu = target(environment), environment.gpu
-        self.known = gather_timed_cases(options.results, self.catalog)
+        self.timed_cases = gather_timed_cases(options.results, self.catalog)
         if options.tune and self.rank == 0:
             self._require_free()
-            self.known = {
-                **self.known,
+            self.timed_cases = {
+                **self.timed_cases,
                 **measured_here([self.training.graph], options, options.out, self.progress, self.catalog),
             }
         plan = self._make_plan() if self.rank == 0 else None
@@ -118,7 +118,7 @@ class Trainer(TrainingState):
         self.begun = run_start()
         self.cases = self.plan.cases(self.training.graph, self.catalog)
         require_fitting(self.training.graph, self.cases)
-        self.joined: Communicator | None = None
+        self.communicator: Communicator | None = None
 
     def _torch_comparison(self) -> TorchComparison:
         """Return the data of the first step for a comparison with PyTorch."""
@@ -164,7 +164,7 @@ class Trainer(TrainingState):
             parallel=options.parallel,
             device=self.device,
         )
-        return choose(graph, self.known, plan_options, self.catalog)
+        return choose(graph, self.timed_cases, plan_options, self.catalog)
 
     def _workspace_bytes(self, plan: Plan) -> dict[str, int]:
         cases = plan.cases(self.training.graph, self.catalog)
@@ -249,7 +249,7 @@ class Trainer(TrainingState):
             return self.group.all_reduce if self.group else None
         identity = self.group.share(self.backend.new_identity() if self.rank == 0 else None)
         joined = self.backend.communicator(self.recipe.ranks, cast(bytes, identity), self.rank)
-        self.joined = joined  # It ends with its process: the library would wait for ranks that may have ended.
+        self.communicator = joined  # It ends with its process: the library would wait for ranks that may have ended.
         return joined.all_reduce
 
     def _overlap_with_exchange(self) -> dict[str, int]:
@@ -258,9 +258,9 @@ class Trainer(TrainingState):
         A grid with one block per multiprocessor would otherwise run in two waves instead of one.
         """
         device = self.device
-        if self.joined is None or device is None:
+        if self.communicator is None or device is None:
             return {}
-        smaller_device = replace(device, sm_count=device.sm_count - self.joined.sm_count)
+        smaller_device = replace(device, sm_count=device.sm_count - self.communicator.sm_count)
         own_cases = {
             name: case for name, case in self.cases.items() if not case.variant.is_library
         }  # whose grids are ours
@@ -298,7 +298,7 @@ class Trainer(TrainingState):
         log = LossLog(self.options.out / "losses.jsonl", self.losses)
         began_s = saved_s = reported_s = time.perf_counter()
         first_step = reported_step = self.step
-        ahead = 1  # launches before a wait: a device accepts launches far faster than it runs them
+        steps_ahead = 1  # launches before a wait: a device accepts launches far faster than it runs them
         evaluate_every = self.options.evaluate_every or self.steps_per_epoch
         evaluation_s = 0.0  # on scores of the test set and on checkpoints
         with log:
@@ -308,10 +308,10 @@ class Trainer(TrainingState):
                 self.seen += self.recipe.micro
                 now_s = time.perf_counter()
                 evaluates = self.step % evaluate_every == 0 or self.step == self.recipe.steps
-                if self.step - reported_step >= ahead or evaluates:
+                if self.step - reported_step >= steps_ahead or evaluates:
                     self._collect_losses(network, step, log)
                     collected_s = time.perf_counter()
-                    ahead = max(1, int(PROGRESS_S * (self.step - reported_step) / (collected_s - reported_s)))
+                    steps_ahead = max(1, int(PROGRESS_S * (self.step - reported_step) / (collected_s - reported_s)))
                     reported_step = self.step
                     if evaluates:
                         self.scores.append((self.step, self.score(self.training.weights(network.read_state()))))
@@ -328,7 +328,7 @@ class Trainer(TrainingState):
             self._save(network, step, log)
         rate = (self.step - first_step) * self.pictures / max(seconds, 1e-9)
         if self.group is None:
-            times, comparison = self.beside.measured(network, step, self.backend)
+            times, comparison = self.torch_comparison.measured(network, step, self.backend)
             record = training_record(self, step, times, rate)
             record = replace(record, comparison=comparison)
         elif isinstance(self.backend, TimedBackend):
@@ -344,17 +344,17 @@ class Trainer(TrainingState):
         """Read the losses since the last time, append them to the file and check them."""
         self._wait_for_launches(step)
         losses = network.read_state("losses")["losses"]
-        for number in range(len(self.losses), self.step):
-            loss = float(losses[number])
+        for step_index in range(len(self.losses), self.step):
+            loss = float(losses[step_index])
             if not math.isfinite(loss):
-                raise first_not_finite(self, network, step, number)
-            if number < len(self.repeated) and self.repeated[number] != loss:
+                raise first_not_finite(self, network, step, step_index)
+            if step_index < len(self.repeated) and self.repeated[step_index] != loss:
                 self.notes.append(
-                    f"step {number + 1} gave {loss!r}, and {self.repeated[number]!r} before the interruption: the "
-                    "same bits need the same plan, GPU and version"
+                    f"step {step_index + 1} gave {loss!r}, and {self.repeated[step_index]!r} before the interruption: "
+                    "the same bits need the same plan, GPU and version"
                 )
                 self.repeated = []
-            log.append(number, loss)
+            log.append(step_index, loss)
         log.flush()
 
     def _save(self, network: Network, step: Step, log: LossLog) -> None:

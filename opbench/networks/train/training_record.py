@@ -127,11 +127,11 @@ def first_not_finite(training: TrainingState, network: Network, step: Step, step
         first_step = checkpoint.facts.step
     for _ in range(first_step, step_index):
         step.launch()
-    for piece in step.launched():
+    for step_launch in step.launched():
         training.backend.synchronize()
-        node = graph.node(piece.name)
+        node = graph.node(step_launch.name)
         for name in node.outputs.values():
-            stored = context.buffer(name, piece.instead).read()
+            stored = context.buffer(name, step_launch.instead).read()
             if not np.isfinite(from_storage(stored, graph.values[name].dtype)).all():
                 if node.operator == "record" or name == "losses.next":
                     continue

@@ -33,30 +33,30 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
 
     Bars show bandwidth if bytes limit the fastest row, else FLOP/s.
     """
-    shown = rows[:MAX_BARS]
-    roundoff = min(UNIT_ROUNDOFF.get(row.precision, 0.0) for row in shown)
-    roles = [_role(row, roundoff) for row in shown]
+    shown_rows = rows[:MAX_BARS]
+    roundoff = min(UNIT_ROUNDOFF.get(row.precision, 0.0) for row in shown_rows)
+    roles = [_role(row, roundoff) for row in shown_rows]
     legend = [Patch(color=colour, label=role) for role, colour in ROLES.items() if role in roles]
-    below = 0.55 + (0.3 if legend[1:] else 0)
-    height = 0.55 + below + 0.3 * len(shown)
+    bottom_margin = 0.55 + (0.3 if legend[1:] else 0)
+    height = 0.55 + bottom_margin + 0.3 * len(shown_rows)
     figure = Figure(figsize=(8.0, height))
-    names = [_name(row) for row in shown]
+    names = [_name(row) for row in shown_rows]
     left = 0.03 + 0.0112 * max(map(len, names))
-    axes = figure.add_axes((left, below / height, 0.775 - left, 1 - (below + 0.45) / height))
+    axes = figure.add_axes((left, bottom_margin / height, 0.775 - left, 1 - (bottom_margin + 0.45) / height))
     if legend[1:]:
         figure.legend(handles=legend, loc="lower left", bbox_to_anchor=(0.02, 0), ncols=3, frameon=False, fontsize=9)
     by_bytes = section.moves_data_only or rows[0].bound == "memory"
-    peaks = [peak for row in shown if (peak := _peak_in_units(row, by_bytes)) is not None]
-    fastest = max(_rate_in_units(row, by_bytes) for row in shown)
-    limits = [*peaks, (_rate_of(chart_frame.sheet, shown[0], by_bytes) or 0.0) if chart_frame.sheet else 0.0]
+    peaks = [peak for row in shown_rows if (peak := _peak_in_units(row, by_bytes)) is not None]
+    fastest = max(_rate_in_units(row, by_bytes) for row in shown_rows)
+    limits = [*peaks, (_rate_of(chart_frame.sheet, shown_rows[0], by_bytes) or 0.0) if chart_frame.sheet else 0.0]
     right = 1.03 * max([fastest, *(limit for limit in limits if limit <= MAX_AXIS_FACTOR * fastest)]) or 1.0
     points = {}
-    for i, row in enumerate(shown):
+    for i, row in enumerate(shown_rows):
         _draw_bar(axes, i, row, by_bytes, ROLES[roles[i]], f"p{i}", bold=row is section.winner)
         points[f"p{i}"] = row_sentence(row)
     axes.set_xlim(0, right)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown)), names, parse_math=False)
+    axes.set_ylim(len(shown_rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(shown_rows)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("compulsory bytes / time (GB/s)" if by_bytes else "FLOPs / time (TFLOP/s)")
     axes.grid(True, axis="x")
@@ -65,35 +65,35 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
             "rate, % of the peak |", (1.0, 1.0), xycoords="axes fraction", xytext=(8, 2), textcoords="offset points",
             ha="left", va="bottom", fontsize=9, color=MUTED, annotation_clip=False, parse_math=False,
         )  # fmt: skip
-    same = bool(peaks) and len(peaks) == len(shown) and max(peaks) < 1.001 * min(peaks)
-    if same:
-        _shared_peak(axes, section, shown, by_bytes, chart_frame, right)
+    is_shared_peak = bool(peaks) and len(peaks) == len(shown_rows) and max(peaks) < 1.001 * min(peaks)
+    if is_shared_peak:
+        _shared_peak(axes, section, shown_rows, by_bytes, chart_frame, right)
     else:
-        _own_peaks(axes, shown, by_bytes, right)
-    kind = "Bandwidth" if by_bytes else "Rate"
+        _own_peaks(axes, shown_rows, by_bytes, right)
+    rate_name = "Bandwidth" if by_bytes else "Rate"
     return Chart(
         name,
         figure,
-        f"{kind} of {section.operator}{section.problem}",
-        f"Bars of {'GB/s' if by_bytes else 'TFLOP/s'} for {len(shown)} variants; fastest {row_sentence(shown[0])}. "
-        "The table below holds the same numbers.",
+        f"{rate_name} of {section.operator}{section.problem}",
+        f"Bars of {'GB/s' if by_bytes else 'TFLOP/s'} for {len(shown_rows)} variants; "
+        f"fastest {row_sentence(shown_rows[0])}. The table below holds the same numbers.",
         points,
-        _note_text(rows, peaks, same, right),
+        _note_text(rows, peaks, is_shared_peak, right),
     )
 
 
-def _note_text(rows: Sequence[Row], peaks: Sequence[float], same: bool, right: float) -> str:
+def _note_text(rows: Sequence[Row], peaks: Sequence[float], is_shared_peak: bool, right: float) -> str:
     """Return the note below the chart: the meaning of the marks, and why a bar exceeds its peak."""
-    above = dict.fromkeys(row.above_peak for row in rows[:MAX_BARS] if row.above_peak)
-    parts = [
+    reasons_above_peak = dict.fromkeys(row.above_peak for row in rows[:MAX_BARS] if row.above_peak)
+    sentences = [
         f"The fastest {MAX_BARS} of {len(rows)} variants." if len(rows) > MAX_BARS else "",
         ""
-        if same or not peaks
+        if is_shared_peak or not peaks
         else "A black mark is the peak of the unit that the variant uses; the percentage refers to it.",
         "Peaks beyond the axis have no mark." if any(peak > right for peak in peaks) else "",
-        f"^ above peak: {'; '.join(map(str, above))}." if above else "",
+        f"^ above peak: {'; '.join(map(str, reasons_above_peak))}." if reasons_above_peak else "",
     ]
-    return " ".join(part for part in parts if part)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _name(row: Row) -> str:
@@ -122,20 +122,20 @@ def _peak_in_units(row: Row, by_bytes: bool) -> float | None:
     return _rate_in_units(row, by_bytes) / row.peak_share if row.peak_share else None
 
 
-def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
+def _draw_bar(axes: Axes, position: int, row: Row, by_bytes: bool, colour: str, gid: str, *, bold: bool) -> None:
     """Draw one bar with its 95 % interval, and its numbers in the right column."""
     rate = _rate_in_units(row, by_bytes)
-    axes.barh(place, rate, height=0.62, color=colour)
+    axes.barh(position, rate, height=0.62, color=colour)
     axes.patches[-1].set_gid(gid)
     if row.times and row.times.interval_s:
-        ends = [rate * row.times.time_s / end for end in reversed(row.times.interval_s)]
-        axes.plot(ends, [place, place], "-", color=INK, linewidth=1.4)
+        rate_ends = [rate * row.times.time_s / end for end in reversed(row.times.interval_s)]
+        axes.plot(rate_ends, [position, position], "-", color=INK, linewidth=1.4)
     share = f"  {units.percent(row.peak_share)}" if row.peak_share is not None else ""
     axes.annotate(
         (units.byte_rate(rate * 1e9) if by_bytes else units.flop_rate(rate * 1e12))
         + share
         + (" ^" if row.above_peak else ""),
-        (1.0, place),
+        (1.0, position),
         xycoords=("axes fraction", "data"),
         xytext=(8, 0),
         textcoords="offset points",
@@ -148,36 +148,38 @@ def _draw_bar(axes: Axes, place: int, row: Row, by_bytes: bool, colour: str, gid
     )
 
 
-def _own_peaks(axes: Axes, shown: Sequence[Row], by_bytes: bool, right: float) -> None:
+def _own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right: float) -> None:
     """Draw a mark at each bar's own peak if the axis is long enough, and name the peaks above the axes."""
-    for index, row in enumerate(shown):
+    for index, row in enumerate(shown_rows):
         if (peak := _peak_in_units(row, by_bytes)) is not None and peak <= right:
             axes.plot([peak, peak], [index - 0.36, index + 0.36], "-", color=INK, linewidth=2.2, solid_capstyle="butt")
     per_point = right / (8.0 * 72 * axes.get_position().width)
-    ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
-    named = -math.inf
-    for peak, row in sorted(((_peak_in_units(r, by_bytes) or math.inf, r) for r in shown), key=lambda pair: pair[0]):
-        if peak > right or peak < 1.001 * named:
+    line_ends = [-math.inf, -math.inf]  # right ends of the names in the two lines above the axes
+    named_until = -math.inf
+    for peak, row in sorted(
+        ((_peak_in_units(r, by_bytes) or math.inf, r) for r in shown_rows), key=lambda pair: pair[0]
+    ):
+        if peak > right or peak < 1.001 * named_until:
             continue
         level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
-        half = 0.5 * text_width_points(level) * per_point
-        free = [line for line, end in enumerate(ends) if peak - half > end]
-        if not free:
+        half_width = 0.5 * text_width_points(level) * per_point
+        free_lines = [line for line, end in enumerate(line_ends) if peak - half_width > end]
+        if not free_lines:
             continue
         axes.annotate(
-            level, (peak, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 + 12 * free[0]), ha="center",
+            level, (peak, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 + 12 * free_lines[0]), ha="center",
             va="bottom", **OFFSET,
         )  # fmt: skip
-        ends[free[0]], named = peak + half, peak
+        line_ends[free_lines[0]], named_until = peak + half_width, peak
 
 
 def _shared_peak(
-    axes: Axes, section: Section, shown: Sequence[Row], by_bytes: bool, chart_frame: ChartFrame, right: float
+    axes: Axes, section: Section, shown_rows: Sequence[Row], by_bytes: bool, chart_frame: ChartFrame, right: float
 ) -> None:
     """Draw the peak that all bars share, the datasheet's peak, and the distance of the best variant from the peak."""
-    row = shown[0]
+    row = shown_rows[0]
     level = LEVELS.get(row.memory_level, row.memory_level) if row.bound == "memory" else units.unit(row.unit)
-    for number, ceilings in enumerate(c for c in (chart_frame.sheet, chart_frame.measured) if c):
+    for index, ceilings in enumerate(c for c in (chart_frame.sheet, chart_frame.measured) if c):
         rate = _rate_of(ceilings, row, by_bytes)
         if rate is None:
             continue
@@ -193,13 +195,13 @@ def _shared_peak(
             continue
         axes.axvline(rate, **line_style(ceilings))
         axes.annotate(
-            source_text, (rate, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 if number else 14), ha="right",
+            source_text, (rate, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 if index else 14), ha="right",
             va="bottom", color=line_style(ceilings)["color"], **OFFSET,
         )  # fmt: skip
-    own = section.best_own
-    place = next((i for i, row in enumerate(shown) if own is not None and row.case == own.case), None)
-    if own is not None and place is not None:
-        _draw_gap(axes, place, own, by_bytes, right)
+    best_own = section.best_own
+    position = next((i for i, row in enumerate(shown_rows) if best_own is not None and row.case == best_own.case), None)
+    if best_own is not None and position is not None:
+        _draw_gap(axes, position, best_own, by_bytes, right)
 
 
 def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
@@ -212,14 +214,14 @@ def _rate_of(ceilings: Peaks, row: Row, by_bytes: bool) -> float | None:
     return rate * 1e-12 if rate else None
 
 
-def _draw_gap(axes: Axes, place: int, row: Row, by_bytes: bool, right: float) -> None:
+def _draw_gap(axes: Axes, position: int, row: Row, by_bytes: bool, right: float) -> None:
     """Draw an arrow from the best variant that is not a library to its peak, with a label if it fits."""
     distance = distance_to_peak(row)
     begin, end = _rate_in_units(row, by_bytes), _peak_in_units(row, by_bytes)
     if not distance or end is None or end > right:
         return
     arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", (end, place), xytext=(begin, place), arrowprops=arrow)
+    axes.annotate("", (end, position), xytext=(begin, position), arrowprops=arrow)
     if end - begin > 0.26 * right:
-        middle = ((begin + end) / 2, place)
-        axes.annotate(distance, middle, xytext=(0, 3), ha="center", va="bottom", **OFFSET)
+        centre = ((begin + end) / 2, position)
+        axes.annotate(distance, centre, xytext=(0, 3), ha="center", va="bottom", **OFFSET)

@@ -38,7 +38,7 @@ class Chart:
         return {"svg": Markup(svg), "title": self.title, "note": self.note}
 
 
-def variant_looks(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
+def variant_styles(variants: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return a colour and a shape for each variant, the same in all charts of an operator."""
     return {
         name: (COLOURS[i % len(COLOURS)], SHAPES[(i + i // len(COLOURS)) % len(SHAPES)])
@@ -54,20 +54,20 @@ class ChartFrame:
     sheet: Peaks | None
     counters: Mapping[str, Mapping[str, object]]
     """Hardware counters by case."""
-    looks: Mapping[str, tuple[str, str]]
+    styles: Mapping[str, tuple[str, str]]
     """Colour and shape by variant."""
 
 
 def row_sentence(row: Row) -> str:
     """Return the tooltip of a row's point: name, time with interval, rates, and percentage of peak."""
     times = row.times
-    ends = f" [{units.interval(*times.interval_s)}]" if times and times.interval_s else ""
+    interval_text = f" [{units.interval(*times.interval_s)}]" if times and times.interval_s else ""
     rates = [units.byte_rate(times.bytes_per_s)] if times and times.bytes_per_s else []
     rates += [units.flop_rate(times.flops_per_s)] if times and times.flops_per_s else []
     share = [f"{units.percent(row.peak_share)} of the measured peak"] if row.peak_share is not None else []
     share += [row.above_peak] if row.above_peak else []
     mode = f" ({mode_text(times.mode)})" if times and times.mode else ""
-    return f"{row.name}: {units.time(row.time_s)}{ends}{mode}, {', '.join([*rates, *share])}"
+    return f"{row.name}: {units.time(row.time_s)}{interval_text}{mode}, {', '.join([*rates, *share])}"
 
 
 def per_byte(flops_per_byte: float) -> str:
@@ -84,6 +84,8 @@ def distance_to_peak(row: Row) -> str:
     return f"{units.ratio(1 / row.peak_share)} to the {peak_name} peak"
 
 
-def shorten(text: str, most: int = 44) -> str:
-    """Shorten a text to `most` characters by replacing its middle with "…"."""
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"
+def shorten(text: str, max_characters: int = 44) -> str:
+    """Shorten a text to `max_characters` characters by replacing its middle with "…"."""
+    return (
+        text if len(text) <= max_characters else f"{text[: max_characters // 2]}…{text[-(max_characters // 2 - 1) :]}"
+    )

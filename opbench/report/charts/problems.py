@@ -20,103 +20,120 @@ MAX_PROBLEMS = 30
 """Most problems shown: the ones with the most bytes."""
 MAX_LINE_LENGTH = 36
 """Most characters in one line of a label."""
-RIGHT = 26
-"""Bold characters that fit at the right of the axes."""
-BEYOND = 1.15
-"""Shares above this are drawn at the end of the axis; the number is at the right."""
-NAMED = (
+RIGHT_CHARACTERS = 26
+"""Number of bold characters that fit at the right of the axes."""
+MAX_SHARE = 1.15
+"""Percentages of peak above this, as a share, are drawn at the end of the axis; the number is at the right."""
+NOTE = (
     "Percentages refer to the peak of the unit that each variant uses. The fastest variant is at the right; "
     "bold: not a library."
 )
 OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
 
-def over_problems(operator: str, parts: Sequence[Section], name: str, measured: Peaks | None) -> Chart | None:
+def over_problems(operator: str, all_sections: Sequence[Section], name: str, measured: Peaks | None) -> Chart | None:
     """Draw the percentage of peak of each variant's best config, problem by problem; None for fewer than two problems.
 
     Without a known peak, the chart shows the speed relative to the fastest variant.
     """
-    parts = sorted((s for s in parts if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem))
-    precisions = [s.groups[0].precision for s in parts]
+    all_sections = sorted(
+        (s for s in all_sections if s.groups), key=lambda s: (s.rows[0].compulsory_bytes or 0, s.problem)
+    )
+    precisions = [s.groups[0].precision for s in all_sections]
     precision = max(precisions, key=precisions.count, default="")
-    parts = [s for s in parts if any(g.precision == precision for g in s.groups)]
-    total, parts = len(parts), parts[-MAX_PROBLEMS:]
+    all_sections = [s for s in all_sections if any(g.precision == precision for g in s.groups)]
+    total, all_sections = len(all_sections), all_sections[-MAX_PROBLEMS:]
     if total < 2:
         return None
-    rows = [best_configs(r for g in s.groups if g.precision == precision for r, _ in g.rows) for s in parts]
-    of_peak = all(row.peak_share is not None for found in rows for row in found)
-    labels = problem_labels([s.problem for s in parts])
-    tall = 0.13 + 0.14 * max(label.count("\n") + 1 for label in labels)
-    height = 1.0 + tall * len(parts)
+    rows = [best_configs(r for g in s.groups if g.precision == precision for r, _ in g.rows) for s in all_sections]
+    shows_peak = all(row.peak_share is not None for problem_rows in rows for row in problem_rows)
+    labels = problem_labels([s.problem for s in all_sections])
+    row_height = 0.13 + 0.14 * max(label.count("\n") + 1 for label in labels)
+    height = 1.0 + row_height * len(all_sections)
     figure = Figure(figsize=(8.0, height))
     widest = max(len(line) for label in labels for line in label.split("\n"))
     left = min(0.4, 0.03 + 0.0088 * widest)
     axes = figure.add_axes((left, 0.5 / height, 0.715 - left, 1 - 0.95 / height))
     points: dict[str, str] = {}
-    for index, found in enumerate(rows):
-        _draw_problem(axes, index, found, of_peak, points)
-    _draw_scale(axes, labels, of_peak, max(_relative_speed(row, found, of_peak) for found in rows for row in found))
-    left_out = f" The {MAX_PROBLEMS} largest of {total} problems." if total > MAX_PROBLEMS else ""
-    above = above_peak_sentences((row for found in rows for row in found), measured).values()
+    for index, problem_rows in enumerate(rows):
+        _draw_problem(axes, index, problem_rows, shows_peak, points)
+    _draw_scale(
+        axes,
+        labels,
+        shows_peak,
+        max(_relative_speed(row, problem_rows, shows_peak) for problem_rows in rows for row in problem_rows),
+    )
+    omitted_text = f" The {MAX_PROBLEMS} largest of {total} problems." if total > MAX_PROBLEMS else ""
+    above_peak = above_peak_sentences((row for problem_rows in rows for row in problem_rows), measured).values()
     return Chart(
         name,
         figure,
         f"{operator} over its problems",
-        f"Best config of each variant on {len(parts)} problems, smallest first. The tables hold the same numbers.",
+        f"Best config of each variant on {len(all_sections)} problems, smallest first. "
+        "The tables hold the same numbers.",
         points,
-        " ".join([f"Best config of each {precision} variant, the smallest problem first.{left_out} {NAMED}", *above]),
+        " ".join(
+            [f"Best config of each {precision} variant, the smallest problem first.{omitted_text} {NOTE}", *above_peak]
+        ),
     )
 
 
-def _relative_speed(row: Row, rows: Sequence[Row], of_peak: bool) -> float:
-    if of_peak:
+def _relative_speed(row: Row, rows: Sequence[Row], shows_peak: bool) -> float:
+    if shows_peak:
         return row.peak_share or 0.0
-    return min(other.time_s or 0.0 for other in rows) / row.time_s if row.time_s else 0.0
+    return min(other_row.time_s or 0.0 for other_row in rows) / row.time_s if row.time_s else 0.0
 
 
-def _draw_problem(axes: Axes, place: int, rows: Sequence[Row], of_peak: bool, points: dict[str, str]) -> None:
+def _draw_problem(axes: Axes, position: int, rows: Sequence[Row], shows_peak: bool, points: dict[str, str]) -> None:
     """Draw one problem's row: highlight the best own variant and the best library, and name the fastest."""
     ordered = sorted(rows, key=lambda row: row.time_s or 0.0)
-    own = next((row for row in ordered if not row.library), None)
+    best_own_row = next((row for row in ordered if not row.library), None)
     library = next((row for row in ordered if row.library), None)
     for row in reversed(ordered):
-        share = _relative_speed(row, rows, of_peak)
-        colour, shape = LIBRARY if row is library else OWN if row is own else (MUTED, "o")
-        named = row is own or row is library
+        share = _relative_speed(row, rows, shows_peak)
+        colour, shape = LIBRARY if row is library else OWN if row is best_own_row else (MUTED, "o")
+        highlighted = row is best_own_row or row is library
         gid = f"p{len(points)}"
         axes.plot(
-            [min(share, BEYOND)], [place], ">" if share > BEYOND else shape, color=colour, gid=gid, clip_on=False,
-            markersize=7 if named else 4, fillstyle="full" if named else "none", zorder=4 if named else 3,
-        )  # fmt: skip
+            [min(share, MAX_SHARE)],
+            [position],
+            ">" if share > MAX_SHARE else shape,
+            color=colour,
+            gid=gid,
+            clip_on=False,
+            markersize=7 if highlighted else 4,
+            fillstyle="full" if highlighted else "none",
+            zorder=4 if highlighted else 3,
+        )
         points[gid] = f"{row.problem}: {row_sentence(row)}"
-    first = ordered[0]
-    value = f" {units.percent(first.peak_share) if of_peak else units.time(first.time_s)}"
-    value += " ^" if first.above_peak else ""
-    name = shorten(first.variant, min(20, RIGHT - len(value)))
+    fastest = ordered[0]
+    value = f" {units.percent(fastest.peak_share) if shows_peak else units.time(fastest.time_s)}"
+    value += " ^" if fastest.above_peak else ""
+    name = shorten(fastest.variant, min(20, RIGHT_CHARACTERS - len(value)))
     axes.annotate(
-        name + value, (1.0, place), xycoords=("axes fraction", "data"), xytext=(10, 0),
+        name + value, (1.0, position), xycoords=("axes fraction", "data"), xytext=(10, 0),
         textcoords="offset points", va="center", ha="left", fontsize=8.5, annotation_clip=False, parse_math=False,
-        fontweight="normal" if first.library else "bold",
+        fontweight="normal" if fastest.library else "bold",
     )  # fmt: skip
 
 
-def _draw_scale(axes: Axes, labels: Sequence[str], of_peak: bool, highest: float) -> None:
+def _draw_scale(axes: Axes, labels: Sequence[str], shows_peak: bool, highest: float) -> None:
     """Draw the axes, a line at the peak, and the legend above the axes."""
-    axes.set_xlim(0, BEYOND if highest > 0.5 else max(0.05, 1.15 * highest))
+    axes.set_xlim(0, MAX_SHARE if highest > 0.5 else max(0.05, 1.15 * highest))
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_yticks(range(len(labels)), labels, parse_math=False, fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda x, _: f"{100 * x:.0f} %" if highest > 0.1 else f"{100 * x:.1f} %")
     )
-    axes.set_xlabel("of the measured peak" if of_peak else "speed, of the fastest's")
+    axes.set_xlabel("of the measured peak" if shows_peak else "speed, of the fastest's")
     axes.grid(True, axis="both")
-    if of_peak and highest > 0.5:
+    if shows_peak and highest > 0.5:
         axes.axvline(1.0, color=INK, linewidth=1.4)
-    for words, (colour, shape), face in (
+    for label, (colour, shape), fill_style in (
         ("best own", OWN, "full"), ("best library", LIBRARY, "full"), ("others", (MUTED, "o"), "none"),
     ):  # fmt: skip
-        axes.plot([], [], shape, color=colour, fillstyle=face, label=words, markersize=6)
+        axes.plot([], [], shape, color=colour, fillstyle=fill_style, label=label, markersize=6)
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False, fontsize=8.5, borderaxespad=0.2,
         handletextpad=0.2, columnspacing=1.4,
@@ -129,21 +146,26 @@ def problem_labels(problems: Sequence[str]) -> list[str]:
     Adjacent axes of equal value are joined. Labels differ from each other. A label longer than `MAX_LINE_LENGTH` has
     two lines.
     """
-    split = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
-    keys = list(dict.fromkeys(key for axes in split for key in axes))
-    differing = {key for key in keys if len({axes.get(key) for axes in split}) > 1}
-    return [_draw_labels({k: v for k, v in axes.items() if k in differing}) for axes in split]
+    axes_of_problems = [
+        dict(axis_text.partition("=")[::2] for axis_text in problem.strip("()").split(",")) for problem in problems
+    ]
+    keys = list(dict.fromkeys(key for axes in axes_of_problems for key in axes))
+    differing = {key for key in keys if len({axes.get(key) for axes in axes_of_problems}) > 1}
+    return [_draw_labels({k: v for k, v in axes.items() if k in differing}) for axes in axes_of_problems]
 
 
 def _draw_labels(axes: dict[str, str]) -> str:
-    words: list[tuple[list[str], str]] = []
+    grouped_axes: list[tuple[list[str], str]] = []
     for key, value in axes.items():
-        if words and words[-1][1] == value:
-            words[-1][0].append(key)
+        if grouped_axes and grouped_axes[-1][1] == value:
+            grouped_axes[-1][0].append(key)
         else:
-            words.append(([key], value))
-    parts = ["=".join([*keys, value]) for keys, value in words]
-    if len(" ".join(parts)) <= MAX_LINE_LENGTH:
-        return " ".join(parts) or "default"
-    middle = min(range(1, len(parts) + 1), key=lambda i: abs(len(" ".join(parts[:i])) - len(" ".join(parts[i:]))))
-    return "\n".join(filter(None, (" ".join(parts[:middle]), " ".join(parts[middle:]))))
+            grouped_axes.append(([key], value))
+    label_lines = ["=".join([*keys, value]) for keys, value in grouped_axes]
+    if len(" ".join(label_lines)) <= MAX_LINE_LENGTH:
+        return " ".join(label_lines) or "default"
+    break_index = min(
+        range(1, len(label_lines) + 1),
+        key=lambda i: abs(len(" ".join(label_lines[:i])) - len(" ".join(label_lines[i:]))),
+    )
+    return "\n".join(filter(None, (" ".join(label_lines[:break_index]), " ".join(label_lines[break_index:]))))

@@ -41,14 +41,16 @@ def roofline(section: Section, name: str, rows: list[Row], chart_frame: ChartFra
     figure, axes = new_axes(labels, [_intensity(rows[0]), *counted.values()], rates, peaks)
     draw_matrix_peaks(axes, peaks, {row.unit for row in best}, max(map(_intensity, best)))
     intensity = _intensity(best[0])
-    busy = any(_rate(row) > peak_rate(c, intensity) for c in peaks for row in best) and intensity > ridge_point(
+    is_occupied = any(_rate(row) > peak_rate(c, intensity) for c in peaks for row in best) and intensity > ridge_point(
         peaks[0]
     )
-    draw_rooflines(axes, peaks, best[0].memory_level, slope_from=intensity, busy_above=bool(busy))
-    chosen = {row.case for row in best}
-    others = [row for row in rows if row.case not in chosen]
-    for row in others:
-        axes.plot(_intensity(row), _rate(row), ".", color=chart_frame.looks[row.variant][0], markersize=3.5, alpha=0.55)
+    draw_rooflines(axes, peaks, best[0].memory_level, slope_from=intensity, busy_above=bool(is_occupied))
+    best_cases = {row.case for row in best}
+    other_rows = [row for row in rows if row.case not in best_cases]
+    for row in other_rows:
+        axes.plot(
+            _intensity(row), _rate(row), ".", color=chart_frame.styles[row.variant][0], markersize=3.5, alpha=0.55
+        )
     points = _draw_points(axes, best, counted, chart_frame)
     if section.best_own is not None and peaks:
         _draw_arrow(figure, axes, section.best_own, peaks, chart_frame)
@@ -60,19 +62,19 @@ def roofline(section: Section, name: str, rows: list[Row], chart_frame: ChartFra
         f"FLOP/s over FLOP per byte, both logarithmic; {len(best)} variants, fastest {row_sentence(best[0])}. "
         "The table below holds the same numbers.",
         points,
-        _note_text(len(best), bool(counted), bool(others)),
+        _note_text(len(best), bool(counted), bool(other_rows)),
     )
 
 
-def _note_text(variants: int, counted: bool, others: bool) -> str:
+def _note_text(variants: int, counted: bool, has_other_rows: bool) -> str:
     """Return the note below the chart: the meaning of the marks."""
-    parts = [
+    sentences = [
         "Filled: arithmetic intensity from compulsory bytes.",
         "Open: from the DRAM traffic that the counters saw." if counted else "",
-        "Small dots: other configs." if others else "",
+        "Small dots: other configs." if has_other_rows else "",
         f"Only the fastest {MAX_LABELS} of {variants} variants are labelled." if variants > MAX_LABELS else "",
     ]
-    return " ".join(part for part in parts if part)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _label(row: Row, bold: bool, furthest: float) -> Label:
@@ -100,7 +102,7 @@ def _draw_points(
     """Draw each variant's best config with its interval; return the tooltips by the id of the point."""
     points = {}
     for i, row in enumerate(best):
-        colour, shape = chart_frame.looks[row.variant]
+        colour, shape = chart_frame.styles[row.variant]
         x, rate = _intensity(row), _rate(row)
         if row.times and row.times.interval_s and row.flops:
             axes.plot(
@@ -110,10 +112,10 @@ def _draw_points(
         points[f"p{i}"] = row_sentence(row)
         if row.case in counted:
             # The open point uses the intensity from counted traffic; a line joins it to the filled point.
-            seen = counted[row.case]
-            axes.plot([x, seen], [rate, rate], "-", color=colour, linewidth=1.0, alpha=0.7)
-            axes.plot(seen, rate, shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
-            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {per_byte(seen)}"
+            counted_x = counted[row.case]
+            axes.plot([x, counted_x], [rate, rate], "-", color=colour, linewidth=1.0, alpha=0.7)
+            axes.plot(counted_x, rate, shape, color=colour, fillstyle="none", markersize=7, gid=f"q{i}")
+            points[f"q{i}"] = f"{row.name} by DRAM traffic that the hardware counted: {per_byte(counted_x)}"
     return points
 
 
@@ -126,7 +128,7 @@ def _draw_arrow(figure: Figure, axes: Axes, row: Row, peaks: Sequence[Peaks], ch
     x, y = axes.transData.inverted().transform((x_pixels - 9 / 72 * figure.dpi, y_pixels))
     top = _rate(row) / row.peak_share * (x / _intensity(row) if row.bound == "memory" else 1.0)
     arrow = {
-        "arrowstyle": "-|>", "color": chart_frame.looks[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
+        "arrowstyle": "-|>", "color": chart_frame.styles[row.variant][0], "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0,
     }  # fmt: skip
     axes.annotate("", (x, top), xytext=(x, y), arrowprops=arrow)
     # The space above all peaks is free except for the names of the matrix units' peaks.

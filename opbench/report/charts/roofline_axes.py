@@ -60,16 +60,21 @@ def new_axes(
     """Return a figure with logarithmic axes that contain all points and texts, with room for a legend above."""
     height = _HEIGHT + GAP / 72 * max(0, len(texts) - ROOMY)
     figure = Figure(figsize=(8.0, height))
-    below = 0.55 / height
-    axes = figure.add_axes((_LEFT, below, _WIDTH, 1 - below - (0.12 + 0.2 * len(peaks)) / height))
+    bottom_margin = 0.55 / height
+    axes = figure.add_axes((_LEFT, bottom_margin, _WIDTH, 1 - bottom_margin - (0.12 + 0.2 * len(peaks)) / height))
     ridges = [ridge_point(c) for c in peaks]
-    left = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
-    decades = [_decades(left, label.begins, label.width) for label in texts] + [_decades(left, r, 125) for r in ridges]
+    lowest_intensity = min([*intensities, *(r / 1.4 for r in ridges)]) / 2.5
+    decades = [_decades(lowest_intensity, label.begins, label.width) for label in texts] + [
+        _decades(lowest_intensity, r, 125) for r in ridges
+    ]
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(left, left * 10 ** max([*decades, math.log10(max(intensities) / left) + 0.3]))
+    axes.set_xlim(
+        lowest_intensity,
+        lowest_intensity * 10 ** max([*decades, math.log10(max(intensities) / lowest_intensity) + 0.3]),
+    )
     tops = [*rates, *(c.fp32_flops_per_s or 0 for c in peaks)]
-    lowest = min([*rates, *(peak_rate(c, left) * 2 for c in peaks)])
+    lowest = min([*rates, *(peak_rate(c, lowest_intensity) * 2 for c in peaks)])
     axes.set_ylim(min(lowest / 2.2, max(tops) / 20), max(tops) * 2)
     axes.grid(True, which="major")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -116,18 +121,25 @@ def draw_rooflines(axes: Axes, peaks: Sequence[Peaks], level: str, *, slope_from
         axes.plot(x, [peak_rate(ceilings, v) for v in x], zorder=1.5, **line_style(ceilings))
     if not peaks:
         return
-    main = peaks[0]
-    meets, top = ridge_point(main), max(c.fp32_flops_per_s or 0 for c in peaks)
-    axes.plot(meets, peak_rate(main, meets), "o", color=line_style(main)["color"], markersize=4, fillstyle="none")
-    flat = f"fp32 {units.flop_rate(main.fp32_flops_per_s)}"
+    first_peaks = peaks[0]
+    ridge, top = ridge_point(first_peaks), max(c.fp32_flops_per_s or 0 for c in peaks)
+    axes.plot(
+        ridge,
+        peak_rate(first_peaks, ridge),
+        "o",
+        color=line_style(first_peaks)["color"],
+        markersize=4,
+        fillstyle="none",
+    )
+    flat_label = f"fp32 {units.flop_rate(first_peaks.fp32_flops_per_s)}"
     if busy_above:
-        axes.annotate(flat, (meets, top), xytext=(4, 3), ha="left", **OFFSET)
+        axes.annotate(flat_label, (ridge, top), xytext=(4, 3), ha="left", **OFFSET)
     else:
-        axes.annotate(flat, (right, top), xytext=(-2, 3), ha="right", **OFFSET)
-    at = math.sqrt(max(left, slope_from if slope_from < meets / 2 else left) * meets)
+        axes.annotate(flat_label, (right, top), xytext=(-2, 3), ha="right", **OFFSET)
+    label_x = math.sqrt(max(left, slope_from if slope_from < ridge / 2 else left) * ridge)
     axes.annotate(
-        f"{memory} {units.byte_rate(main.dram_bytes_per_s)}",
-        (at, max(peak_rate(c, at) for c in peaks)),
+        f"{memory} {units.byte_rate(first_peaks.dram_bytes_per_s)}",
+        (label_x, max(peak_rate(c, label_x) for c in peaks)),
         xytext=(-2, 3),
         ha="center",
         va="bottom",
@@ -163,24 +175,24 @@ class OffsetText(TypedDict):
 OFFSET: OffsetText = {"textcoords": "offset points", "fontsize": FONT_SIZE, "parse_math": False}
 
 
-def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], used: Iterable[str], points_x: float) -> None:
+def draw_matrix_peaks(axes: Axes, peaks: Sequence[Peaks], units_used: Iterable[str], points_x: float) -> None:
     """Draw the limits of the matrix units that variants use as horizontal lines.
 
     Their names are left of the points where possible, because the variants' names are right of the points.
     """
-    for unit in sorted(set(used) - {"f32"}):
-        known, rate = next(((c, rate) for c in peaks if (rate := c.flops_per_s(unit))), (None, 0.0))
-        if known is None:
+    for unit in sorted(set(units_used) - {"f32"}):
+        known_peaks, rate = next(((c, rate) for c in peaks if (rate := c.flops_per_s(unit))), (None, 0.0))
+        if known_peaks is None:
             continue
         right = axes.get_xlim()[1]
-        begin = rate / (known.dram_bytes_per_s or 1.0)
-        if begin >= right / 1.2:
+        ridge_x = rate / (known_peaks.dram_bytes_per_s or 1.0)
+        if ridge_x >= right / 1.2:
             continue  # memory limits every intensity in the figure
         low, high = axes.get_ylim()
         axes.set_ylim(low, max(high, rate * 2))
-        axes.plot([begin, right], [rate, rate], **{**line_style(known), "linewidth": 1.1})
-        text = f"{known.source} {units.unit(unit)} {units.flop_rate(rate)}"
-        x, side, shift = (begin, "left", 2) if begin < points_x else (right, "right", -2)
+        axes.plot([ridge_x, right], [rate, rate], **{**line_style(known_peaks), "linewidth": 1.1})
+        text = f"{known_peaks.source} {units.unit(unit)} {units.flop_rate(rate)}"
+        x, side, shift = (ridge_x, "left", 2) if ridge_x < points_x else (right, "right", -2)
         axes.annotate(text, (x, rate), xytext=(shift, 3), ha=side, color=MUTED, **OFFSET)
 
 
@@ -199,7 +211,7 @@ def draw_labels(figure: Figure, axes: Axes, texts: Sequence[Label], peaks: Seque
     def pixels(y: float) -> float:
         return float(axes.transData.transform((1.0, y))[1])
 
-    def room(label: Label) -> float:
+    def max_height(label: Label) -> float:
         """Return the highest position of a label below the rooflines, which only rise to its right."""
         begin = axes.transData.transform((label.begins, 1))[0] + 22 / 72 * figure.dpi
         x = float(axes.transData.inverted().transform((begin, 0))[0])
@@ -209,13 +221,17 @@ def draw_labels(figure: Figure, axes: Axes, texts: Sequence[Label], peaks: Seque
         return bool(peaks) and all(label.x >= ridge_point(c) for c in peaks)
 
     ordered = sorted(texts, key=lambda label: (label.y, label.x, label.text))
-    above = [x for x in ordered if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]
-    below = sorted((x for x in ordered if x not in above), key=lambda x: min(pixels(x.y), room(x)))
-    wanted = [-min(pixels(x.y), room(x)) for x in reversed(below)]
-    places = [-place for place in reversed(spread(wanted, gap, -box.y1, -box.y0 - gap / 2))]
-    flat = [pixels(peak_rate(c, x.x)) for c in peaks for x in above]
-    places += spread([pixels(x.y) for x in above], gap, max(flat, default=box.y0) + 0.65 * gap, box.y1 - gap / 2)
-    for label, height in zip([*below, *above], places, strict=True):
+    above_roofline = [x for x in ordered if on_flat(x) and x.y > min(peak_rate(c, x.x) for c in peaks)]
+    below_roofline = sorted(
+        (x for x in ordered if x not in above_roofline), key=lambda x: min(pixels(x.y), max_height(x))
+    )
+    wanted_heights = [-min(pixels(x.y), max_height(x)) for x in reversed(below_roofline)]
+    heights = [-place for place in reversed(spread(wanted_heights, gap, -box.y1, -box.y0 - gap / 2))]
+    flat = [pixels(peak_rate(c, x.x)) for c in peaks for x in above_roofline]
+    heights += spread(
+        [pixels(x.y) for x in above_roofline], gap, max(flat, default=box.y0) + 0.65 * gap, box.y1 - gap / 2
+    )
+    for label, height in zip([*below_roofline, *above_roofline], heights, strict=True):
         _draw_label(figure, axes, label, height)
 
 
@@ -228,11 +244,11 @@ def _draw_label(figure: Figure, axes: Axes, label: Label, height: float) -> None
     """Draw one label at a height in pixels, with the line to its point."""
     point = 1 / 72 * figure.dpi
     x_pixels, y_pixels = axes.transData.transform((label.x, label.y))
-    begin = axes.transData.transform((label.begins, label.y))[0]
+    text_x = axes.transData.transform((label.begins, label.y))[0]
     to_data = axes.transData.inverted()
     (x0, y0), (x, y) = (
         to_data.transform((x_pixels + 6 * point, y_pixels)),
-        to_data.transform((begin + 22 * point, height)),
+        to_data.transform((text_x + 22 * point, height)),
     )
     axes.plot([x0, x], [y0, y], "-", color=MUTED, linewidth=0.6)
     axes.annotate(

@@ -42,8 +42,8 @@ REFERENCE = re.compile(r"#([\w-]+)")
 def to_svg(figure: Figure, prefix: str, title: str, description: str, points: Mapping[str, str]) -> str:
     """Return inline SVG whose ids start with `prefix`; each id in `points` is focusable and has its text as title."""
     buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
     root = ElementTree.fromstring(buffer.getvalue())
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
@@ -110,15 +110,15 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions closest to `wanted` (ascending) that are at least `gap` apart and within [low, high] if they
+def spread(targets: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Return positions closest to `targets` (ascending) that are at least `gap` apart and within [low, high] if they
     fit.
     """
-    placed: list[float] = []
-    for value in wanted:
-        placed.append(max(value, placed[-1] + gap if placed else low))
+    positions: list[float] = []
+    for value in targets:
+        positions.append(max(value, positions[-1] + gap if positions else low))
     limit = high
-    for i in reversed(range(len(placed))):
-        placed[i] = min(placed[i], limit)
-        limit = placed[i] - gap
-    return placed
+    for i in reversed(range(len(positions))):
+        positions[i] = min(positions[i], limit)
+        limit = positions[i] - gap
+    return positions

@@ -24,39 +24,41 @@ def above_peak_sentences(rows: Iterable[Row], ceilings: Peaks | None) -> dict[Ab
 
 def footnote_marks(reasons: Iterable[str]) -> dict[str, str]:
     """Return the footnote mark of each reason, such as "1"; equal reasons share a mark."""
-    return {reason: str(number) for number, reason in enumerate(dict.fromkeys(filter(None, reasons)), 1)}
+    return {reason: str(mark) for mark, reason in enumerate(dict.fromkeys(filter(None, reasons)), 1)}
 
 
-def _names(above: list[Row]) -> str:
+def _names(rows_above: list[Row]) -> str:
     """Return the rows above peak, such as "`fft` at 224 % of peak and 2 more"; each variant appears once."""
-    best = list({row.variant: row for row in reversed(above)}.values())[::-1]
-    shares = [f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:MAX_NAMED]]
-    more = f" and {len(best) - MAX_NAMED} more" if len(best) > MAX_NAMED else ""
-    return f"{', '.join(shares)}{more} of peak"
+    best = list({row.variant: row for row in reversed(rows_above)}.values())[::-1]
+    percentages = [
+        f"`{row.variant.replace('`', chr(39))}` at {units.percent(row.peak_share)}" for row in best[:MAX_NAMED]
+    ]
+    more_text = f" and {len(best) - MAX_NAMED} more" if len(best) > MAX_NAMED else ""
+    return f"{', '.join(percentages)}{more_text} of peak"
 
 
 def _why(reason: AbovePeak, row: Row, ceilings: Peaks | None) -> str:
-    known = ceilings or Peaks()
+    peaks = ceilings or Peaks()
     if reason is AbovePeak.FEWER_FLOPS:
         return (
             "FLOPs are counted by the textbook algorithm, and an algorithm with fewer FLOPs, such as Winograd or FFT, "
             "can exceed the peak; the algorithm that ran is unknown"
         )
     if reason is AbovePeak.IN_L2:
-        size = units.si(known.l2_bytes, "B")
+        size = units.si(peaks.l2_bytes, "B")
         return (
             f"the peak counts every byte as DRAM traffic, but up to {size} may stay in the L2 cache: written bytes "
             "after an L2 flush, any bytes in other modes"
         )
     if reason is AbovePeak.ONE_WAY:
-        one_way = [
+        one_way_rates = [
             f"{direction} alone {units.byte_rate(rate)}"
-            for direction, rate in (("reads", known.dram_read_bytes_per_s), ("writes", known.dram_write_bytes_per_s))
+            for direction, rate in (("reads", peaks.dram_read_bytes_per_s), ("writes", peaks.dram_write_bytes_per_s))
             if rate
         ]
-        copy = units.byte_rate(known.dram_bytes_per_s)
-        rates = ", ".join(one_way)
-        return f"peak measured with a copy ({copy}); a kernel that mostly reads or writes can exceed it ({rates})"
+        copy_rate = units.byte_rate(peaks.dram_bytes_per_s)
+        rates = ", ".join(one_way_rates)
+        return f"peak measured with a copy ({copy_rate}); a kernel that mostly reads or writes can exceed it ({rates})"
     if reason is AbovePeak.MIX:
         return "within 10 %: the peak varies that much with the mix of reads and writes"
     if reason is AbovePeak.SCATTER:

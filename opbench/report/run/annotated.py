@@ -20,11 +20,10 @@ def to_html(explanation: Explanation) -> str:
     )
     findings = "".join(f"<li class='bad'>{escape(f.place)}: {escape(f.message)}</li>" for f in explanation.findings)
     files = "".join(_file(explanation, file) for file in explanation.files if any(e.counted for e in file.lines))
-    listed = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
+    problem_list = f"<ol class='next'>{findings}{problems}</ol>" if findings or problems else ""
     limits = _limits(explanation)
-    return (
-        f"<section class='explained'><h3><code>{escape(explanation.case)}</code></h3>{listed}{limits}{files}</section>"
-    )
+    title = f"<h3><code>{escape(explanation.case)}</code></h3>"
+    return f"<section class='explained'>{title}{problem_list}{limits}{files}</section>"
 
 
 def _limits(explanation: Explanation) -> str:
@@ -40,28 +39,28 @@ def _limits(explanation: Explanation) -> str:
 
 
 def _file(explanation: Explanation, file: AnnotatedFile) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
+    heading = "".join(f'<th scope="col">{name}</th>' for name in HEAD)
     rows = "".join(_line(explanation, entry) for entry in file.lines)
     name = escape(file.path.rpartition("/")[2])
     caption = f"<caption>{name}: {explanation.source} per line on the cpu backend</caption>"
-    return f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f'<div class="scroll"><table>{caption}<thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _line(explanation: Explanation, entry: AnnotatedLine) -> str:
     style = ' class="bad"' if entry.findings else ' class="warn"' if entry.problems else ""
     code = f'<td class="left"><code style="white-space:pre">{escape(entry.text)}</code></td>'
-    found = [_cells(explanation, label, access) for label, access in entry.labelled]
-    found += [_branch_cells(explanation, branch) for branch in entry.branches]
-    first, *rest = found or ["<td></td>" * (len(HEAD) - 2)]
-    others = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in rest)
-    return f"<tr{style}><td>{entry.number}</td>{first}{code}</tr>{others}"
+    cells_by_access = [_cells(explanation, label, access) for label, access in entry.labelled]
+    cells_by_access += [_branch_cells(explanation, branch) for branch in entry.branches]
+    first_cells, *other_cells = cells_by_access or ["<td></td>" * (len(HEAD) - 2)]
+    more_rows = "".join(f"<tr{style}><td></td>{cells}<td></td></tr>" for cells in other_cells)
+    return f"<tr{style}><td>{entry.number}</td>{first_cells}{code}</tr>{more_rows}"
 
 
 def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
-    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    approximation_sign = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
     cells = (
         escape(label),
-        f"{about}{entry.requests}",
+        f"{approximation_sign}{entry.requests}",
         f"{entry.lanes_per_request:.1f}",
         f"{entry.sectors_per_request:.1f} of {entry.ideal_sectors_per_request:.1f}" if entry.in_sectors else "",
         f"{entry.conflicts_per_request:.1f}" if entry.space == "shared" else "",
@@ -72,6 +71,6 @@ def _cells(explanation: Explanation, label: str, entry: LineTraffic) -> str:
 
 
 def _branch_cells(explanation: Explanation, entry: BranchTraffic) -> str:
-    about = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
-    cells = ("branch", f"{about}{entry.executions}", "", "", "", "", units.percent(entry.share))
+    approximation_sign = "≈" if explanation.mark(entry.kernel) == ORIGIN_PREDICTED else ""
+    cells = ("branch", f"{approximation_sign}{entry.executions}", "", "", "", "", units.percent(entry.share))
     return "".join(f"<td>{cell}</td>" for cell in cells)

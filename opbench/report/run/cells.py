@@ -1,4 +1,4 @@
-"""The rows of a page's tables as text, with the numbers to sort them by."""
+"""The rows of the page's tables: each cell as text, with the number to sort the column by."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from opbench.results.rows import Row
 def group_cells(group: Group, results: Mapping[str, Result]) -> dict[str, JSON]:
     """Return the tables of one precision class: its ranking, and all configs of variants with several configs."""
     rows = [row for row, _ in group.rows]
-    several = len({_peak_name(row) for row in rows if row.peak_share is not None}) > 1
+    has_several_peaks = len({_peak_name(row) for row in rows if row.peak_share is not None}) > 1
     return {
         "precision": group.precision,
-        "rows": [cells(row, results[row.case], rank) | {"peak": _peak_name(row) * several} for row, rank in group.rows],
+        "rows": [
+            cells(row, results[row.case], rank) | {"peak": _peak_name(row) * has_several_peaks}
+            for row, rank in group.rows
+        ],
         "configs": len(group.rest),
         "sweeps": _sweeps(group.rest, results),
         "rate_unit": rate_unit(rows),
@@ -39,16 +42,16 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
     sweeps = []
     order = list(dict.fromkeys(row.variant for row, _ in rest))
     for variant, ranked in groupby(sorted(rest, key=lambda pair: order.index(pair[0].variant)), lambda p: p[0].variant):
-        lines = list(ranked)
-        if len(lines) < 2:
+        ranked_rows = list(ranked)
+        if len(ranked_rows) < 2:
             continue
-        configs = [results[row.case].config for row, _ in lines]
+        configs = [results[row.case].config for row, _ in ranked_rows]
         names = list(dict.fromkeys(name for config in configs for name in config))
-        best = lines[0][0].time_s or math.nan
+        best = ranked_rows[0][0].time_s or math.nan
         sweeps.append(
             {
                 "variant": variant,
-                "title": lines[0][0].title,
+                "title": ranked_rows[0][0].title,
                 "names": names,
                 "rows": [
                     {
@@ -56,7 +59,7 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
                         "values": [str(config.get(name, "–")) for name in names],
                         "over_best": units.ratio((row.time_s or math.nan) / best),
                     }
-                    for (row, rank), config in zip(lines, configs, strict=True)
+                    for (row, rank), config in zip(ranked_rows, configs, strict=True)
                 ],
             }
         )
@@ -65,14 +68,14 @@ def _sweeps(rest: Sequence[tuple[Row, str]], results: Mapping[str, Result]) -> l
 
 def rate_unit(rows: Iterable[Row]) -> str:
     """Return the title of the rate column."""
-    kinds = {"FLOP/s" if by_arithmetic(row) else "B/s" for row in rows if row.times}
-    return " or ".join(sorted(kinds)) or "rate"
+    rate_units = {"FLOP/s" if by_arithmetic(row) else "B/s" for row in rows if row.times}
+    return " or ".join(sorted(rate_units)) or "rate"
 
 
 def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
     """Return one table row as text, with the numbers to sort by."""
-    samples, times, used = result.samples_s, row.times, row.resources
-    worst, allowed = errors(row.verdict)
+    samples, times, resources = result.samples_s, row.times, row.resources
+    worst_error, allowed_error = errors(row.verdict)
     return {
         "rank": rank,
         "variant": row.variant,
@@ -96,12 +99,12 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
         "impossible": row.above_peak == AbovePeak.IMPOSSIBLE,
         "previous": units.ratio(row.speedups.over_previous),
         "over_library": units.ratio(row.speedups.over_library),
-        "registers": str(used.registers) if used else "–",
-        "spills": (used.local_bytes if used else 0) or "",
-        "occupancy": units.percent(used.occupancy if used else None),
-        "limiter": ((used and used.limiter) or "").replace(" and ", ", "),
-        "error": worst,
-        "allowed": allowed,
+        "registers": str(resources.registers) if resources else "–",
+        "spills": (resources.local_bytes if resources else 0) or "",
+        "occupancy": units.percent(resources.occupancy if resources else None),
+        "limiter": ((resources and resources.limiter) or "").replace(" and ", ", "),
+        "error": worst_error,
+        "allowed": allowed_error,
         "builds_on": row.builds_on,
         "warned": bool(row.warnings),
         "warnings": "\n".join(map(sentences.warning_advice, row.warnings)),
@@ -114,8 +117,8 @@ def cells(row: Row, result: Result, rank: str) -> dict[str, JSON]:
                 "share": row.peak_share,
                 "previous": row.speedups.over_previous,
                 "library": row.speedups.over_library,
-                "registers": used.registers if used else None,
-                "occupancy": used.occupancy if used else None,
+                "registers": resources.registers if resources else None,
+                "occupancy": resources.occupancy if resources else None,
                 "error": row.verdict.worst_error if row.verdict else None,
             }.items()
         },
@@ -145,10 +148,10 @@ def _samples(row: Row, result: Result) -> str:
     if not row.times or not row.times.samples or not measurement:
         return ""
     reason = measurement.stop_reason.replace("_", " ")
-    aside = f"; {row.times.throttled} more at a throttled clock set aside" if row.times.throttled else ""
+    throttled_text = f"; {row.times.throttled} more at a throttled clock set aside" if row.times.throttled else ""
     count = len(set(measurement.processes))
     processes = f" in {count} processes" if count else ""
-    return f"{row.times.samples} samples{processes}" + (f", until {reason}" if reason else "") + aside
+    return f"{row.times.samples} samples{processes}" + (f", until {reason}" if reason else "") + throttled_text
 
 
 def _range(samples: Sequence[float], row: Row) -> str:

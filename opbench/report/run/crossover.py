@@ -18,13 +18,13 @@ from opbench.report.charts.svg import GRID, INK, MUTED, PAPER, spread
 from opbench.report.run.sections import Section, best_configs
 from opbench.results.rows import Row, Times, ranks
 
-STEPS = 240
+GRID_SIZES = 240
 """Number of sizes between the smallest and the largest problem at which the winner is computed."""
-APART = 1.25
+MIN_SIZE_RATIO = 1.25
 """Problems that differ in several axes are ordered by bytes only if neighbours differ by at least this factor: for two
 shapes of similar size, interpolation is meaningless."""
 MAX_LINES = 6
-BEHIND = 3.0
+MAX_SLOWDOWN = 3.0
 """Variants slower than the fastest by more than this factor are not drawn."""
 
 
@@ -47,48 +47,52 @@ SweepLine = list[tuple[float, Row]]
 """A variant's best config at each size where it was measured, smallest first."""
 
 
-def crossover(operator: str, parts: Sequence[Section], name: str, looks: Mapping[str, tuple[str, str]]) -> Chart | None:
+def crossover(
+    operator: str, all_sections: Sequence[Section], name: str, styles: Mapping[str, tuple[str, str]]
+) -> Chart | None:
     """Return the chart for an operator; None for one variant, or for fewer than three problems in an order."""
-    parts = [part for part in parts if part.groups]
-    axis = size_axis(parts)
+    all_sections = [section for section in all_sections if section.groups]
+    axis = size_axis(all_sections)
     if axis is None:
         return None
     label, sizes = axis
-    ordered = sorted(zip(sizes, parts, strict=True), key=lambda pair: pair[0])
+    ordered = sorted(zip(sizes, all_sections, strict=True), key=lambda pair: pair[0])
     precision = ordered[0][1].groups[0].precision
     lines = _lines(ordered, precision)
     if len(lines) < 2:
         return None
-    zones = find_size_ranges(lines)
-    shown = _contenders(lines, zones)
+    size_ranges = find_size_ranges(lines)
+    drawn_variants = _variants_to_draw(lines, size_ranges)
     figure = Figure(figsize=(8.0, 4.4))
     axes = figure.add_axes((0.1, 0.13, 0.65, 0.64))
     strip = figure.add_axes((0.1, 0.82, 0.65, 0.1), sharex=axes)
-    points = _draw_lines(axes, lines, shown, looks)
-    _draw_zones(axes, strip, zones, looks)
+    points = _draw_lines(axes, lines, drawn_variants, styles)
+    _draw_size_ranges(axes, strip, size_ranges, styles)
     _scale(axes, label, [size for size, _ in ordered])
-    _label_ends(figure, axes, lines, shown, looks)
+    _label_ends(figure, axes, lines, drawn_variants, styles)
     return Chart(
         name,
         figure,
         f"Which variant of {operator} wins at which size",
-        f"{' '.join(size_range_sentences(zones, label))} The tables hold the times.",
+        f"{' '.join(size_range_sentences(size_ranges, label))} The tables hold the times.",
         points,
         f"Best config of each {precision} variant, median over the fastest's with its 95 % interval; marks are "
         "measured, what lies between them is interpolated. Hatched: intervals overlap, so no winner is named. "
-        + " ".join(size_range_sentences(zones, label)),
+        + " ".join(size_range_sentences(size_ranges, label)),
     )
 
 
-def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
+def size_axis(all_sections: Sequence[Section]) -> tuple[str, list[float]] | None:
     """Return the name of the size that orders the problems, and its values; None without an order.
 
     The size is the one axis in which the problems differ, else compulsory bytes. Problems that differ in an
     axis without a numeric value, such as nchw and nhwc, have no order.
     """
-    if len(parts) < 3:
+    if len(all_sections) < 3:
         return None
-    axes = [dict(pair.partition("=")[::2] for pair in part.problem.strip("()").split(",")) for part in parts]
+    axes = [
+        dict(pair.partition("=")[::2] for pair in section.problem.strip("()").split(",")) for section in all_sections
+    ]
     differing = [key for key in dict.fromkeys(itertools.chain(*axes)) if len({a.get(key) for a in axes}) > 1]
     if any(not a.get(key, "0").isdigit() for a in axes for key in differing):
         return None
@@ -99,15 +103,15 @@ def size_axis(parts: Sequence[Section]) -> tuple[str, list[float]] | None:
         sizes = [float(a[differing[0]]) for a in axes] if differing else []
         if sizes and len(set(sizes)) == len(sizes) and min(sizes) > 0:
             return "=".join(differing), sizes
-    nbytes = [float(part.rows[0].compulsory_bytes or 0) for part in parts]
-    apart = all(b >= APART * a > 0 for a, b in itertools.pairwise(sorted(nbytes)))
-    return ("compulsory bytes", nbytes) if apart else None
+    nbytes = [float(section.rows[0].compulsory_bytes or 0) for section in all_sections]
+    are_ordered = all(b >= MIN_SIZE_RATIO * a > 0 for a, b in itertools.pairwise(sorted(nbytes)))
+    return ("compulsory bytes", nbytes) if are_ordered else None
 
 
 def _lines(ordered: Sequence[tuple[float, Section]], precision: str) -> dict[str, SweepLine]:
     lines: dict[str, SweepLine] = {}
-    for size, part in ordered:
-        ranked = [row for g in part.groups if g.precision == precision for row, _ in (g.rest or g.rows)]
+    for size, section in ordered:
+        ranked = [row for g in section.groups if g.precision == precision for row, _ in (g.rest or g.rows)]
         for row in best_configs(sorted(ranked, key=lambda r: r.time_s or math.inf)):
             lines.setdefault(row.variant, []).append((size, row))
     return lines
@@ -122,10 +126,10 @@ def at_size(line: SweepLine, size: float) -> tuple[float, float, float] | None:
     left = max(0, right - 1)
     (s0, r0), (s1, r1) = line[left], line[right]
     share = math.log(size / s0) / math.log(s1 / s0) if s1 > s0 else 0.0
-    ends = [
+    interpolated = [
         math.exp((1 - share) * math.log(a) + share * math.log(b)) for a, b in zip(_times(r0), _times(r1), strict=True)
     ]
-    return ends[0], ends[1], ends[2]
+    return interpolated[0], interpolated[1], interpolated[2]
 
 
 def _times(row: Row) -> tuple[float, float, float]:
@@ -142,22 +146,22 @@ def find_size_ranges(lines: Mapping[str, SweepLine]) -> list[SizeRange]:
     """
     sizes = sorted({size for line in lines.values() for size, _ in line})
     low, high = math.log(sizes[0]), math.log(sizes[-1])
-    grid = sorted({*sizes, *(math.exp(low + i * (high - low) / STEPS) for i in range(1, STEPS))})
-    zones: list[SizeRange] = []
-    for size in grid:
-        first = _first(lines, size)
-        if zones and set(zones[-1].variants) == set(first):
-            zones[-1] = SizeRange(zones[-1].begin, size, zones[-1].variants)
+    sampled_sizes = sorted({*sizes, *(math.exp(low + i * (high - low) / GRID_SIZES) for i in range(1, GRID_SIZES))})
+    size_ranges: list[SizeRange] = []
+    for size in sampled_sizes:
+        fastest = _fastest_at_size(lines, size)
+        if size_ranges and set(size_ranges[-1].variants) == set(fastest):
+            size_ranges[-1] = SizeRange(size_ranges[-1].begin, size, size_ranges[-1].variants)
         else:
-            begin = math.sqrt(zones[-1].end * size) if zones else size
-            if zones:
-                zones[-1] = SizeRange(zones[-1].begin, begin, zones[-1].variants)
-            zones.append(SizeRange(begin, size, first))
-    return zones
+            range_begin = math.sqrt(size_ranges[-1].end * size) if size_ranges else size
+            if size_ranges:
+                size_ranges[-1] = SizeRange(size_ranges[-1].begin, range_begin, size_ranges[-1].variants)
+            size_ranges.append(SizeRange(range_begin, size, fastest))
+    return size_ranges
 
 
-def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
-    """Return the fastest variant at a size, and the variants that tie with it."""
+def _fastest_at_size(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
+    """Return the fastest variant at a size and every variant that ties with it."""
     rows = []
     for variant, line in lines.items():
         if times := at_size(line, size):
@@ -167,52 +171,58 @@ def _first(lines: Mapping[str, SweepLine], size: float) -> tuple[str, ...]:
     return tuple(row.variant for row, rank in ranked if rank == ranked[0][1])
 
 
-def size_range_sentences(zones: Sequence[SizeRange], label: str) -> list[str]:
+def size_range_sentences(size_ranges: Sequence[SizeRange], label: str) -> list[str]:
     """Return a sentence for each range, such as "`tiled` wins from 512 to 1 900."."""
 
-    def shown(size: float) -> str:
+    def size_text(size: float) -> str:
         return units.si(size, "B") if label == "compulsory bytes" else f"{size:,.3g}" if size < 100 else f"{size:,.0f}"
 
     sentences = []
-    for zone in zones:
-        size_range = f"from {shown(zone.begin)} to {shown(zone.end)}"
-        names = ", ".join(zone.variants[:4]) + (" and others" if len(zone.variants) > 4 else "")
-        sentences.append(f"{names} wins {size_range}." if zone.decided else f"Undecided {size_range}: {names} tie.")
+    for winner_range in size_ranges:
+        size_range = f"from {size_text(winner_range.begin)} to {size_text(winner_range.end)}"
+        names = ", ".join(winner_range.variants[:4]) + (" and others" if len(winner_range.variants) > 4 else "")
+        sentences.append(
+            f"{names} wins {size_range}." if winner_range.decided else f"Undecided {size_range}: {names} tie."
+        )
     return sentences
 
 
 # Drawing ----------------------------------------------------------------------------------------------------------
 
 
-def _contenders(lines: Mapping[str, SweepLine], zones: Sequence[SizeRange]) -> list[str]:
+def _variants_to_draw(lines: Mapping[str, SweepLine], size_ranges: Sequence[SizeRange]) -> list[str]:
     """Return the variants to draw, at most `MAX_LINES`: those that win or tie anywhere, then the closest others."""
-    winners = list(dict.fromkeys(variant for zone in zones for variant in zone.variants if zone.decided))
-    ties = [v for v in dict.fromkeys(v for zone in zones for v in zone.variants) if v not in winners]
-    behind = {v: min(_behind(lines, size, row) for size, row in line) for v, line in lines.items()}
-    rest = sorted((v for v in lines if v not in (*winners, *ties) and behind[v] < BEHIND), key=lambda v: behind[v])
-    return [*winners, *ties, *rest][: max(MAX_LINES, len(winners))]
+    winners = list(
+        dict.fromkeys(variant for size_range in size_ranges for variant in size_range.variants if size_range.decided)
+    )
+    ties = [v for v in dict.fromkeys(v for size_range in size_ranges for v in size_range.variants) if v not in winners]
+    slowdown = {v: min(_slowdown(lines, size, row) for size, row in line) for v, line in lines.items()}
+    other_variants = sorted(
+        (v for v in lines if v not in (*winners, *ties) and slowdown[v] < MAX_SLOWDOWN), key=lambda v: slowdown[v]
+    )
+    return [*winners, *ties, *other_variants][: max(MAX_LINES, len(winners))]
 
 
-def _behind(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
+def _slowdown(lines: Mapping[str, SweepLine], size: float, row: Row) -> float:
     times = [point[0] for line in lines.values() if (point := at_size(line, size))]
     return (row.time_s or math.inf) / min(times)
 
 
 def _draw_lines(
-    axes: Axes, lines: Mapping[str, SweepLine], shown: Sequence[str], looks: Mapping[str, tuple[str, str]]
+    axes: Axes, lines: Mapping[str, SweepLine], drawn_variants: Sequence[str], styles: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
     """Draw the times of variants relative to the fastest; return the tooltips by the id of the point."""
     points: dict[str, str] = {}
-    for variant in shown:
-        colour, shape = looks[variant]
+    for variant in drawn_variants:
+        colour, shape = styles[variant]
         sizes, ratios, lows, highs = [], [], [], []
         for size, row in lines[variant]:
-            base = _behind(lines, size, row) / (row.time_s or math.nan)
+            fastest_s_inverse = _slowdown(lines, size, row) / (row.time_s or math.nan)
             time_s, low, high = _times(row)
             sizes.append(size)
-            ratios.append(time_s * base)
-            lows.append(low * base)
-            highs.append(high * base)
+            ratios.append(time_s * fastest_s_inverse)
+            lows.append(low * fastest_s_inverse)
+            highs.append(high * fastest_s_inverse)
             gid = f"x{len(points)}"
             axes.plot([size], [ratios[-1]], shape, color=colour, markersize=6, gid=gid, zorder=4)
             points[gid] = f"{row.problem}: {row_sentence(row)}; {units.ratio(ratios[-1])} the fastest's time"
@@ -221,48 +231,55 @@ def _draw_lines(
     return points
 
 
-def _draw_zones(axes: Axes, strip: Axes, zones: Sequence[SizeRange], looks: Mapping[str, tuple[str, str]]) -> None:
+def _draw_size_ranges(
+    axes: Axes, strip: Axes, size_ranges: Sequence[SizeRange], styles: Mapping[str, tuple[str, str]]
+) -> None:
     """Draw a strip above the chart in the colour of the fastest variant; hatch ranges with ties."""
     strip.set_axis_off()
     strip.set_ylim(0, 1)
-    width = math.log(zones[-1].end / zones[0].begin)
-    for zone in zones:
-        if zone.decided:
-            strip.axvspan(zone.begin, zone.end, color=looks[zone.variants[0]][0], linewidth=0)
+    width = math.log(size_ranges[-1].end / size_ranges[0].begin)
+    for size_range in size_ranges:
+        if size_range.decided:
+            strip.axvspan(size_range.begin, size_range.end, color=styles[size_range.variants[0]][0], linewidth=0)
         else:
-            for where in (strip, axes):
-                where.axvspan(
-                    zone.begin, zone.end, facecolor="none", edgecolor=MUTED if where is strip else GRID, hatch="////",
-                    linewidth=0, zorder=0,
-                )  # fmt: skip
-        share = math.log(zone.end / zone.begin) / width if width else 1.0
-        names = " = ".join(zone.variants[:3]) + (" = …" if len(zone.variants) > 3 else "")
+            for target in (strip, axes):
+                target.axvspan(
+                    size_range.begin,
+                    size_range.end,
+                    facecolor="none",
+                    edgecolor=MUTED if target is strip else GRID,
+                    hatch="////",
+                    linewidth=0,
+                    zorder=0,
+                )
+        share = math.log(size_range.end / size_range.begin) / width if width else 1.0
+        names = " = ".join(size_range.variants[:3]) + (" = …" if len(size_range.variants) > 3 else "")
         label = next((w for w in (names, "undecided", "?") if share > 0.0155 * len(w)), "")
         if label:
             box = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
             strip.text(
-                math.sqrt(zone.begin * zone.end), 0.46, label, ha="center", va="center", fontsize=8.5,
+                math.sqrt(size_range.begin * size_range.end), 0.46, label, ha="center", va="center", fontsize=8.5,
                 color=INK, bbox=box, parse_math=False,
             )  # fmt: skip
-    for left, _ in itertools.pairwise(zones):
+    for left, _ in itertools.pairwise(size_ranges):
         axes.axvline(left.end, color=MUTED, linewidth=0.7, linestyle=":", zorder=1)
 
 
 def _scale(axes: Axes, label: str, sizes: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    high = min(BEHIND, max(1.1, axes.get_ylim()[1]))
+    high = min(MAX_SLOWDOWN, max(1.1, axes.get_ylim()[1]))
     axes.set_ylim(0.985, high)
-    step = next(step for step in (0.02, 0.05, 0.1, 0.2, 0.5) if (high - 1) / step <= 6)
-    axes.set_yticks([1 + i * step for i in range(int((high - 1) / step + 1e-9) + 1)])
+    tick_step = next(tick_step for tick_step in (0.02, 0.05, 0.1, 0.2, 0.5) if (high - 1) / tick_step <= 6)
+    axes.set_yticks([1 + i * tick_step for i in range(int((high - 1) / tick_step + 1e-9) + 1)])
     axes.set_yticks([], minor=True)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}×"))
-    kept = [sizes[0]]
+    tick_sizes = [sizes[0]]
     for size in sizes[1:]:
-        if math.log(size / kept[-1]) > 0.09 * math.log(sizes[-1] / sizes[0]):
-            kept.append(size)
-    shown = [units.si(s, "B") if label == "compulsory bytes" else f"{s:,.0f}" for s in kept]
-    axes.set_xticks(kept, shown, fontsize=8.5)
+        if math.log(size / tick_sizes[-1]) > 0.09 * math.log(sizes[-1] / sizes[0]):
+            tick_sizes.append(size)
+    tick_labels = [units.si(s, "B") if label == "compulsory bytes" else f"{s:,.0f}" for s in tick_sizes]
+    axes.set_xticks(tick_sizes, tick_labels, fontsize=8.5)
     axes.set_xticks([], minor=True)
     axes.set_xlim(sizes[0] / (sizes[-1] / sizes[0]) ** 0.015, sizes[-1] * (sizes[-1] / sizes[0]) ** 0.015)
     axes.set_xlabel(label)
@@ -274,21 +291,23 @@ def _label_ends(
     figure: Figure,
     axes: Axes,
     lines: Mapping[str, SweepLine],
-    shown: Sequence[str],
-    looks: Mapping[str, tuple[str, str]],
+    drawn_variants: Sequence[str],
+    styles: Mapping[str, tuple[str, str]],
 ) -> None:
     """Draw the names of variants right of the lines, without overlaps."""
     box = axes.get_window_extent()
     top = axes.get_ylim()[1]
-    ends = sorted((min(_behind(lines, *lines[v][-1]), top), v) for v in shown)
-    wanted = [float(axes.transData.transform((1, y))[1]) for y, _ in ends]
-    placed = spread(wanted, 11.5 / 72 * figure.dpi, box.y0, box.y1)
-    for (_, variant), height in zip(ends, placed, strict=True):
-        place = (height - box.y0) / box.height
-        colour, shape = looks[variant]
-        axes.plot([1.025], [place], shape, color=colour, markersize=5, transform=axes.transAxes, clip_on=False)
+    label_positions = sorted((min(_slowdown(lines, *lines[v][-1]), top), v) for v in drawn_variants)
+    targets = [float(axes.transData.transform((1, y))[1]) for y, _ in label_positions]
+    heights = spread(targets, 11.5 / 72 * figure.dpi, box.y0, box.y1)
+    for (_, variant), height in zip(label_positions, heights, strict=True):
+        relative_height = (height - box.y0) / box.height
+        colour, shape = styles[variant]
+        axes.plot(
+            [1.025], [relative_height], shape, color=colour, markersize=5, transform=axes.transAxes, clip_on=False
+        )
         axes.annotate(
-            shorten(variant, 25), (1.0, place), xycoords="axes fraction", xytext=(16, 0),
+            shorten(variant, 25), (1.0, relative_height), xycoords="axes fraction", xytext=(16, 0),
             textcoords="offset points", va="center", ha="left", fontsize=8.5,
             annotation_clip=False, parse_math=False,
         )  # fmt: skip

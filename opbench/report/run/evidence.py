@@ -48,8 +48,8 @@ def counters_table(section: Section, counters: Mapping[str, Mapping[str, Any]]) 
     keys = [key for key in COUNTERS if any(values.get(key) for _, values in counted)]
     if not keys:
         return None
-    after = keys.index("dram_bytes") + 1 if "dram_bytes" in keys else len(keys)
-    head = [COUNTERS[key][0] for key in keys]
+    column = keys.index("dram_bytes") + 1 if "dram_bytes" in keys else len(keys)
+    headings = [COUNTERS[key][0] for key in keys]
     body = []
     for row, values in counted:
         cells = [
@@ -57,8 +57,11 @@ def counters_table(section: Section, counters: Mapping[str, Mapping[str, Any]]) 
         ]
         dram = values.get("dram_bytes")
         excess = units.ratio(dram / row.compulsory_bytes) if dram and row.compulsory_bytes else "–"
-        body.append([row.name, *cells[:after], excess, *cells[after:], _main_stall(values)])
-    return {"head": ["variant", *head[:after], "DRAM ÷ compulsory", *head[after:], "main stall"], "body": body}
+        body.append([row.name, *cells[:column], excess, *cells[column:], _main_stall(values)])
+    return {
+        "head": ["variant", *headings[:column], "DRAM ÷ compulsory", *headings[column:], "main stall"],
+        "body": body,
+    }
 
 
 def _main_stall(values: Mapping[str, Any]) -> str:
@@ -89,27 +92,39 @@ class PeaksTable(TypedDict):
 
     gpu: str
     body: list[list[str]]
-    """Rows of: label, measured, datasheet, measured over datasheet, case that reached the peak."""
+    """Rows of: label, measured rate, datasheet rate, their ratio, and the case that reached the measured rate."""
     origin: str
     measured: bool
     sustained: bool
 
 
-def ceilings_table(used: Peaks | None, sheet: Peaks | None) -> PeaksTable:
+def ceilings_table(peaks_used: Peaks | None, sheet: Peaks | None) -> PeaksTable:
     """Return the table of peaks: measured, from the datasheet, and the case that reached each of them."""
-    measured = used if used is not None and used.source == "measured" else None
-    sheet = used if used is not None and measured is None else sheet
+    measured = peaks_used if peaks_used is not None and peaks_used.source == "measured" else None
+    sheet = peaks_used if peaks_used is not None and measured is None else sheet
     body = []
     for key, label, show in CEILING_ROWS:
-        ours, theirs = getattr(measured, key, None), getattr(sheet, key, None)
-        if ours is None and theirs is None:
+        measured_rate, datasheet_rate = getattr(measured, key, None), getattr(sheet, key, None)
+        if measured_rate is None and datasheet_rate is None:
             continue
-        share = units.percent(ours / theirs) if ours and theirs and key.endswith("per_s") else "–"
-        how = measured.cases.get(key, "") if measured else ""
-        body.append([label, show(ours) if ours else "–", show(theirs) if theirs else "–", share, how])
+        share = (
+            units.percent(measured_rate / datasheet_rate)
+            if measured_rate and datasheet_rate and key.endswith("per_s")
+            else "–"
+        )
+        probe_case = measured.cases.get(key, "") if measured else ""
+        body.append(
+            [
+                label,
+                show(measured_rate) if measured_rate else "–",
+                show(datasheet_rate) if datasheet_rate else "–",
+                share,
+                probe_case,
+            ]
+        )
     body += _matrix_rows(measured, sheet)
     return {
-        "gpu": (used or sheet or Peaks()).gpu,
+        "gpu": (peaks_used or sheet or Peaks()).gpu,
         "body": body,
         "origin": sheet.origin if sheet else "",
         "measured": measured is not None,
@@ -120,17 +135,25 @@ def ceilings_table(used: Peaks | None, sheet: Peaks | None) -> PeaksTable:
 def _matrix_rows(measured: Peaks | None, sheet: Peaks | None) -> list[list[str]]:
     """Return the rates of the tensor cores by precision class, measured and from the datasheet."""
     body = []
-    ours, theirs = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
-    for name in dict.fromkeys([*ours, *theirs]):
-        rate, quoted = ours.get(name), theirs.get(name)
-        share_of_datasheet = units.percent(rate / quoted) if rate and quoted else "–"
+    measured_rates, datasheet_rates = (c.matrix_flops_per_s if c else {} for c in (measured, sheet))
+    for name in dict.fromkeys([*measured_rates, *datasheet_rates]):
+        measured_rate, datasheet_rate = measured_rates.get(name), datasheet_rates.get(name)
+        share_of_datasheet = units.percent(measured_rate / datasheet_rate) if measured_rate and datasheet_rate else "–"
         case = measured.cases.get(name, "") if measured else ""
-        body.append([f"tensor cores, {name}", units.flop_rate(rate), units.flop_rate(quoted), share_of_datasheet, case])
+        body.append(
+            [
+                f"tensor cores, {name}",
+                units.flop_rate(measured_rate),
+                units.flop_rate(datasheet_rate),
+                share_of_datasheet,
+                case,
+            ]
+        )
         if measured and (sustained := measured.matrix_sustained_flops_per_s.get(name)):
-            share_of_datasheet = units.percent(sustained / quoted) if quoted else "–"
+            share_of_datasheet = units.percent(sustained / datasheet_rate) if datasheet_rate else "–"
             case = measured.cases.get(f"{name} sustained", "")
             label = f"tensor cores, {name}, sustained"
-            body.append([label, units.flop_rate(sustained), units.flop_rate(quoted), share_of_datasheet, case])
+            body.append([label, units.flop_rate(sustained), units.flop_rate(datasheet_rate), share_of_datasheet, case])
     return body
 
 
@@ -138,16 +161,18 @@ def devices_table(run: Run) -> dict[str, JSON] | None:
     """Return a table of the devices of a run: model, peaks, and number of cases; None for a single device."""
     if not run.devices:
         return None
-    head = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
+    headings = ["device", "model", "UUID", "driver", "DRAM", "fp32", "launch", "problems", "cases"]
     body = []
     for device in run.devices.values():
-        known, environment = device.ceilings or Peaks(), device.environment
-        own = [result for result in run.results if run.device_name(result) == device.name]
-        problems = {(result.operator, result.problem) for result in own}
-        facts = [fact or "–" for fact in (device.name, environment.gpu, device.uuid, environment.driver)]
-        rates = [units.byte_rate(known.dram_bytes_per_s), units.flop_rate(known.fp32_flops_per_s)]
-        body.append([*facts, *rates, units.time(known.launch_floor_s), str(len(problems)), str(len(own))])
-    return {"head": head, "body": body}
+        peaks, environment = device.ceilings or Peaks(), device.environment
+        device_results = [result for result in run.results if run.device_name(result) == device.name]
+        problems = {(result.operator, result.problem) for result in device_results}
+        fact_cells = [fact or "–" for fact in (device.name, environment.gpu, device.uuid, environment.driver)]
+        rates = [units.byte_rate(peaks.dram_bytes_per_s), units.flop_rate(peaks.fp32_flops_per_s)]
+        body.append(
+            [*fact_cells, *rates, units.time(peaks.launch_floor_s), str(len(problems)), str(len(device_results))]
+        )
+    return {"head": headings, "body": body}
 
 
 def flat_rows(value: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]]:

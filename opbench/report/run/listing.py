@@ -45,11 +45,11 @@ class Listing:
     advised: Advised
     """The advice on the variant, from the same counts."""
     own: bool
-    """Whether the user named the file."""
+    """Whether the variant is in a file that the user named on the command line."""
 
 
 def listings(
-    run: Run, parts: Sequence[Section], roots: Sequence[Path] = (), peaks: Peaks | None = None
+    run: Run, all_sections: Sequence[Section], roots: Sequence[Path] = (), peaks: Peaks | None = None
 ) -> dict[tuple[str, str], list[Listing]]:
     """Return the annotated sources by operator and problem; each variant once, within the page's size limit.
 
@@ -59,24 +59,24 @@ def listings(
         return {}
     results = {result.case: result for result in run.results}
     by_problem: dict[tuple[str, str], list[Listing]] = {}
-    seen: set[tuple[str, str]] = set()
-    known: dict[str, list[Variant]] = {}
-    catalog, room = Catalog(roots), MAX_CHARACTERS
-    for part in parts:
-        for row in part.unmeasured:
-            if (row.operator, row.variant) in seen or row.case not in run.traffic:
+    listed_variants: set[tuple[str, str]] = set()
+    variants_of_operator: dict[str, list[Variant]] = {}
+    catalog, characters_left = Catalog(roots), MAX_CHARACTERS
+    for section in all_sections:
+        for row in section.unmeasured:
+            if (row.operator, row.variant) in listed_variants or row.case not in run.traffic:
                 continue
-            seen.add((row.operator, row.variant))
-            page = _listing(catalog, known, results[row.case], row, run.traffic[row.case], peaks)
-            if page is not None and len(page.body) <= room:
-                room -= len(page.body)
-                by_problem.setdefault((part.operator, part.problem), []).append(page)
+            listed_variants.add((row.operator, row.variant))
+            listing = _listing(catalog, variants_of_operator, results[row.case], row, run.traffic[row.case], peaks)
+            if listing is not None and len(listing.body) <= characters_left:
+                characters_left -= len(listing.body)
+                by_problem.setdefault((section.operator, section.problem), []).append(listing)
     return by_problem
 
 
 def _listing(
     catalog: Catalog,
-    known: dict[str, list[Variant]],
+    variants_of_operator: dict[str, list[Variant]],
     result: Result,
     row: Row,
     traffic: Traffic,
@@ -84,29 +84,35 @@ def _listing(
 ) -> Listing | None:
     """Return the annotated source of a variant; None without problems, or if the source has changed since the run."""
     try:
-        if row.operator not in known:
-            known[row.operator] = catalog.variants(row.operator)
-        variant = _own(catalog, row, traffic) or next((v for v in known[row.operator] if v.name == row.variant), None)
+        if row.operator not in variants_of_operator:
+            variants_of_operator[row.operator] = catalog.variants(row.operator)
+        variant = _variant_of_file(catalog, row, traffic) or next(
+            (v for v in variants_of_operator[row.operator] if v.name == row.variant), None
+        )
         if variant is None or variant.text_sha256 != (result.text_sha256 or result.source_sha256):
             return None
         case = Case(variant, result.config, catalog.operator(row.operator).from_axes(result.axes))
         # The run may come from another checkout, where the files had other paths.
         names = {source.path.name: source.text for source in variant.sources}
-        moved = traffic.renamed(lambda file: next((name for name in names if file.endswith(f"/{name}")), file))
-        subject = Subject.of_case(case, known[row.operator])
-        explanation = explain(subject, moved, (), names, peaks, result.resources)
-        advised = advise_counted(case, moved, result.resources, peaks, subject, names, result.resources_missing)
+        renamed_traffic = traffic.renamed(
+            lambda file: next((name for name in names if file.endswith(f"/{name}")), file)
+        )
+        subject = Subject.of_case(case, variants_of_operator[row.operator])
+        explanation = explain(subject, renamed_traffic, (), names, peaks, result.resources)
+        advised = advise_counted(
+            case, renamed_traffic, result.resources, peaks, subject, names, result.resources_missing
+        )
     except (OpbenchError, OSError):
         return None
     if not explanation.problems:
         return None
-    worst = explanation.problems[0]
-    summary = f"`{row.variant}`: {worst.kind} at {worst.place}, {worst.saving}"
+    worst_problem = explanation.problems[0]
+    summary = f"`{row.variant}`: {worst_problem.kind} at {worst_problem.place}, {worst_problem.saving}"
     return Listing(row.name, summary, Markup(to_html(_cut(explanation))), advised, row.own)
 
 
-def _own(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
-    """Return the variant in the file whose path the traffic contains; None if the file is not there."""
+def _variant_of_file(catalog: Catalog, row: Row, traffic: Traffic) -> Variant | None:
+    """Return the variant in the file that the traffic names; None if the file no longer exists."""
     for path in dict.fromkeys(Path(entry.file) for entry in traffic.lines):
         if not path.is_absolute() or path.suffix != ".cu" or not path.is_file():
             continue

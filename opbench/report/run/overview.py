@@ -15,11 +15,11 @@ from opbench.results.rows import Row
 
 def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[str, JSON | CountedFigure]:
     """Return one row of the table."""
-    winner, own = section.winner, section.best_own
+    winner, best_own = section.winner, section.best_own
     sectors, conflicts = _worst_accesses(section)
     group = section.groups[0].rows if section.groups else []
     predicted = next((row for row in section.rows if row.predicted), None)
-    moving, computing = times_at_peak(predicted, predicting)
+    memory_s, arithmetic_s = times_at_peak(predicted, predicting)
     return {
         "anchor": anchor,
         "operator": section.operator,
@@ -32,8 +32,8 @@ def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[st
         "share": units.percent(winner.peak_share if winner else None),
         "bar": bar_width(winner),
         "above": (winner.above_peak or "") if winner else "",
-        "first": _over_first(section, own),
-        "library": units.ratio(own.speedups.over_library if own else None),
+        "first": _over_first(section, best_own),
+        "library": units.ratio(best_own.speedups.over_library if best_own else None),
         "from_library": bool(winner and winner.library),
         "right": section.count("right"),
         "total": len(section.rows) - section.count("unsupported"),
@@ -41,14 +41,14 @@ def overview(section: Section, anchor: str, predicting: Peaks | None) -> dict[st
         "elsewhere": section.count("unsupported"),
         "sectors": sectors,
         "conflicts": conflicts,
-        "moving": units.time(moving),
-        "computing": units.time(computing),
+        "moving": units.time(memory_s),
+        "computing": units.time(arithmetic_s),
         "limit": predicted.predicted.limit if predicted and predicted.predicted else "",
         "sort": {
             "time": number(winner.time_s if winner else None),
             "share": number(winner.peak_share if winner else None),
-            "moving": number(moving),
-            "computing": number(computing),
+            "moving": number(memory_s),
+            "computing": number(arithmetic_s),
         },
     }
 
@@ -61,8 +61,8 @@ def access_cost(section: Section) -> tuple[float, float]:
 
 def _worst_accesses(section: Section) -> tuple[CountedFigure, CountedFigure]:
     """Return the worst uncoalesced access and the worst bank conflicts of the user's variants, or of all variants."""
-    counted = [row for row in section.unmeasured if row.traffic]
-    rows = [row for row in counted if row.own] or counted
+    rows_with_counts = [row for row in section.unmeasured if row.traffic]
+    rows = [row for row in rows_with_counts if row.own] or rows_with_counts
     return (worst_sectors(rows), worst_conflicts(rows)) if rows else (CountedFigure(), CountedFigure())
 
 
@@ -74,8 +74,8 @@ def times_at_peak(row: Row | None, ceilings: Peaks | None) -> tuple[float | None
     if row is None or ceilings is None:
         return None, None
     bandwidth, rate = ceilings.at_level(row.memory_level).dram_bytes_per_s, ceilings.flops_per_s(row.unit)
-    moving = row.compulsory_bytes / bandwidth if row.compulsory_bytes and bandwidth else None
-    return moving, row.flops / rate if row.flops and rate else None
+    memory_s = row.compulsory_bytes / bandwidth if row.compulsory_bytes and bandwidth else None
+    return memory_s, row.flops / rate if row.flops and rate else None
 
 
 def number(value: float | None) -> str:
@@ -83,11 +83,11 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _over_first(section: Section, own: Row | None) -> str:
+def _over_first(section: Section, best_own: Row | None) -> str:
     """Return the speedup of the best own variant over the first of its ladder; "–" if it is the first."""
-    if own is None or own.builds_on not in {row.variant for row in section.rows}:
+    if best_own is None or best_own.builds_on not in {row.variant for row in section.rows}:
         return "–"
-    return units.ratio(own.speedups.over_first)
+    return units.ratio(best_own.speedups.over_first)
 
 
 def bar_width(row: Row | None) -> str:
@@ -103,13 +103,13 @@ def intensity(row: Row) -> str:
 def problem_facts(section: Section, predicting: Peaks | None) -> list[str]:
     """Return a problem's work and arithmetic intensity and, without a GPU, its predicted lower bound."""
     row = section.rows[0]
-    facts = [
+    phrases = [
         units.si(row.flops, "FLOP") if row.flops else "no FLOPs",
         f"{units.si(row.compulsory_bytes, 'B')} compulsory",
         intensity(row) if row.flops else "",
     ]
-    facts += [f"on {' and '.join(section.devices)}"] if section.devices else []
+    phrases += [f"on {' and '.join(section.devices)}"] if section.devices else []
     predicted = next((row for row in section.rows if row.predicted), None)
     if predicting is not None and predicted is not None:
-        facts.append(predicted_text([predicted]))
-    return [fact for fact in facts if fact]
+        phrases.append(predicted_text([predicted]))
+    return [phrase for phrase in phrases if phrase]

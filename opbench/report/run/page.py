@@ -93,15 +93,15 @@ class PageContext:
         return self.predicting is None
 
 
-def render(context: PageContext, parts: Sequence[Section]) -> str:
+def render(context: PageContext, all_sections: Sequence[Section]) -> str:
     """Return the page as HTML; the result depends only on the arguments."""
     run = context.run
-    rows = [row for part in parts for row in part.rows]
-    anchors = anchors_of(parts)
+    rows = [row for section in all_sections for row in section.rows]
+    anchors = anchors_of(all_sections)
     lines = [
-        overview(part, anchor, context.predicting)
-        for part, anchor in sorted(
-            zip(parts, anchors, strict=True), key=lambda pair: access_cost(pair[0]), reverse=True
+        overview(section, anchor, context.predicting)
+        for section, anchor in sorted(
+            zip(all_sections, anchors, strict=True), key=lambda pair: access_cost(pair[0]), reverse=True
         )
     ]
     page = render_template(
@@ -109,23 +109,23 @@ def render(context: PageContext, parts: Sequence[Section]) -> str:
         title=run.header.title or run.header.suite or "opbench run",
         facts=_facts(run),
         summary=sentences.summary(run, context.predicting),
-        against_libraries=sentences.library_comparison(parts),
+        against_libraries=sentences.library_comparison(all_sections),
         outlook=sentences.lower_bound_explanation(context.predicting) if context.predicting else "",
         incomplete=sentences.missing_cases_text(run),
         timed=context.timed,
         mode=mode_text(run.header.timing.mode) if run.header.timing.mode else "",
         failing=sentences.failure_summary(run),
-        faults=_faults(parts, anchors),
+        faults=_faults(all_sections, anchors),
         against=context.against.drawn("against") if context.against else None,
         overview=lines,
         marks=footnote_marks(str(line["above"]) for line in lines),
-        with_overview=len(parts) > 1 or (context.timed and bool(parts)),
-        operators=_operators(context, parts, anchors),
+        with_overview=len(all_sections) > 1 or (context.timed and bool(all_sections)),
+        operators=_operators(context, all_sections, anchors),
         ceilings=ceilings_table(context.measured or context.predicting, context.sheet),
         devices=devices_table(run),
         environment=flat_rows(run.header.environment.to_json()),
         timing=flat_rows(to_json(run.header.timing, sparse=True)),
-        commands=_commands(run, parts),
+        commands=_commands(run, all_sections),
         warnings=[(text, _first_names(cases)) for text, cases in sentences.warnings(rows)],
         run_warnings=run.warnings,
         predicting=context.predicting,
@@ -142,10 +142,10 @@ def _empty_launch_sentence(predicting: Peaks | None) -> str:
 
 
 def _facts(run: Run) -> list[str]:
-    """Return the facts below the title: device, date, versions."""
+    """Return the entries below the title: device, date, versions."""
     header = run.header
     commit = short_revision(header.revision)
-    facts = [
+    phrases = [
         header.suite,
         f"backend {header.backend or '?'}",
         header.environment.device_name,
@@ -154,40 +154,40 @@ def _facts(run: Run) -> list[str]:
         f"opbench {header.opbench}" if header.opbench else "",
         commit and f"commit {commit}",
     ]
-    return [fact for fact in facts if fact]
+    return [phrase for phrase in phrases if phrase]
 
 
 def _first_names(names: Sequence[str]) -> list[str]:
     return [*names[:NAMES_SHOWN], f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else list(names)
 
 
-def _faults(parts: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
-    """Return the problems with cases that are not right, with links to them."""
+def _faults(all_sections: Sequence[Section], anchors: Sequence[str]) -> list[dict[str, JSON]]:
+    """Return the problems that have cases which are not right, with links to these cases."""
     faults: list[dict[str, JSON]] = [
-        {"anchor": anchor, "name": f"{part.operator}{part.problem}", "count": len(part.failures)}
-        for part, anchor in zip(parts, anchors, strict=True)
-        if part.failures
+        {"anchor": anchor, "name": f"{section.operator}{section.problem}", "count": len(section.failures)}
+        for section, anchor in zip(all_sections, anchors, strict=True)
+        if section.failures
     ]
     return faults[:NAMES_SHOWN]
 
 
-def _operators(context: PageContext, parts: Sequence[Section], anchors: Sequence[str]) -> list[OperatorPart]:
+def _operators(context: PageContext, all_sections: Sequence[Section], anchors: Sequence[str]) -> list[OperatorPart]:
     operators: dict[str, OperatorPart] = {}
-    for part, anchor in zip(parts, anchors, strict=True):
-        new: OperatorPart = {
-            "name": part.operator,
-            "anchor": f"operator-{file_name(part.operator)}",
+    for section, anchor in zip(all_sections, anchors, strict=True):
+        empty_entry: OperatorPart = {
+            "name": section.operator,
+            "anchor": f"operator-{file_name(section.operator)}",
             "sections": [],
             "ladder": None,
             "crossover": None,
         }
-        entry = operators.setdefault(part.operator, new)
-        entry["sections"].append(_section(context, part, anchor))
+        entry = operators.setdefault(section.operator, empty_entry)
+        entry["sections"].append(_section(context, section, anchor))
     for name, entry in operators.items():
         chart = context.charts.get((name, ""))
         entry["ladder"] = chart.drawn(f"{entry['anchor']}-problems") if chart else None
-        sizes = context.crossovers.get(name)
-        entry["crossover"] = sizes.drawn(f"{entry['anchor']}-sizes") if sizes else None
+        crossover_chart = context.crossovers.get(name)
+        entry["crossover"] = crossover_chart.drawn(f"{entry['anchor']}-sizes") if crossover_chart else None
     return list(operators.values())
 
 
@@ -195,8 +195,8 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
     key = (section.operator, section.problem)
     chart = context.charts.get(key)
     ranked = [row for group in section.groups for row, _ in group.rest or group.rows]
-    above = above_peak_sentences(ranked, context.measured)
-    marks = footnote_marks(above)
+    above_peak = above_peak_sentences(ranked, context.measured)
+    footnotes = footnote_marks(above_peak)
     return {
         "anchor": anchor,
         "problem": section.problem,
@@ -209,8 +209,8 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
         "next": _best_advice(context, section),
         "next_of": section.best_own.variant if section.best_own else "",
         "gain": distance_to_peak(section.best_own) if section.best_own else "",
-        "marks": marks,
-        "notes": {above[AbovePeak(reason)]: mark for reason, mark in marks.items()},
+        "marks": footnotes,
+        "notes": {above_peak[AbovePeak(reason)]: mark for reason, mark in footnotes.items()},
         "facts": problem_facts(section, context.predicting),
         "findings": _findings(context, section),
         "groups": [group_cells(group, context.results) for group in section.groups],
@@ -236,12 +236,12 @@ def _failure_rows(rows: Sequence[Row], results: Mapping[str, Result]) -> list[di
     """Return the cases that are not right, grouped by reason, each group with its first finding."""
     return [
         {
-            "status": same[0].status,
-            "names": _first_names([r.name for r in same]),
-            "title": same[0].title,
-            "reason": _first_finding_text(results.get(same[0].case), reason),
+            "status": rows_of_reason[0].status,
+            "names": _first_names([r.name for r in rows_of_reason]),
+            "title": rows_of_reason[0].title,
+            "reason": _first_finding_text(results.get(rows_of_reason[0].case), reason),
         }
-        for same, reason in same_reason(rows)
+        for rows_of_reason, reason in same_reason(rows)
     ]
 
 
@@ -284,15 +284,17 @@ class CountedTable:
 def _counted(context: PageContext, rows: Sequence[Row]) -> CountedTable:
     """Return the columns and cells of rows without a time, and where their numbers come from."""
     cells = {row.case: traffic_columns.figures(row) | _verdict_figures(context.results[row.case], row) for row in rows}
-    shown, same = traffic_columns.split_columns([*traffic_columns.columns(rows), *VERDICT_HEADS], list(cells.values()))
+    shown_columns, constant_columns = traffic_columns.split_columns(
+        [*traffic_columns.columns(rows), *VERDICT_HEADS], list(cells.values())
+    )
     heads = traffic_columns.HEADS | VERDICT_HEADS
     return CountedTable(
-        [heads[name] for name in shown],
-        {case: [cell[name] for name in shown] for case, cell in cells.items()},
+        [heads[name] for name in shown_columns],
+        {case: [cell[name] for name in shown_columns] for case, cell in cells.items()},
         traffic_columns.provenance(rows, (context.results[row.case].resources_missing for row in rows)),
         [
             f"{heads[name][0]} {figure.text}{f' ({figure.below})' if figure.below else ''}"
-            for name, figure in same.items()
+            for name, figure in constant_columns.items()
         ],
     )
 
@@ -350,8 +352,8 @@ def _best_advice(context: PageContext, section: Section) -> list[str]:
             return [f"`{next_command('advise', '.', f'{winner.operator}/{winner.variant}')}` says what to change."]
         return advised.sentences(ADVICE_SHOWN) if advised else []
     sources = context.listings.get((section.operator, section.problem), [])
-    chosen = [source for source in sources if source.own] or sources
-    ordered = sorted(chosen, key=lambda source: source.advised.of_bound)
+    listed_sources = [source for source in sources if source.own] or sources
+    ordered = sorted(listed_sources, key=lambda source: source.advised.of_bound)
     return [
         f"`{source.name}`: {sentence}"
         for source in ordered[:VARIANTS_ADVISED]
@@ -359,7 +361,7 @@ def _best_advice(context: PageContext, section: Section) -> list[str]:
     ]
 
 
-def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
+def _commands(run: Run, all_sections: Sequence[Section]) -> list[tuple[str, str]]:
     """Return commands, each with a label, that repeat the run, repeat one case, and profile that case."""
     header = run.header
     target, *roots = header.target or (header.suite or "SUITE",)
@@ -369,12 +371,17 @@ def _commands(run: Run, parts: Sequence[Section]) -> list[tuple[str, str]]:
         return next_command("run", *targets, variants=roots, backend=backend, seed=header.seed, case=case)
 
     commands = [("the run", header.command or repeat_command())]
-    row = next((part.winner for part in parts if part.winner), parts[0].rows[0] if parts else None)
+    row = next(
+        (section.winner for section in all_sections if section.winner),
+        all_sections[0].rows[0] if all_sections else None,
+    )
     if row is not None:
         commands.append(("one case", repeat_command(row.case)))
         if backend != "cpu":
-            own = target.endswith((".cu", ".py"))
-            command = next_command("profile", target if own else row.case, variants=roots, case=own and row.case)
+            is_file = target.endswith((".cu", ".py"))
+            command = next_command(
+                "profile", target if is_file else row.case, variants=roots, case=is_file and row.case
+            )
             commands.append(("one case under the profiler", command))
     commands.append(("this page again, from the run's folder", "opbench report ."))
     return commands

@@ -17,8 +17,8 @@ def predicted_text(rows: Iterable[Row]) -> str:
     gpu = with_article(predicted.gpu or "GPU")
     if predicted.best_s == predicted.without_launch_s:
         return f"lower bound on {gpu}: {units.time(predicted.best_s)} ({limit})"
-    alone = units.time(predicted.without_launch_s)
-    return f"lower bound on {gpu}: {units.time(predicted.best_s)} (launch); {limit} alone {alone}"
+    without_launch = units.time(predicted.without_launch_s)
+    return f"lower bound on {gpu}: {units.time(predicted.best_s)} (launch); {limit} alone {without_launch}"
 
 
 def with_article(name: str) -> str:

@@ -100,10 +100,10 @@ def _section(operator: str, problem: str, rows: list[Row]) -> Section:
 
 
 def _group(precision: str, rows: list[Row]) -> Group:
-    everything = ranks(rows)
-    if len(everything) <= SHOWN_CONFIGS:
-        return Group(precision, everything)
-    return Group(precision, ranks(best_configs(row for row, _ in everything)), everything)
+    ranked = ranks(rows)
+    if len(ranked) <= SHOWN_CONFIGS:
+        return Group(precision, ranked)
+    return Group(precision, ranks(best_configs(row for row, _ in ranked)), ranked)
 
 
 def best_configs(rows: Iterable[Row]) -> list[Row]:
@@ -116,18 +116,18 @@ def best_configs(rows: Iterable[Row]) -> list[Row]:
 
 def same_reason(rows: Sequence[Row]) -> list[tuple[list[Row], str]]:
     """Group rows with equal status, variant and reason, so that one compiler error is printed once."""
-    result: dict[tuple[str, str, str], list[Row]] = {}
+    rows_by_reason: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        result.setdefault((row.status, row.variant, row.reason), []).append(row)
-    return [(group, reason) for (_, _, reason), group in result.items()]
+        rows_by_reason.setdefault((row.status, row.variant, row.reason), []).append(row)
+    return [(group, reason) for (_, _, reason), group in rows_by_reason.items()]
 
 
-def chart_name(operator: str, number: int) -> str:
+def chart_name(operator: str, section_index: int) -> str:
     """Return the file name, without suffix, of the chart of an operator's section.
 
-    `number` counts the sections from 0 in the run's order.
+    `section_index` counts the sections from 0 in the run's order.
     """
-    return f"{file_name(operator)}-{number + 1}"
+    return f"{file_name(operator)}-{section_index + 1}"
 
 
 def file_name(operator: str) -> str:
@@ -135,15 +135,17 @@ def file_name(operator: str) -> str:
     return "".join(c if (c.isalnum() and c.isascii()) or c in "-_" else "_" for c in operator)[:60] or "operator"
 
 
-def anchors_of(parts: Sequence[Section]) -> list[str]:
+def anchors_of(all_sections: Sequence[Section]) -> list[str]:
     """Return an HTML id for each section, such as "conv2d-n8-c64-layoutnhwc".
 
     Ids are made of names, so that links stay valid when a suite grows.
     """
     uses = dict.fromkeys(("filter", "how", "overview", "tip", "top"), 1)
     anchors = []
-    for part in parts:
-        name = "-".join(re.findall(r"[A-Za-z0-9_]+", f"{file_name(part.operator)} {part.problem.replace('=', '')}"))
+    for section in all_sections:
+        name = "-".join(
+            re.findall(r"[A-Za-z0-9_]+", f"{file_name(section.operator)} {section.problem.replace('=', '')}")
+        )
         uses[name] = uses.get(name, 0) + 1
         anchors.append(name if uses[name] == 1 else f"{name}-{uses[name]}")
     return anchors

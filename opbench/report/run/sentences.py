@@ -17,9 +17,9 @@ LAUNCH_FACTOR = 5
 """Below this multiple of an empty kernel's time, the launch dominates the time."""
 
 
-def count_noun(number: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """Return a number with its noun, such as "1 case" or "3 cases"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def join_words(texts: Sequence[str]) -> str:
@@ -35,50 +35,51 @@ def code(text: str) -> str:
 def summary(run: Run, predicting: Peaks | None = None) -> str:
     """Return the run in one line; `predicting` are peaks to predict times from, for a run without a GPU."""
     counts = {status: sum(r.status == status for r in run.results) for status in STATUSES}
-    parts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
-    tried = [r for r in run.results if r.status != "unsupported"]
-    if predicting is None or len(tried) > counts["right"] or not tried:
-        return f"{count_noun(len(run.results), 'case')}: {', '.join(parts)}"
-    variants = len({(r.operator, r.variant) for r in tried})
-    problems = len({(r.operator, r.problem) for r in tried})
+    status_texts = [f"{n:,} {status}" for status, n in counts.items() if n or status in ("right", "wrong")]
+    supported = [r for r in run.results if r.status != "unsupported"]
+    if predicting is None or len(supported) > counts["right"] or not supported:
+        return f"{count_noun(len(run.results), 'case')}: {', '.join(status_texts)}"
+    variants = len({(r.operator, r.variant) for r in supported})
+    problems = len({(r.operator, r.problem) for r in supported})
     right = f"All {count_noun(variants, 'variant')} are" if variants > 1 else "The one variant is"
     start = f"{right} right on {count_noun(problems, 'problem')}"
-    return f"{start} ({count_noun(len(run.results), 'case')}: {', '.join(parts)})."
+    return f"{start} ({count_noun(len(run.results), 'case')}: {', '.join(status_texts)})."
 
 
-def library_comparison(parts: Iterable[Section]) -> str:
+def library_comparison(all_sections: Iterable[Section]) -> str:
     """Return on how many problems the best own variant beats the fastest library; "" for fewer than two problems."""
     counts = {"own": 0, "library": 0, "tie": 0}
-    for part in parts:
-        if (pair := own_and_library(part)) is None:
+    for section in all_sections:
+        if (pair := own_and_library(section)) is None:
             continue
-        first, second = sorted(pair, key=lambda row: row.time_s or 0.0)
-        counts["tie" if tied(first, second) else "library" if first.library else "own"] += 1
+        faster, slower = sorted(pair, key=lambda row: row.time_s or 0.0)
+        counts["tie" if tied(faster, slower) else "library" if faster.library else "own"] += 1
     if sum(counts.values()) < 2:
         return ""
     text = f"the best own variant is faster on {counts['own']}, the library on {counts['library']}"
-    apart = f"; {counts['tie']} tie" if counts["tie"] else ""
-    return f"Of {sum(counts.values())} problems with a library's time, {text}{apart}."
+    tie_text = f"; {counts['tie']} tie" if counts["tie"] else ""
+    return f"Of {sum(counts.values())} problems with a library's time, {text}{tie_text}."
 
 
 def failure_summary(run: Run) -> str:
     """Return the number of failing cases, such as "3 of 9 cases are not right: 1 wrong, …"; "" without any."""
-    tried = [r.status for r in run.results if r.status != "unsupported"]
-    counts = {status: tried.count(status) for status in ("wrong", "failed", "invalid")}
-    if not (bad := sum(counts.values())):
+    statuses = [r.status for r in run.results if r.status != "unsupported"]
+    counts = {status: statuses.count(status) for status in ("wrong", "failed", "invalid")}
+    if not (failing := sum(counts.values())):
         return ""
-    parts = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
-    return f"{bad:,} of {count_noun(len(tried), 'case')} {'is' if bad == 1 else 'are'} not right: {parts}."
+    failing_text = ", ".join(f"{n:,} {status}" for status, n in counts.items() if n)
+    verb = "is" if failing == 1 else "are"
+    return f"{failing:,} of {count_noun(len(statuses), 'case')} {verb} not right: {failing_text}."
 
 
 def lower_bound_explanation(predicting: Peaks) -> str:
     """Return an explanation of the lower bounds on a page without times."""
-    kind = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
-    floor = predicting.launch_floor_s
-    launch = f", and at least the launch of an empty kernel, {units.time(floor)}" if floor else ""
+    peaks_text = "measured peaks" if predicting.source == "measured" else "peaks of its datasheet"
+    launch_s = predicting.launch_floor_s
+    launch_text = f", and at least the launch of an empty kernel, {units.time(launch_s)}" if launch_s else ""
     return (
         f"A lower bound is the least time that {gpu_phrase(predicting)} needs: the FLOPs and compulsory bytes of the "
-        f"problem, and the traffic of the variant, over the {kind}{launch}."
+        f"problem, and the traffic of the variant, over the {peaks_text}{launch_text}."
     )
 
 
@@ -88,18 +89,18 @@ MAX_LEFT_OUT = 3
 
 def left_out_sentence(reasons: Mapping[str, Sequence[str]]) -> str:
     """Return the variants that do not support a problem, and the requirement of each; "" without any."""
-    parts = []
+    reason_texts = []
     for reason, names in reasons.items():
-        more = [f"{len(names) - MAX_LEFT_OUT} more"] if len(names) > MAX_LEFT_OUT else []
-        parts.append(f"{join_words([*map(code, names[:MAX_LEFT_OUT]), *more])} ({_requirement(reason)})")
-    return f"Skipped: {'; '.join(parts)}." if parts else ""
+        more_text = [f"{len(names) - MAX_LEFT_OUT} more"] if len(names) > MAX_LEFT_OUT else []
+        reason_texts.append(f"{join_words([*map(code, names[:MAX_LEFT_OUT]), *more_text])} ({_requirement(reason)})")
+    return f"Skipped: {'; '.join(reason_texts)}." if reason_texts else ""
 
 
 def _requirement(reason: str) -> str:
     """Return the requirement in a recorded reason, such as "requires cols % 4 == 0"."""
-    wanted = reason.partition(" (here ")[0]
-    verb, _, rest = wanted.partition(" ")
-    return f"requires {rest}" if verb in ("needs", "supports") else wanted
+    requirement = reason.partition(" (here ")[0]
+    verb, _, rest = requirement.partition(" ")
+    return f"requires {rest}" if verb in ("needs", "supports") else requirement
 
 
 def missing_cases_text(run: Run) -> str:
@@ -107,8 +108,8 @@ def missing_cases_text(run: Run) -> str:
     if run.finished:
         return ""
     total = "" if run.header.cases is None else f" of {run.header.cases}"
-    held = f"it holds {len(run.results)}{total} cases"
-    return f"This run did not finish: {held}. Complete it with the same command and --resume."
+    contained = f"it holds {len(run.results)}{total} cases"
+    return f"This run did not finish: {contained}. Complete it with the same command and --resume."
 
 
 def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) -> list[str]:
@@ -127,12 +128,13 @@ def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) 
 
 def fault(section: Section) -> str:
     """Return how many cases of a problem are not right; "" if all are."""
-    bad = section.failures
-    if not bad:
+    failures = section.failures
+    if not failures:
         return ""
-    able = len(section.rows) - len(section.unsupported)
-    parts = ", ".join(f"{n} {s}" for s in ("wrong", "failed", "invalid") if (n := section.count(s)))
-    return f"{len(bad)} of {count_noun(able, 'case')} {'is' if len(bad) == 1 else 'are'} not right: {parts}."
+    supported = len(section.rows) - len(section.unsupported)
+    counts_text = ", ".join(f"{n} {s}" for s in ("wrong", "failed", "invalid") if (n := section.count(s)))
+    verb = "is" if len(failures) == 1 else "are"
+    return f"{len(failures)} of {count_noun(supported, 'case')} {verb} not right: {counts_text}."
 
 
 def _failure_counts(section: Section) -> str:
@@ -140,15 +142,15 @@ def _failure_counts(section: Section) -> str:
 
 
 def _how_many_right(section: Section) -> str:
-    right, able = section.count("right"), len(section.rows) - section.count("unsupported")
+    right, supported = section.count("right"), len(section.rows) - section.count("unsupported")
     variants = len({row.variant for row in section.rows if row.status == "right"})
     of_configs = f" ({count_noun(right, 'config')})" if right != variants else ""
-    if right == able and variants > 1:
-        every = "Both" if variants == 2 else f"All {variants}"
-        return f"{every} variants{of_configs} are right"
-    if right == able:
+    if right == supported and variants > 1:
+        all_text = "Both" if variants == 2 else f"All {variants}"
+        return f"{all_text} variants{of_configs} are right"
+    if right == supported:
         return f"The one variant{of_configs} is right"
-    return f"{right} of {able} cases are right ({_failure_counts(section)})"
+    return f"{right} of {supported} cases are right ({_failure_counts(section)})"
 
 
 def _untimed(section: Section) -> str:
@@ -172,53 +174,56 @@ def gpu_phrase(ceilings: Peaks) -> str:
 def _fastest(section: Section, group: Group) -> str:
     """Return a sentence such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of …"."""
     winner, runner_up = group.rows[0][0], winners_and_next(group)[1]
-    peers = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
-    peers = [row for row in peers if row.variant != winner.variant]
-    alone = len({row.variant for row, _ in group.rows}) == 1
+    tied_rows = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
+    tied_rows = [row for row in tied_rows if row.variant != winner.variant]
+    is_single = len({row.variant for row, _ in group.rows}) == 1
     label = "" if group.precision == "f32" else f" in {group.precision}"
-    if peers:
-        names = join_words([_called(row) for row in (winner, *peers[:4])])
-        more = f" and {len(peers) - 4} more" if len(peers) > 4 else ""
-        start = f"{names}{more} tie as fastest{label} (their 95 % intervals overlap)"
-    elif alone:
-        start = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
+    if tied_rows:
+        names = join_words([_row_name(row) for row in (winner, *tied_rows[:4])])
+        more_text = f" and {len(tied_rows) - 4} more" if len(tied_rows) > 4 else ""
+        opening = f"{names}{more_text} tie as fastest{label} (their 95 % intervals overlap)"
+    elif is_single:
+        opening = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
     else:
         lead = ratio_text(winner, runner_up) if runner_up else ""
-        over = f" and wins by {lead} over {_called(runner_up)}" if runner_up and lead else ""
-        start = f"{_called(winner)} is fastest{label}{over}"
+        lead_text = f" and wins by {lead} over {_row_name(runner_up)}" if runner_up and lead else ""
+        opening = f"{_row_name(winner)} is fastest{label}{lead_text}"
     over_library = "" if runner_up and runner_up.library else _over_library(section, winner)
-    facts = [fact for fact in (_over_first(section, winner), _share(winner), over_library) if fact]
-    separator = ", " if alone else ": "
-    text = start[0].upper() + start[1:] if start.startswith("the library") else start
-    return text + (separator + ", ".join(facts) if facts else "") + "." + _best_own(section, group, winner)
+    phrases = [phrase for phrase in (_over_first(section, winner), _share(winner), over_library) if phrase]
+    separator = ", " if is_single else ": "
+    text = opening[0].upper() + opening[1:] if opening.startswith("the library") else opening
+    return text + (separator + ", ".join(phrases) if phrases else "") + "." + _best_own(section, group, winner)
 
 
-def _called(row: Row) -> str:
+def _row_name(row: Row) -> str:
     return f"the library {code(row.variant)}" if row.library else code(row.variant)
 
 
 def _best_own(section: Section, group: Group, winner: Row) -> str:
     """Return a sentence on the best variant that is not a library, if a library is fastest; otherwise ""."""
-    own = next((row for row, _ in group.rows if not row.library), None)
-    if not winner.library or own is None or own.speedups.over_library is None:
+    best_own_row = next((row for row, _ in group.rows if not row.library), None)
+    if not winner.library or best_own_row is None or best_own_row.speedups.over_library is None:
         return ""
-    facts = [fact for fact in (_over_first(section, own), _share(own)) if fact]
-    rest = f": {', '.join(facts)}" if facts else ""
-    reaches = units.percent(own.speedups.over_library)
-    return f" {code(own.variant)}, the best without a library, reaches {reaches} of {code(winner.variant)}{rest}."
+    phrases = [phrase for phrase in (_over_first(section, best_own_row), _share(best_own_row)) if phrase]
+    details = f": {', '.join(phrases)}" if phrases else ""
+    library_share = units.percent(best_own_row.speedups.over_library)
+    best = f" {code(best_own_row.variant)}, the best without a library,"
+    return f"{best} reaches {library_share} of {code(winner.variant)}{details}."
 
 
 def _over_first(section: Section, winner: Row) -> str:
-    below = {row.variant: row.builds_on for row in section.rows}
-    first = first_variant(winner.variant, below)
+    previous_variant = {row.variant: row.builds_on for row in section.rows}
+    first_name = first_variant(winner.variant, previous_variant)
     speedups = winner.speedups
-    if first == winner.variant or speedups.over_first is None:
+    if first_name == winner.variant or speedups.over_first is None:
         return ""
     interval = ""
     if speedups.over_first_low and speedups.over_first_high:
-        ends = [units.ratio(end).removesuffix("×") for end in (speedups.over_first_low, speedups.over_first_high)]
-        interval = f" [{', '.join(ends)}]"
-    return f"{units.ratio(speedups.over_first)} the first variant {code(first)}{interval}"
+        interval_ends = [
+            units.ratio(end).removesuffix("×") for end in (speedups.over_first_low, speedups.over_first_high)
+        ]
+        interval = f" [{', '.join(interval_ends)}]"
+    return f"{units.ratio(speedups.over_first)} the first variant {code(first_name)}{interval}"
 
 
 def _share(winner: Row) -> str:
@@ -240,12 +245,12 @@ def _over_library(section: Section, winner: Row) -> str:
 
 def _launch_bound(section: Section, ceilings: Peaks | None) -> str:
     winner = section.winner
-    floor = ceilings.launch_floor_s if ceilings else None
-    if winner is None or not winner.time_s or not floor or winner.time_s >= LAUNCH_FACTOR * floor:
+    launch_s = ceilings.launch_floor_s if ceilings else None
+    if winner is None or not winner.time_s or not launch_s or winner.time_s >= LAUNCH_FACTOR * launch_s:
         return ""
     return (
-        f"{units.time(winner.time_s)} is within {LAUNCH_FACTOR}× of an empty kernel's {units.time(floor)}: the launch "
-        "takes as long as the kernel; fuse, batch or use a CUDA graph."
+        f"{units.time(winner.time_s)} is within {LAUNCH_FACTOR}× of an empty kernel's {units.time(launch_s)}: the "
+        "launch takes as long as the kernel; fuse, batch or use a CUDA graph."
     )
 
 

@@ -35,31 +35,31 @@ class CountedFigure:
         return "" if self.value is None else f"{self.value:.6g}"
 
 
-def sectors_over_ideal(row: Row, kind: str) -> float | None:
+def sectors_over_ideal(row: Row, access: str) -> float | None:
     """Return the number of sectors of global loads or stores over the ideal number; None without counts.
 
     1 is ideal; below 1, lanes share addresses.
     """
-    counted, ideal = sectors(row, kind)
+    counted, ideal = sectors(row, access)
     return counted / ideal if counted is not None and ideal else None
 
 
-def sectors(row: Row, kind: str) -> tuple[float | None, float | None]:
+def sectors(row: Row, access: str) -> tuple[float | None, float | None]:
     """Return the sectors per request of loads or stores, and the ideal sectors per request."""
     traffic = row.traffic
     if traffic is None:
         return None, None
-    if kind == "load":
+    if access == "load":
         return traffic.sectors_per_load, traffic.ideal_sectors_per_load
     return traffic.sectors_per_store, traffic.ideal_sectors_per_store
 
 
-def has_excess_sectors(row: Row, kind: str) -> bool:
+def has_excess_sectors(row: Row, access: str) -> bool:
     """Return whether loads or stores need many more sectors than ideal.
 
     One more sector per request may come from misalignment and does not count.
     """
-    counted, ideal = sectors(row, kind)
+    counted, ideal = sectors(row, access)
     return counted is not None and ideal is not None and counted > UNCOALESCED * ideal and counted > ideal + 1
 
 
@@ -142,11 +142,11 @@ def split_columns(
 
     A single row keeps every column with a value. A column without any value is in neither.
     """
-    known = [name for name in names if any(row[name] != CountedFigure() for row in rows)]
+    with_value = [name for name in names if any(row[name] != CountedFigure() for row in rows)]
     if len(rows) < 2:
-        return known, {}
-    same = {name: rows[0][name] for name in known if all(row[name] == rows[0][name] for row in rows)}
-    return [name for name in known if name not in same], same
+        return with_value, {}
+    constant = {name: rows[0][name] for name in with_value if all(row[name] == rows[0][name] for row in rows)}
+    return [name for name in with_value if name not in constant], constant
 
 
 def sort_by_traffic(rows: Sequence[Row]) -> list[Row]:
@@ -164,33 +164,35 @@ def _barriers(value: float | None) -> CountedFigure:
     return CountedFigure(f"{value:.0f}" if value == int(value) else f"{value:.1f}", value=value)
 
 
-def _registers(used: CompiledResources | None) -> CountedFigure:
-    if used is None:
+def _registers(resources: CompiledResources | None) -> CountedFigure:
+    if resources is None:
         return CountedFigure()
-    below, bad = "no spills" if used.spill_bytes == 0 else "", ""
-    if used.spill_bytes:
-        below, bad = f"{used.spill_bytes} B spilled", "registers spill to local memory"
-    elif used.local_bytes:
-        below, bad = f"{used.local_bytes} B local", "an array is in local memory"
-    return CountedFigure(str(used.registers), below, bad, used.registers)
+    second_line, fault = "no spills" if resources.spill_bytes == 0 else "", ""
+    if resources.spill_bytes:
+        second_line, fault = f"{resources.spill_bytes} B spilled", "registers spill to local memory"
+    elif resources.local_bytes:
+        second_line, fault = f"{resources.local_bytes} B local", "an array is in local memory"
+    return CountedFigure(str(resources.registers), second_line, fault, resources.registers)
 
 
-def _occupancy(used: CompiledResources | None) -> CountedFigure:
-    if used is None:
+def _occupancy(resources: CompiledResources | None) -> CountedFigure:
+    if resources is None:
         return CountedFigure()
-    return CountedFigure(units.percent(used.occupancy), (used.limiter or "").replace(" and ", ", "), "", used.occupancy)
+    return CountedFigure(
+        units.percent(resources.occupancy), (resources.limiter or "").replace(" and ", ", "), "", resources.occupancy
+    )
 
 
-def _sectors(row: Row, kind: str) -> CountedFigure:
-    counted, ideal = sectors(row, kind)
+def _sectors(row: Row, access: str) -> CountedFigure:
+    counted, ideal = sectors(row, access)
     if counted is None or ideal is None:
         return CountedFigure()
-    bad = (
-        f"{kind}s touch {units.ratio(sectors_over_ideal(row, kind))} the ideal sectors"
-        if has_excess_sectors(row, kind)
+    fault = (
+        f"{access}s touch {units.ratio(sectors_over_ideal(row, access))} the ideal sectors"
+        if has_excess_sectors(row, access)
         else ""
     )
-    return CountedFigure(f"{counted:.1f}", f"of {ideal:.1f}", bad, counted)
+    return CountedFigure(f"{counted:.1f}", f"of {ideal:.1f}", fault, counted)
 
 
 def _moved(row: Row) -> CountedFigure:
@@ -198,54 +200,58 @@ def _moved(row: Row) -> CountedFigure:
     if traffic is None or not traffic.asked_bytes:
         return CountedFigure()
     ratio = traffic.moved_bytes / traffic.asked_bytes
-    bad = "many bytes of the moved sectors are never used" if ratio > UNCOALESCED and any(_strays(row)) else ""
-    moved, asked = (
+    fault = (
+        "many bytes of the moved sectors are never used" if ratio > UNCOALESCED and any(_uncoalesced_kinds(row)) else ""
+    )
+    moved_bytes, asked_bytes = (
         units.si(size, "B").replace(" ", "\N{NO-BREAK SPACE}") for size in (traffic.moved_bytes, traffic.asked_bytes)
     )
-    below = f"{moved}\u00a0÷ {asked}"
-    return CountedFigure(units.ratio(ratio), below, bad, ratio)
+    second_line = f"{moved_bytes}\u00a0÷ {asked_bytes}"
+    return CountedFigure(units.ratio(ratio), second_line, fault, ratio)
 
 
-def _share(share: float | None, bad: bool, why: str, whole_name: str) -> CountedFigure:
+def _share(share: float | None, is_bad: bool, explanation: str, whole_name: str) -> CountedFigure:
     if share is None:
         return CountedFigure()
     text = "0" if share == 0 else units.percent(share)
-    return CountedFigure(text, "", f"{text} {whole_name}: {why}" if bad else "", share)
+    return CountedFigure(text, "", f"{text} {whole_name}: {explanation}" if is_bad else "", share)
 
 
 def _least(predicted: PredictedTraffic) -> CountedFigure:
     """Return the lower bound and its limit; for a launch limit, also the time of the next limit."""
-    least, alone = predicted.least, predicted.least_alone
-    if least is None:
+    bound, next_bound = predicted.least, predicted.least_alone
+    if bound is None:
         return CountedFigure()
-    below = LIMIT_NAMES[least.limit]
-    if least.limit == "launch" and alone:
-        below += f"; {LIMIT_NAMES[alone.limit]} alone {units.time(alone.time_s)}"
+    limit_name = LIMIT_NAMES[bound.limit]
+    if bound.limit == "launch" and next_bound:
+        limit_name += f"; {LIMIT_NAMES[next_bound.limit]} alone {units.time(next_bound.time_s)}"
     # Cases limited by the launch have equal bounds; their next limit orders them.
-    return CountedFigure(units.time(least.time_s), below, value=least.time_s + (alone.time_s if alone else 0.0))
+    return CountedFigure(
+        units.time(bound.time_s), limit_name, value=bound.time_s + (next_bound.time_s if next_bound else 0.0)
+    )
 
 
-def _level(moved: int, row: Row) -> CountedFigure:
+def _level(nbytes: int, row: Row) -> CountedFigure:
     """Return the bytes at one memory level and the arithmetic intensity there."""
-    below = f"{row.flops / moved:.3g}" if row.flops and moved else ""
-    return CountedFigure(units.si(moved, "B").replace(" ", "\N{NO-BREAK SPACE}"), below, value=moved)
+    intensity_text = f"{row.flops / nbytes:.3g}" if row.flops and nbytes else ""
+    return CountedFigure(units.si(nbytes, "B").replace(" ", "\N{NO-BREAK SPACE}"), intensity_text, value=nbytes)
 
 
 def provenance(rows: Sequence[Row], missing: Iterable[str]) -> str:
     """Return the origin of the columns for the table's caption; `missing` is why resources are unknown."""
-    parts = []
+    entries = []
     compilers = join_distinct(row.resources.source for row in rows if row.resources)
     if compilers:
-        parts.append(f"registers and occupancy: {compilers}")
-    elif why := join_distinct(missing):
-        parts.append(f"registers unknown: {why}")
+        entries.append(f"registers and occupancy: {compilers}")
+    elif reasons := join_distinct(missing):
+        entries.append(f"registers unknown: {reasons}")
     if counted := join_distinct(row.traffic.source for row in rows if row.traffic):
-        parts.append(f"traffic: {counted} on the cpu backend, per request of a warp")
+        entries.append(f"traffic: {counted} on the cpu backend, per request of a warp")
     if any(row.predicted_traffic for row in rows):
-        parts.append("bytes at L2 and DRAM: predicted, from cold caches")
+        entries.append("bytes at L2 and DRAM: predicted, from cold caches")
     if any(figure.bad for row in rows for figure in figures(row).values()):
-        parts.append(f"{BAD_MARK} marks bad values")
-    return "; ".join(parts)
+        entries.append(f"{BAD_MARK} marks bad values")
+    return "; ".join(entries)
 
 
 def join_distinct(texts: Iterable[str | None]) -> str:
@@ -258,7 +264,9 @@ def join_distinct(texts: Iterable[str | None]) -> str:
 
 def worst_sectors(rows: Sequence[Row]) -> CountedFigure:
     """Return the variant with the largest number of sectors over ideal, and that ratio."""
-    return _worst((sectors_over_ideal(row, kind) or 0.0, row, kind) for row in rows for kind in _strays(row))
+    return _worst(
+        (sectors_over_ideal(row, access) or 0.0, row, access) for row in rows for access in _uncoalesced_kinds(row)
+    )
 
 
 def worst_conflicts(rows: Sequence[Row]) -> CountedFigure:
@@ -267,12 +275,14 @@ def worst_conflicts(rows: Sequence[Row]) -> CountedFigure:
 
 
 def _worst(candidates: Iterable[tuple[float, Row, str]]) -> CountedFigure:
-    value, row, kind = max(candidates, key=lambda item: item[0], default=(0.0, None, ""))
+    value, row, access = max(candidates, key=lambda item: item[0], default=(0.0, None, ""))
     if row is None:
         return CountedFigure("none", value=0.0)
-    text = units.ratio(value) if kind else units.percent(value)
-    subject = f"{kind}s of {row.variant}" if kind else row.variant
-    return CountedFigure(text, subject, f"{subject}: {text} {'the ideal sectors' if kind else 'of wavefronts'}", value)
+    text = units.ratio(value) if access else units.percent(value)
+    subject = f"{access}s of {row.variant}" if access else row.variant
+    return CountedFigure(
+        text, subject, f"{subject}: {text} {'the ideal sectors' if access else 'of wavefronts'}", value
+    )
 
 
 def traffic_sentence(rows: Sequence[Row]) -> str:
@@ -281,27 +291,35 @@ def traffic_sentence(rows: Sequence[Row]) -> str:
     if not counted:
         return ""
     faults = [*_uncoalesced(counted), *_conflicts(counted), *_collisions(counted)]
-    bad = {row.variant for row in counted if any((*_strays(row), has_bank_conflicts(row), has_atomic_collisions(row)))}
-    clean = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in bad]
+    faulty = {
+        row.variant
+        for row in counted
+        if any((*_uncoalesced_kinds(row), has_bank_conflicts(row), has_atomic_collisions(row)))
+    }
+    without_fault = [f"`{_plain(row.variant)}`" for row in counted if row.variant not in faulty]
     label = join_distinct(row.traffic.source for row in counted if row.traffic).capitalize()
     if not faults:
-        every = "every variant's" if len(counted) > 1 else f"`{_plain(counted[0].variant)}`'s"
-        none = " and nothing conflicts" if any(conflict_share(row) is not None for row in counted) else ""
-        return f"{label}: {every} loads and stores are coalesced{none}."
-    last = f"; {_some(clean)} {'has' if len(clean) == 1 else 'have'} none of this" if clean else ""
-    return f"{label}: {'; '.join(faults)}{last}."
+        variants_text = "every variant's" if len(counted) > 1 else f"`{_plain(counted[0].variant)}`'s"
+        no_conflict_text = " and nothing conflicts" if any(conflict_share(row) is not None for row in counted) else ""
+        return f"{label}: {variants_text} loads and stores are coalesced{no_conflict_text}."
+    clean_text = (
+        f"; {_first_phrases(without_fault)} {'has' if len(without_fault) == 1 else 'have'} none of this"
+        if without_fault
+        else ""
+    )
+    return f"{label}: {'; '.join(faults)}{clean_text}."
 
 
 def _plain(text: str) -> str:
     return text.replace("`", "'")
 
 
-def _strays(row: Row) -> list[str]:
-    return [kind for kind in ("load", "store") if has_excess_sectors(row, kind)]
+def _uncoalesced_kinds(row: Row) -> list[str]:
+    return [access for access in ("load", "store") if has_excess_sectors(row, access)]
 
 
-def _some(phrases: Sequence[str]) -> str:
-    """Return the first few phrases joined, with the number of the others."""
+def _first_phrases(phrases: Sequence[str]) -> str:
+    """Return the first few phrases joined, and the number of phrases that were left out."""
     if len(phrases) > MAX_NAMED:
         return f"{', '.join(phrases[:MAX_NAMED])} and {len(phrases) - MAX_NAMED} more"
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
@@ -309,25 +327,25 @@ def _some(phrases: Sequence[str]) -> str:
 
 def _uncoalesced(rows: Sequence[Row]) -> list[str]:
     """Return a phrase such as "uncoalesced accesses move more sectors …, 8.00× in `naive` (stores)"."""
-    worst: dict[str, tuple[float, str]] = {}
+    worst_by_variant: dict[str, tuple[float, str]] = {}
     for row in rows:
-        for kind in _strays(row):
-            found = (sectors_over_ideal(row, kind) or 0.0, kind)
-            worst[row.variant] = max(worst.get(row.variant, found), found)
-    if not worst:
+        for access in _uncoalesced_kinds(row):
+            ratio_and_kind = (sectors_over_ideal(row, access) or 0.0, access)
+            worst_by_variant[row.variant] = max(worst_by_variant.get(row.variant, ratio_and_kind), ratio_and_kind)
+    if not worst_by_variant:
         return []
-    ordered = sorted(worst.items(), key=lambda item: (-item[1][0], item[0]))
-    phrases = [f"{units.ratio(ratio)} in `{_plain(name)}` ({kind}s)" for name, (ratio, kind) in ordered]
-    return [f"uncoalesced accesses move more sectors than their bytes fill, {_some(phrases)}"]
+    ordered = sorted(worst_by_variant.items(), key=lambda item: (-item[1][0], item[0]))
+    phrases = [f"{units.ratio(ratio)} in `{_plain(name)}` ({access}s)" for name, (ratio, access) in ordered]
+    return [f"uncoalesced accesses move more sectors than their bytes fill, {_first_phrases(phrases)}"]
 
 
 def _conflicts(rows: Sequence[Row]) -> list[str]:
     conflicting = sorted((r for r in rows if has_bank_conflicts(r)), key=lambda r: -(conflict_share(r) or 0.0))
     phrases = [f"`{_plain(row.variant)}` ({units.percent(conflict_share(row))} of wavefronts)" for row in conflicting]
-    return [f"bank conflicts in {_some(phrases)}"] if phrases else []
+    return [f"bank conflicts in {_first_phrases(phrases)}"] if phrases else []
 
 
 def _collisions(rows: Sequence[Row]) -> list[str]:
     colliding = sorted((r for r in rows if has_atomic_collisions(r)), key=lambda r: -(collision_share(r) or 0.0))
     phrases = [f"`{_plain(row.variant)}` ({units.percent(collision_share(row))} of lanes)" for row in colliding]
-    return [f"atomics collide in {_some(phrases)}"] if phrases else []
+    return [f"atomics collide in {_first_phrases(phrases)}"] if phrases else []

@@ -134,13 +134,13 @@ def _add_revisions(connection: sqlite3.Connection) -> None:
 def find_runs(paths: Iterable[Path]) -> list[Path]:
     """Return the results files in folders and their subfolders; raise UsageError for a folder without one."""
     folders: dict[Path, None] = {}
-    for place in paths:
-        files = [place] if place.is_file() else run_files(place)
+    for path in paths:
+        files = [path] if path.is_file() else run_files(path)
         if not files:
             raise UsageError(
-                f"{place}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
+                f"{path}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
                 kind="no-run",
-                subject=place,
+                subject=path,
             )
         folders |= dict.fromkeys(files)
     return list(folders)
@@ -155,22 +155,22 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
             status = path.stat()
         except OSError as error:
             raise UsageError(f"{path}: cannot be read: {error.strerror}; make it readable first") from None
-        stamp = (status.st_size, status.st_mtime_ns)
-        known = connection.execute(
+        size_and_time = (status.st_size, status.st_mtime_ns)
+        stored_run = connection.execute(
             "SELECT run, size_bytes, modified_ns FROM runs WHERE header_sha256 = ?", [header]
         ).fetchone()
         # A copy of a run has its size, and another time; one that is cut short does not replace the whole.
-        if known and (known[1:] == stamp or known[1] >= stamp[0]):
+        if stored_run and (stored_run[1:] == size_and_time or stored_run[1] >= size_and_time[0]):
             continue
         with connection:
-            if known:
-                connection.execute("DELETE FROM runs WHERE run = ?", [known[0]])
-            _insert(connection, read_run(path), header, stamp)
+            if stored_run:
+                connection.execute("DELETE FROM runs WHERE run = ?", [stored_run[0]])
+            _insert(connection, read_run(path), header, size_and_time)
         added.append(path)
     return added
 
 
-def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp: tuple[int, int]) -> None:
+def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, size_and_time: tuple[int, int]) -> None:
     header, environment, revision = run.header, run.header.environment, run.header.revision
     row = {
         "started": _utc(header.started),
@@ -179,18 +179,18 @@ def _insert(connection: sqlite3.Connection, run: Run, header_sha256: str, stamp:
         "environment": json.dumps(environment.to_json()),
         "alike": comparable_conditions(run),
         "header_sha256": header_sha256,
-        "size_bytes": stamp[0],
-        "modified_ns": stamp[1],
+        "size_bytes": size_and_time[0],
+        "modified_ns": size_and_time[1],
         "revision": revision.commit if revision else None,
         "changed": revision.changed if revision else None,
-        **{key: getattr(header, key) or None for key in ("suite", "backend", "opbench")},
+        **{result_key: getattr(header, result_key) or None for result_key in ("suite", "backend", "opbench")},
         "command": header.command,
-        **{key: getattr(environment, key) or None for key in ("gpu", "uuid", "driver", "nvrtc")},
+        **{result_key: getattr(environment, result_key) or None for result_key in ("gpu", "uuid", "driver", "nvrtc")},
     }
-    number = _write(connection, "runs", row)
+    run_key = _write(connection, "runs", row)
     for result in run.results:
-        key = _write(connection, "results", {"run": number, **_result(result)})
-        samples = ((key, index, seconds) for index, seconds in enumerate(result.samples_s))
+        result_key = _write(connection, "results", {"run": run_key, **_result(result)})
+        samples = ((result_key, index, seconds) for index, seconds in enumerate(result.samples_s))
         connection.executemany("INSERT INTO samples (result, number, seconds) VALUES (?, ?, ?)", samples)
 
 

@@ -57,8 +57,8 @@ class Series:
     def last_over_first(self) -> float | None:
         """Return the last time divided by the first; None with fewer than two times."""
         timed = self.timed
-        first, last = (timed[0].median_s, timed[-1].median_s) if len(timed) > 1 else (None, None)
-        return last / first if first and last else None
+        first_s, last_s = (timed[0].median_s, timed[-1].median_s) if len(timed) > 1 else (None, None)
+        return last_s / first_s if first_s and last_s else None
 
     def trend(self, threshold: float) -> str:
         """Return "slower", "faster" or "same" by the newest step; without a step, by the last and the first time."""
@@ -81,8 +81,8 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
     )
     series = []
     for (case, operator, gpu), group in itertools.groupby(rows, key=lambda row: row[:3]):
-        row_facts = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
-        points = tuple(Point(*row) for row in row_facts)
+        point_fields = [(*row[3:-2], short_revision(Revision(row[-2], row[-1]) if row[-2] else None)) for row in group]
+        points = tuple(Point(*row) for row in point_fields)
         if not cases or any(is_named(case, pattern) for pattern in cases):
             changes = tuple(_changes(points))
             steps = tuple(_steps(points, changes, threshold))
@@ -92,11 +92,15 @@ def all_series(connection: sqlite3.Connection, cases: Sequence[str] = (), thresh
 
 def _changes(points: Sequence[Point]) -> list[tuple[int, str]]:
     changes = []
-    for index, (before, after) in enumerate(itertools.pairwise(points), start=1):
-        if before.alike != after.alike:
-            old, other = json.loads(before.alike), json.loads(after.alike)
-            words = [f"{k}: {old.get(k)} → {other.get(k)}" for k in {**old, **other} if old.get(k) != other.get(k)]
-            changes.append((index, ", ".join(words)))
+    for index, (earlier, later) in enumerate(itertools.pairwise(points), start=1):
+        if earlier.alike != later.alike:
+            earlier_values, later_values = json.loads(earlier.alike), json.loads(later.alike)
+            change_texts = [
+                f"{k}: {earlier_values.get(k)} → {later_values.get(k)}"
+                for k in {**earlier_values, **later_values}
+                if earlier_values.get(k) != later_values.get(k)
+            ]
+            changes.append((index, ", ".join(change_texts)))
     return changes
 
 
@@ -105,15 +109,15 @@ def _steps(
 ) -> list[tuple[Point, TimeStep]]:
     """Return the steps between runs in an equal environment: if the environment changed, the cause is unknown.
 
-    With several GPUs of one model, a step must exceed the difference between these GPUs.
+    With several GPUs of one model, a step must exceed the difference between the GPUs.
     """
     steps = []
-    ends = [0, *(index for index, _ in changes), len(points)]
-    for start, end in itertools.pairwise(ends):
+    segment_ends = [0, *(index for index, _ in changes), len(points)]
+    for start, end in itertools.pairwise(segment_ends):
         timed = [index for index in range(start, end) if points[index].median_s is not None]
-        several = len({points[index].uuid for index in timed}) > 1
-        least = max(threshold, THRESHOLD_OTHER_GPU) if several else threshold
-        for step in find_steps([points[index].median_s or 0.0 for index in timed], least):
+        has_several_gpus = len({points[index].uuid for index in timed}) > 1
+        min_ratio_change = max(threshold, THRESHOLD_OTHER_GPU) if has_several_gpus else threshold
+        for step in find_steps([points[index].median_s or 0.0 for index in timed], min_ratio_change):
             index = timed[step.index]
             steps.append((points[index], TimeStep(index, step.before_s, step.after_s)))
     return steps

@@ -46,19 +46,19 @@ def find_steps(medians_s: Sequence[float], threshold: float) -> list[TimeStep]:
         return []
     cuts = _partition(values, noise_scale(values, threshold))
     # Segments that differ by less than the threshold are merged; the next split is judged against the merged one.
-    kept: list[int] = []
-    for number, cut in enumerate(cuts):
-        start, end = (kept[-1] if kept else 0), [*cuts, len(values)][number + 1]
+    accepted: list[int] = []
+    for index, cut in enumerate(cuts):
+        start, end = (accepted[-1] if accepted else 0), [*cuts, len(values)][index + 1]
         if abs(stats.median(values[cut:end]) - stats.median(values[start:cut])) > math.log1p(threshold):
-            kept.append(cut)
-    ends = [*kept, len(values)]
+            accepted.append(cut)
+    segment_ends = [*accepted, len(values)]
     return [
         TimeStep(
             cut,
-            stats.median(medians_s[(kept[number - 1] if number else 0) : cut]),
-            stats.median(medians_s[cut : ends[number + 1]]),
+            stats.median(medians_s[(accepted[index - 1] if index else 0) : cut]),
+            stats.median(medians_s[cut : segment_ends[index + 1]]),
         )
-        for number, cut in enumerate(kept)
+        for index, cut in enumerate(accepted)
     ]
 
 
@@ -74,18 +74,18 @@ def noise_scale(values: Sequence[float], threshold: float) -> float:
 def _partition(values: Sequence[float], scale: float) -> list[int]:
     """Return the positions of the splits that have the lowest cost."""
     n = len(values)
-    price = max(MIN_PRICE, 2 * math.log(n))
+    split_price = max(MIN_PRICE, 2 * math.log(n))
     best = [0.0, *[math.inf] * n]
-    came_from = [0] * (n + 1)
+    previous_cut = [0] * (n + 1)
     for start in range(n - MIN_SEGMENT + 1):
         if best[start] == math.inf:
             continue
         for end, distance in _distances(values, start):
-            cost = best[start] + distance / scale + (price if start else 0.0)
+            cost = best[start] + distance / scale + (split_price if start else 0.0)
             if cost < best[end]:
-                best[end], came_from[end] = cost, start
+                best[end], previous_cut[end] = cost, start
     cuts = []
-    while n := came_from[n]:
+    while n := previous_cut[n]:
         cuts.append(n)
     return cuts[::-1]
 
@@ -95,11 +95,11 @@ def _distances(values: Sequence[float], start: int) -> list[tuple[int, float]]:
     ordered: list[float] = []
     distance, distances = 0.0, []
     for end in range(start, len(values)):
-        middle = ordered[len(ordered) // 2] if ordered else values[end]
+        segment_median = ordered[len(ordered) // 2] if ordered else values[end]
         # Any median serves: the sum is the same, and grows by the distance of the new value to the nearest median.
-        low = ordered[(len(ordered) - 1) // 2] if ordered else middle
+        low = ordered[(len(ordered) - 1) // 2] if ordered else segment_median
         value = values[end]
-        distance += max(0.0, low - value, value - middle)
+        distance += max(0.0, low - value, value - segment_median)
         bisect.insort(ordered, value)
         if end - start + 1 >= MIN_SEGMENT:
             distances.append((end + 1, distance))

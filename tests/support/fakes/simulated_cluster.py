@@ -80,7 +80,7 @@ def simulate(problems: Sequence[Sequence[Named]], workers: int, costs: Costs, se
 
     while not dispatch.done:
         for worker, ready in list(idle.items()):
-            if ready > now or not (cases := dispatch.give(worker)):
+            if ready > now or not (cases := dispatch.assign(worker)):
                 continue
             del idle[worker]
             held[worker] = cases
@@ -90,7 +90,7 @@ def simulate(problems: Sequence[Sequence[Named]], workers: int, costs: Costs, se
                 done = max(0, int((life - costs.reference) / costs.case))
                 run_cases += done
                 if done < len(cases):
-                    dispatch.at(worker, f"{cases[done][0]}.{cases[done][1]}")
+                    dispatch.set_current_case(worker, f"{cases[done][0]}.{cases[done][1]}")
             else:
                 run_cases += len(cases)
             order += 1
@@ -103,13 +103,13 @@ def simulate(problems: Sequence[Sequence[Named]], workers: int, costs: Costs, se
         cases = held.pop(worker)
         if died:
             deaths += 1
-            if dispatch.lost(worker) is not None:
+            if dispatch.return_lost(worker) is not None:
                 failed += 1
                 judged += 1
             idle[worker] = now + costs.start
             continue
-        dispatch.judged(worker, [f"{a}.{b}" for a, b in cases])
-        dispatch.finished(worker)
+        dispatch.remove_judged(worker, [f"{a}.{b}" for a, b in cases])
+        dispatch.finish(worker)
         judged += len(cases)
         writing += costs.write * len(cases)
         writer_free = max(writer_free, now) + costs.write * len(cases)
