@@ -149,7 +149,7 @@ def test_an_instruction_is_classed(opcode: str, operands: str, kind: str, width:
 
 
 def test_no_instruction_is_in_two_classes() -> None:
-    names = [name for family in sass.FAMILIES.values() for name in family.split()] + list(sass.MEMORY)
+    names = [name for family in sass.OPCODES_BY_CLASS.values() for name in family.split()] + list(sass.MEMORY)
     assert len(names) == len(set(names))
 
 

@@ -60,7 +60,7 @@ def test_floors_count_only_what_must_happen() -> None:
     assert bound == "measured DRAM bandwidth" and seconds == pytest.approx(lower_bound.BOUND_MARGIN * 2**31 / 4e12)
     few = case("copy/vec4", "(n=1000)")
     assert lower_bound.lower_bound_s(few, PEAKS, "hot")[0] == 0.0, "it may never leave the L2 cache"
-    assert lower_bound.lower_bound_s(few, PEAKS)[0] == pytest.approx(4000 / 4e12 / lower_bound.COLD_LIMIT), (
+    assert lower_bound.lower_bound_s(few, PEAKS)[0] == pytest.approx(4000 / 4e12 / lower_bound.COLD_TOLERANCE), (
         "what is read comes from DRAM"
     )
     matmul = case("matmul/coalesced", "(m=4096,n=4096,k=4096)")

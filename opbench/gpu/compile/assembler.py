@@ -18,6 +18,7 @@ from opbench.gpu.compile import nvrtc
 from opbench.paths import MissingExtra
 
 LIMIT_S = 300.0
+"""Time limit of one call of ptxas in seconds."""
 OLDEST = 75
 """The oldest compute capability, times ten, for which CUDA 13 assembles; CUDA 12 goes back to 50."""
 _VERSION = re.compile(r"release (\d+)\.(\d+)")
@@ -35,21 +36,21 @@ class Assembler:
 
 def assembler(arch: str) -> Assembler:
     """Return the newest ptxas for an architecture such as "sm_90a"; raise EnvironmentFault with the remedy."""
-    number = int(arch.removeprefix("sm_").rstrip("af"))
-    able = [assembler for assembler in assemblers() if number >= OLDEST or assembler.version < (13, 0)]
-    if not able:
+    architecture_number = int(arch.removeprefix("sm_").rstrip("af"))
+    usable = [assembler for assembler in assemblers() if architecture_number >= OLDEST or assembler.version < (13, 0)]
+    if not usable:
         raise not_installed()
-    return max(able, key=lambda assembler: assembler.version)
+    return max(usable, key=lambda assembler: assembler.version)
 
 
 @functools.cache
 def assemblers() -> tuple[Assembler, ...]:
     """Return every ptxas of this machine."""
-    places = [path for root in nvrtc.wheel_roots() for path in root.glob("*/bin/ptxas")]
+    candidates = [path for root in nvrtc.wheel_roots() for path in root.glob("*/bin/ptxas")]
     if on_path := shutil.which("ptxas"):
-        places.append(Path(on_path))
-    places += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
-    return tuple(assembler for path in dict.fromkeys(places) if (assembler := _probe_assembler(path)))
+        candidates.append(Path(on_path))
+    candidates += [toolkit / "bin" / "ptxas" for toolkit in nvrtc.toolkits()]
+    return tuple(assembler for path in dict.fromkeys(candidates) if (assembler := _probe_assembler(path)))
 
 
 def not_installed() -> MissingExtra:
@@ -62,44 +63,44 @@ def _probe_assembler(path: Path) -> Assembler | None:
     if not path.is_file() or not os.access(path, os.X_OK):
         return None
     try:
-        done = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=False)
+        completed = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    hit = _VERSION.search(done.stdout)
-    return Assembler(path, (int(hit[1]), int(hit[2]))) if hit else None
+    match = _VERSION.search(completed.stdout)
+    return Assembler(path, (int(match[1]), int(match[2]))) if match else None
 
 
 def assemble(ptx: str, arch: str, name: str) -> Path:
     """Assemble PTX to a cubin, or reuse the cached one; raise CompileError with the assembler's messages.
 
-    An assembler that is older than the PTX gets the PTX as its own version, because only few instructions are
-    new.
+    If the assembler is older than the PTX, the PTX is assembled with the assembler's own PTX version, because only few
+    instructions are new.
     """
-    tool = assembler(arch)
-    digest = hashlib.sha256("\0".join((ptx, arch, str(tool.version))).encode()).hexdigest()[:24]
+    ptxas = assembler(arch)
+    digest = hashlib.sha256("\0".join((ptx, arch, str(ptxas.version))).encode()).hexdigest()[:24]
     cubin = paths.cache_folder("cubin") / f"{name}-{arch}-{digest}.ptxas.cubin"
     if cubin.exists():
         return cubin
-    refused = _assemble(tool, ptx, arch, cubin)
-    if refused and (older := _NEWER.search(refused)):
-        refused = _assemble(tool, _PTX_VERSION.sub(f".version {older[1]}", ptx), arch, cubin)
-    if refused:
-        raise CompileError(f"ptxas {'.'.join(map(str, tool.version))}: {refused}", kind="not-assembled", subject=name)
+    errors = _assemble(ptxas, ptx, arch, cubin)
+    if errors and (supported_version := _NEWER.search(errors)):
+        errors = _assemble(ptxas, _PTX_VERSION.sub(f".version {supported_version[1]}", ptx), arch, cubin)
+    if errors:
+        raise CompileError(f"ptxas {'.'.join(map(str, ptxas.version))}: {errors}", kind="not-assembled", subject=name)
     return cubin
 
 
-def _assemble(tool: Assembler, ptx: str, arch: str, cubin: Path) -> str:
+def _assemble(ptxas: Assembler, ptx: str, arch: str, cubin: Path) -> str:
     """Run ptxas to write a cubin; return its first errors, or "" if there are none."""
     with tempfile.TemporaryDirectory(prefix="opbench-ptxas-") as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        command = [str(tool.path), f"-arch={arch}", "--generate-line-info", str(source), "-o", str(target)]
+        command = [str(ptxas.path), f"-arch={arch}", "--generate-line-info", str(source), "-o", str(target)]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+            completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentFault(f"ptxas: {error}", kind="ptxas-failed", subject=tool.path) from None
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").replace(f"{source}, ", "").strip().splitlines()
-            return "; ".join(lines[:3])[:400] or f"exit code {done.returncode}"
+            raise EnvironmentFault(f"ptxas: {error}", kind="ptxas-failed", subject=ptxas.path) from None
+        if completed.returncode:
+            lines = completed.stderr.decode(errors="replace").replace(f"{source}, ", "").strip().splitlines()
+            return "; ".join(lines[:3])[:400] or f"exit code {completed.returncode}"
         paths.write_atomically(cubin, target.read_bytes())
     return ""

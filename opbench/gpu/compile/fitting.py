@@ -28,8 +28,8 @@ class GpuTarget:
     @property
     def limits(self) -> DeviceLimits | None:
         """Return the limits of a multiprocessor; None for a GPU that is newer than the table of models."""
-        known = MULTIPROCESSORS.get(self.capability)
-        return replace(known, sm_count=self.sm_count) if known else None
+        model_limits = MULTIPROCESSORS.get(self.capability)
+        return replace(model_limits, sm_count=self.sm_count) if model_limits else None
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CompiledCase:
     unfit: str = ""
     """Why no block of the kernel can be launched; empty if one can."""
     identity: str = ""
-    """Machine code and launches as text: equal for cases that must take equally long; empty if not known."""
+    """Hash of the machine code, and the launches: equal for cases that take equally long; empty if not known."""
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
@@ -59,6 +59,7 @@ def compile_case(case: Case, target: GpuTarget) -> CompiledCase:
 
 
 def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
+    """Compile one case and return whether its blocks fit; raise EnvironmentFault without a compiler."""
     try:
         launches = case.launches(target.sm_count)
         if reason := why_block_is_too_large(launches, target.limits):
@@ -66,7 +67,7 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
         request = case.request()
         compiled = nvrtc.compile_cubin(request, nvrtc.architecture(target.capability, request))
         cubin = read_cubin(compiled.cubin.read_bytes())
-        taken = launch_resources(kernel_resources(compiled, cubin), launches, target.limits)
+        resources = launch_resources(kernel_resources(compiled, cubin), launches, target.limits)
     except BadCubin:
         return CompiledCase()  # the compiler is newer than our cubin reader: the driver will report what does not fit
     except CompileError as error:
@@ -75,37 +76,47 @@ def _compile_for_target(case: Case, target: GpuTarget) -> CompiledCase:
         raise
     except OpbenchError as error:
         return CompiledCase(unfit=str(error))
-    worst = min(taken.values(), key=lambda r: r.occupancy or 0.0, default=None)
+    lowest_occupancy = min(resources.values(), key=lambda resource: resource.occupancy or 0.0, default=None)
     return CompiledCase(
-        unfit=next(filter(None, (why_block_does_not_fit(n, r, target.limits) for n, r in taken.items())), ""),
+        unfit=next(
+            filter(
+                None,
+                (why_block_does_not_fit(kernel, resource, target.limits) for kernel, resource in resources.items()),
+            ),
+            "",
+        ),
         identity=f"{cubin.machine_code_sha256} {launches}",
-        registers=worst.registers if worst else None,
-        shared_bytes=worst.shared_bytes + (worst.dynamic_shared_bytes or 0) if worst else None,
-        occupancy=worst.occupancy if worst else None,
+        registers=lowest_occupancy.registers if lowest_occupancy else None,
+        shared_bytes=lowest_occupancy.shared_bytes + (lowest_occupancy.dynamic_shared_bytes or 0)
+        if lowest_occupancy
+        else None,
+        occupancy=lowest_occupancy.occupancy if lowest_occupancy else None,
     )
 
 
 def why_block_is_too_large(launches: Sequence[KernelLaunch], limits: DeviceLimits | None) -> str:
     """Return why a block exceeds the GPU's limits of threads or shared memory, before compiling; empty if it fits."""
-    for step in launches:
-        if not limits or not step.kernel:
+    for launch in launches:
+        if not limits or not launch.kernel:
             continue
-        threads = math.prod(step.block)
+        threads = math.prod(launch.block)
         if not 1 <= threads <= limits.threads_per_block:
-            return f"{step.kernel}: a block of {threads} threads; 1 to {limits.threads_per_block} are allowed"
-        if step.shared_bytes > limits.shared_per_block:
-            return f"{step.kernel}: {step.shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
+            return f"{launch.kernel}: a block of {threads} threads; 1 to {limits.threads_per_block} are allowed"
+        if launch.shared_bytes > limits.shared_per_block:
+            return (
+                f"{launch.kernel}: {launch.shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
+            )
     return ""
 
 
-def why_block_does_not_fit(kernel: str, taken: LaunchResources, limits: DeviceLimits | None) -> str:
+def why_block_does_not_fit(kernel: str, resources: LaunchResources, limits: DeviceLimits | None) -> str:
     """Return why a compiled kernel cannot run with this block, such as too many registers; empty if it can."""
-    threads = math.prod(taken.block or (1,))
-    if taken.max_threads and threads > taken.max_threads:
-        return f"{kernel}: a block of {threads} threads at {taken.registers} registers; {taken.max_threads} fit"
-    shared = taken.shared_bytes + (taken.dynamic_shared_bytes or 0)
-    if limits and shared > limits.shared_per_block:
-        return f"{kernel}: {shared} bytes of shared memory; a block has {limits.shared_per_block}"
-    if taken.blocks_per_sm == 0:
-        return f"{kernel}: no block fits on a multiprocessor, for {taken.limiter}"
+    threads = math.prod(resources.block or (1,))
+    if resources.max_threads and threads > resources.max_threads:
+        return f"{kernel}: a block of {threads} threads at {resources.registers} registers; {resources.max_threads} fit"
+    shared_bytes = resources.shared_bytes + (resources.dynamic_shared_bytes or 0)
+    if limits and shared_bytes > limits.shared_per_block:
+        return f"{kernel}: {shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
+    if resources.blocks_per_sm == 0:
+        return f"{kernel}: no block fits on a multiprocessor, for {resources.limiter}"
     return ""

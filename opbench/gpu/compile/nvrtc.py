@@ -53,18 +53,25 @@ class Nvrtc:
         self.path = Path(path)
         library = ctypes.CDLL(str(path))
         self._library = library
-        text, handle, size = ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
-        texts, number = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int)
-        library.nvrtcVersion.argtypes = [number, number]
-        library.nvrtcGetNumSupportedArchs.argtypes = [number]
-        library.nvrtcGetSupportedArchs.argtypes = [number]
-        library.nvrtcCreateProgram.argtypes = [ctypes.POINTER(handle), text, text, ctypes.c_int, texts, texts]
+        c_string, handle, size_pointer = ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+        c_strings, c_int_pointer = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int)
+        library.nvrtcVersion.argtypes = [c_int_pointer, c_int_pointer]
+        library.nvrtcGetNumSupportedArchs.argtypes = [c_int_pointer]
+        library.nvrtcGetSupportedArchs.argtypes = [c_int_pointer]
+        library.nvrtcCreateProgram.argtypes = [
+            ctypes.POINTER(handle),
+            c_string,
+            c_string,
+            ctypes.c_int,
+            c_strings,
+            c_strings,
+        ]
         library.nvrtcDestroyProgram.argtypes = [ctypes.POINTER(handle)]
-        library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, texts]
-        library.nvrtcAddNameExpression.argtypes = [handle, text]
-        library.nvrtcGetLoweredName.argtypes = [handle, text, ctypes.POINTER(text)]
+        library.nvrtcCompileProgram.argtypes = [handle, ctypes.c_int, c_strings]
+        library.nvrtcAddNameExpression.argtypes = [handle, c_string]
+        library.nvrtcGetLoweredName.argtypes = [handle, c_string, ctypes.POINTER(c_string)]
         for name in ("ProgramLog", "CUBIN", "PTX"):
-            getattr(library, f"nvrtcGet{name}Size").argtypes = [handle, size]
+            getattr(library, f"nvrtcGet{name}Size").argtypes = [handle, size_pointer]
             getattr(library, f"nvrtcGet{name}").argtypes = [handle, ctypes.c_void_p]
         library.nvrtcGetErrorString.argtypes = [ctypes.c_int]
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
@@ -73,6 +80,7 @@ class Nvrtc:
         self.version = (major.value, minor.value)
 
     def _check(self, code: int) -> None:
+        """Raise EnvironmentFault for a result code other than 0."""
         if code:
             raise EnvironmentFault(f"NVRTC at {self.path.name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
@@ -97,36 +105,37 @@ class Nvrtc:
         `headers` maps the name in an `#include` to the header's text.
         """
         program = ctypes.c_void_p()
-        included = headers or {}
-        texts = (ctypes.c_char_p * len(included))(*(text.encode() for text in included.values()))
-        names = (ctypes.c_char_p * len(included))(*(key.encode() for key in included))
+        header_texts = headers or {}
+        c_texts = (ctypes.c_char_p * len(header_texts))(*(text.encode() for text in header_texts.values()))
+        c_names = (ctypes.c_char_p * len(header_texts))(*(key.encode() for key in header_texts))
         self._check(
             self._library.nvrtcCreateProgram(
-                ctypes.byref(program), source, os.fsencode(name), len(included), texts, names
+                ctypes.byref(program), source, os.fsencode(name), len(header_texts), c_texts, c_names
             ),
         )
         try:
             for expression in expressions:
                 self._check(self._library.nvrtcAddNameExpression(program, expression.encode()))
             flags = [option.encode() for option in options]
-            code = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
+            status = self._library.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
             log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
-            if code:
+            if status:
                 return None, log, {}
-            lowered: dict[str, str] = {}
+            mangled_names: dict[str, str] = {}
             for expression in expressions:
                 mangled = ctypes.c_char_p()
                 self._check(self._library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(mangled)))
-                lowered[expression] = (mangled.value or b"").decode()
-            return (self._read(program, "CUBIN"), self._read(program, "PTX").rstrip(b"\0")), log, lowered
+                mangled_names[expression] = (mangled.value or b"").decode()
+            return (self._read(program, "CUBIN"), self._read(program, "PTX").rstrip(b"\0")), log, mangled_names
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _read(self, program: ctypes.c_void_p, output_name: str) -> bytes:
+        """Return an output of a program, such as "CUBIN" or "ProgramLog"."""
         size = ctypes.c_size_t()
-        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        self._check(getattr(self._library, f"nvrtcGet{output_name}Size")(program, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(max(1, size.value))
-        self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
+        self._check(getattr(self._library, f"nvrtcGet{output_name}")(program, buffer))
         return buffer.raw[: size.value]
 
 
@@ -136,13 +145,13 @@ class Nvrtc:
 def wheel_roots() -> list[Path]:
     """Return the folders of the `nvidia` namespace package, where NVIDIA's wheels install their files."""
     spec = importlib.util.find_spec("nvidia")
-    return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
 def toolkits() -> list[Path]:
     """Return the CUDA toolkits named by environment variables or at the installer's default path."""
-    named = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-    return [Path(place) for place in named if place]
+    folders = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    return [Path(folder) for folder in folders if folder]
 
 
 def _candidate_libraries() -> list[str]:
@@ -162,24 +171,24 @@ def libraries() -> tuple[Nvrtc, ...]:
 
     Raises EnvironmentFault with the remedy when there is none.
     """
-    problems: list[str] = []
+    load_errors: list[str] = []
     loaded_by_major: dict[int, Nvrtc] = {}
     for candidate in _candidate_libraries():
         try:
             loaded = Nvrtc(candidate)
         except (OSError, AttributeError) as error:
             if os.sep in candidate:  # an existing file; a bare name is only a question to the loader
-                problems.append(f"{candidate}: {error}")
+                load_errors.append(f"{candidate}: {error}")
             continue
         loaded_by_major.setdefault(loaded.version[0], loaded)
     if not loaded_by_major:
-        raise not_installed(f" (tried {'; '.join(problems)})" if problems else "")
+        raise not_installed(f" (tried {'; '.join(load_errors)})" if load_errors else "")
     return tuple(loaded_by_major[major] for major in sorted(loaded_by_major, reverse=True))
 
 
-def not_installed(tried: str = "") -> MissingExtra:
-    """Return the error for a machine without NVRTC; `tried` lists the places that were searched."""
-    return MissingExtra("NVRTC is not installed", "cuda13", tried)
+def not_installed(tried_places: str = "") -> MissingExtra:
+    """Return the error for a machine without NVRTC; `tried_places` is a suffix that lists the places searched."""
+    return MissingExtra("NVRTC is not installed", "cuda13", tried_places)
 
 
 def library(arch: str = "") -> Nvrtc:
@@ -190,23 +199,24 @@ def library(arch: str = "") -> Nvrtc:
     installed = libraries()
     if not arch:
         return installed[0]
-    number = int(arch.removeprefix("sm_").rstrip("af"))
-    able = [library for library in installed if number in library.architectures()]
-    if not able:
+    architecture_number = int(arch.removeprefix("sm_").rstrip("af"))
+    usable = [library for library in installed if architecture_number in library.architectures()]
+    if not usable:
         raise MissingExtra(_unsupported_architecture(arch), "nvrtc12")
-    return able[0]
+    return usable[0]
 
 
-def _unsupported_architecture(wanted: str) -> str:
+def _unsupported_architecture(target: str) -> str:
     """Return a message with the architectures that the installed compilers support."""
     ranges = (
         "NVRTC {}.{} compiles for sm_{} to sm_{}".format(*library.version, *_oldest_and_newest(library))
         for library in libraries()
     )
-    return f"no NVRTC here compiles for {wanted}: {', '.join(ranges)}"
+    return f"no NVRTC here compiles for {target}: {', '.join(ranges)}"
 
 
 def _oldest_and_newest(compiler: Nvrtc) -> tuple[int, int]:
+    """Return the oldest and the newest architecture that a compiler supports."""
     numbers = compiler.architectures()
     return numbers[0], numbers[-1]
 
@@ -215,13 +225,13 @@ def _oldest_and_newest(compiler: Nvrtc) -> tuple[int, int]:
 def include_options(arch: str = "") -> tuple[str, ...]:
     """Return the -I options for the CUDA headers of the NVRTC that compiles for `arch`."""
     compiler = library(arch)
-    near = compiler.path.resolve().parent.parent
-    folders = [near / "include", near / "targets/x86_64-linux/include", near / "include/cccl"]
+    library_root = compiler.path.resolve().parent.parent
+    folders = [library_root / "include", library_root / "targets/x86_64-linux/include", library_root / "include/cccl"]
     for root in wheel_roots():
-        parts = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
-        whole_wheels = [root / f"cu{compiler.version[0]}" / "include"]
+        part_folders = [root / name / "include" for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl")]
+        toolkit_folders = [root / f"cu{compiler.version[0]}" / "include"]
         # CUDA 12 has one wheel for each part, CUDA 13 one folder. A compiler reads headers of its version first.
-        for include in whole_wheels + parts if compiler.version[0] > 12 else parts + whole_wheels:
+        for include in toolkit_folders + part_folders if compiler.version[0] > 12 else part_folders + toolkit_folders:
             folders += [include, include / "cccl"]
     if not any((folder / "cuda_fp16.h").is_file() for folder in folders):
         folders += [toolkit / "include" / name for toolkit in toolkits() for name in ("", "cccl")]
@@ -229,21 +239,23 @@ def include_options(arch: str = "") -> tuple[str, ...]:
     return tuple(f"-I{folder}" for folder in existing)
 
 
-def _folders(arch: str) -> list[Path]:
+def _include_folders(arch: str) -> list[Path]:
+    """Return the folders of `include_options`."""
     return [Path(option.removeprefix("-I")) for option in include_options(arch)]
 
 
 def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
     """Return the architecture to compile for: the device's own, with suffix 'a' if the variant needs that.
 
-    A device newer than NVRTC runs the code of the nearest older member of its family.
+    For a device newer than NVRTC it is the newest older architecture of the device's family, whose code the device
+    runs.
     """
-    wanted = capability[0] * 10 + capability[1]
-    numbers = {arch for library in libraries() for arch in library.architectures()}
-    known = [arch for arch in numbers if arch // 10 == capability[0] and arch <= wanted]
-    if not known:
+    own_architecture = capability[0] * 10 + capability[1]
+    supported = {arch for library in libraries() for arch in library.architectures()}
+    usable = [arch for arch in supported if arch // 10 == capability[0] and arch <= own_architecture]
+    if not usable:
         raise MissingExtra(_unsupported_architecture("compute capability {}.{}".format(*capability)), "nvrtc12")
-    return f"sm_{max(known)}" + ("a" if request.compute_capability.endswith("a") else "")
+    return f"sm_{max(usable)}" + ("a" if request.compute_capability.endswith("a") else "")
 
 
 # The cache --------------------------------------------------------------------------------------------------------
@@ -252,9 +264,9 @@ def architecture(capability: tuple[int, int], request: BuildRequest) -> str:
 def _key(sources: Iterable[Source], options: Iterable[str], version: tuple[int, int]) -> str:
     """Return a hash of everything that affects the cubin, including file names, which line information contains."""
     digest = hashlib.sha256()
-    texts = (part for source in sources for part in (source.content, str(source.path).encode()))
-    for text in (*texts, repr(version).encode(), *(option.encode() for option in options)):
-        digest.update(len(text).to_bytes(8, "little") + text)
+    parts = (part for source in sources for part in (source.content, str(source.path).encode()))
+    for part in (*parts, repr(version).encode(), *(option.encode() for option in options)):
+        digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()[:24]
 
 
@@ -268,39 +280,40 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     except OSError as error:
         raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
     if device_part.has_host_part(sources):
-        return _compile_unit(request, arch, sources, reduced_unit(request, sources, _folders(arch)))
+        return _compile_unit(request, arch, sources, reduced_unit(request, sources, _include_folders(arch)))
     try:
         return _compile_unit(request, arch, sources, whole_unit(sources))
-    except CompileError as first:
-        unit = reduced_unit(request, sources, _folders(arch))
+    except CompileError as whole_error:
+        unit = reduced_unit(request, sources, _include_folders(arch))
         try:
             return _compile_unit(request, arch, sources, unit)
-        except CompileError as second:
-            if missing := re.search(r'open source file "([^"]+)"', str(first)):
-                raise device_part.missing_header_error(second, (missing[1],), sources) from None
+        except CompileError as reduced_error:
+            if missing_header := re.search(r'open source file "([^"]+)"', str(whole_error)):
+                raise device_part.missing_header_error(reduced_error, (missing_header[1],), sources) from None
         raise  # the error of the whole file is easier to understand
 
 
 def options_of(request: BuildRequest, arch: str) -> list[str]:
     """Return NVRTC's options for a request."""
     macros = [f"-D{key}={value}" for key, value in request.macros]
-    own = [f"-I{folder}" for folder in request.include]
-    return [f"-arch={arch}", *OPTIONS, *macros, *own, *include_options(arch)]
+    request_folders = [f"-I{folder}" for folder in request.include]
+    return [f"-arch={arch}", *OPTIONS, *macros, *request_folders, *include_options(arch)]
 
 
 def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], unit: Unit) -> Compiled:
+    """Compile a source text to a cubin, or reuse the cached one; raise CompileError."""
     name, compiler = str(request.source), library(arch)
     options = options_of(request, arch)
     if unit.is_reduced:
         options.append(f"-I{request.source.absolute().parent}")
     expressions = name_expressions(request, sources)
-    extra = [unit.key, *expressions] if unit.key or expressions else []
+    key_parts = [unit.key, *expressions] if unit.key or expressions else []
     cubin = (
         paths.cache_folder("cubin")
-        / f"{request.source.stem}-{arch}-{_key(sources, [*options, *extra], compiler.version)}.cubin"
+        / f"{request.source.stem}-{arch}-{_key(sources, [*options, *key_parts], compiler.version)}.cubin"
     )
-    notes = cubin.with_suffix(".json")
-    compiled = _from_cache(cubin, notes, arch)
+    notes_path = cubin.with_suffix(".json")
+    compiled = _from_cache(cubin, notes_path, arch)
     if compiled is None:
         code, log, names = compiler.compile(unit.text, name, options, unit.headers, expressions)
         if code is None:
@@ -308,18 +321,18 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
         compiled = Compiled(cubin, arch, *parse_log(log), {key: value for key, value in names.items() if key != value})
         record = {"source": name, "options": options, **asdict(compiled), "cubin": cubin.name}
         # Write the cubin last, so that every cubin in the cache has its notes and its PTX.
-        paths.write_atomically(notes, json.dumps(record, indent=1).encode())
+        paths.write_atomically(notes_path, json.dumps(record, indent=1).encode())
         paths.write_atomically(compiled.ptx, code[1])
         paths.write_atomically(cubin, code[0])
     if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
         raise CompileError(f"{name}: ptxas could not compile the kernel as written: {remarks[0]}")
     # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
-    present = kernel_names(cubin.read_bytes())
+    cubin_kernels = kernel_names(cubin.read_bytes())
     for kernel in request.kernels:
-        if compiled.names.get(kernel, kernel) not in present:
+        if compiled.names.get(kernel, kernel) not in cubin_kernels:
             hint = 'is it extern "C" __global__?'
             location = root_location(sources[0].path, sources[0].text, kernel)
-            raise CompileError(unknown("kernel", kernel, present, hint), location)
+            raise CompileError(unknown("kernel", kernel, cubin_kernels, hint), location)
     return compiled
 
 
@@ -387,7 +400,7 @@ def max_threads(registers: int) -> int:
 
 
 def _errors(log: str) -> str:
-    """Return the log without the lines about kernels that compiled."""
+    """Return the compiler's log without the lines about kernels that compiled."""
     lines = [line for line in log.splitlines() if not line.startswith("ptxas info")]
     return "\n".join(lines).strip() or log or "NVRTC gave no reason"
 

@@ -22,7 +22,7 @@ class PtxInstruction:
     """One PTX instruction."""
 
     opcode: str
-    """With its modifiers, such as "st.global.f32"."""
+    """The opcode with its modifiers, such as "st.global.f32"."""
     operands: str
     function: str
     file: str
@@ -50,7 +50,7 @@ class Ptx:
     variables: frozenset[str]
     """Names of `__device__` variables; constants are not included."""
     pointers: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    """By function: register -> the module variables that its value may point to."""
+    """By function and register: the module variables that the register's value may point to."""
 
     def variables_written(self) -> Iterator[tuple[PtxInstruction, str]]:
         """Yield each store or atomic operation that may write a module variable, with the variable's name."""
@@ -58,10 +58,10 @@ class Ptx:
             base = instruction.opcode.partition(".")[0]
             if base not in ("st", "atom", "red"):
                 continue
-            inside = instruction.operands.partition("[")[2].partition("]")[0]
-            points = self.pointers.get(instruction.function, {})
-            for word in _WORD.findall(inside):
-                for name in sorted(points.get(word, frozenset()) | ({word} & self.variables)):
+            address = instruction.operands.partition("[")[2].partition("]")[0]
+            targets_by_register = self.pointers.get(instruction.function, {})
+            for word in _WORD.findall(address):
+                for name in sorted(targets_by_register.get(word, frozenset()) | ({word} & self.variables)):
                     yield instruction, name
 
 
@@ -70,12 +70,12 @@ def parse_ptx(text: str) -> Ptx:
     files = {match[1]: match[2] for line in text.splitlines() if (match := _FILE.match(line))}
     instructions: list[PtxInstruction] = []
     variables: set[str] = set()
-    function, place, caller, statement = "", ("", 0), ("", 0), ""
+    function, location, caller, statement = "", ("", 0), ("", 0), ""
     for line in text.splitlines():
         if match := _FUNCTION.match(line):
-            function, place, caller, statement = match[1], ("", 0), ("", 0), ""
+            function, location, caller, statement = match[1], ("", 0), ("", 0), ""
         elif match := _LOC.match(line):
-            place = files.get(match[1], ""), int(match[2])
+            location = files.get(match[1], ""), int(match[2])
             caller = (files.get(match[3], ""), int(match[4])) if match[3] else ("", 0)
         elif match := _GLOBAL.match(line):
             if name := _NAME.search(match["rest"].partition("=")[0].strip().rstrip(";")):
@@ -85,7 +85,7 @@ def parse_ptx(text: str) -> Ptx:
             for instruction in complete:
                 if match := _INSTRUCTION.match(instruction):
                     operands = " ".join(match[2].split())
-                    instructions.append(PtxInstruction(match[1], operands, function, *place, caller))
+                    instructions.append(PtxInstruction(match[1], operands, function, *location, caller))
     return Ptx(tuple(instructions), frozenset(variables), _pointers(instructions, variables))
 
 
@@ -96,9 +96,10 @@ def _statements(text: str) -> list[str]:
 
 
 def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[str, dict[str, frozenset[str]]]:
-    """Find all registers that hold addresses of module variables, also after arithmetic on them.
+    """Return, by function and register, the module variables whose addresses a register may hold, also after
+    arithmetic.
 
-    A value that is loaded from memory is not followed.
+    Values that are loaded from memory are not followed.
     """
     result: dict[str, dict[str, frozenset[str]]] = {}
     by_function: dict[str, list[PtxInstruction]] = {}
@@ -106,17 +107,17 @@ def _pointers(instructions: list[PtxInstruction], variables: set[str]) -> dict[s
         if instruction.opcode.partition(".")[0] in ("mov", "cvta", "add", "sub", "mad", "selp", "or", "and", "cvt"):
             by_function.setdefault(instruction.function, []).append(instruction)
     for function, moves in by_function.items():
-        points: dict[str, frozenset[str]] = {}
+        targets_by_register: dict[str, frozenset[str]] = {}
         changed = True
         while changed:
             changed = False
             for instruction in moves:
                 target, *sources = instruction.words or ("",)
-                seen = frozenset(sources) & variables
+                pointed_variables = frozenset(sources) & variables
                 for word in sources:
-                    seen |= points.get(word, frozenset())
-                if not seen <= points.get(target, frozenset()):
-                    points[target] = points.get(target, frozenset()) | seen
+                    pointed_variables |= targets_by_register.get(word, frozenset())
+                if not pointed_variables <= targets_by_register.get(target, frozenset()):
+                    targets_by_register[target] = targets_by_register.get(target, frozenset()) | pointed_variables
                     changed = True
-        result[function] = points
+        result[function] = targets_by_register
     return result

@@ -1,4 +1,4 @@
-"""Find values that determine addresses and branches: a knock-out must not replace them by other values."""
+"""Find the values that determine addresses and branches: a knock-out experiment must not change them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORED_ADDRESS = "stored-address"
 
 @dataclass
 class Flow:
-    """Values of one function that must not change, each with the reason."""
+    """The values of one function that must not change, each with the reason."""
 
     function: Function
     fixed: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Flow:
     shared: dict[str, str] = field(default_factory=dict)
     """Variable in shared memory -> the reason why its content must stay; "*" for one that is not known."""
     stored: frozenset[int] = frozenset()
-    """Places of the stores to global memory whose values must stay, because a kernel uses them as addresses."""
+    """Start positions of the stores to global memory whose values must stay: a kernel uses them as addresses."""
 
     def reason(self, statement: Statement) -> str:
         """Return why the result of an instruction must not change; empty if it may change."""
@@ -44,15 +44,18 @@ class Flow:
 
     def shared_reason(self, statement: Statement) -> str:
         """Return why shared memory that an instruction accesses must keep its content; empty if it need not."""
-        own = self._variables_of(statement)
-        return next((reason for name, reason in self.shared.items() if "*" in (name, *own) or name in own), "")
+        accessed = self._variables_of(statement)
+        return next(
+            (reason for name, reason in self.shared.items() if "*" in (name, *accessed) or name in accessed), ""
+        )
 
     def fix_shared(self, statement: Statement, reason: str) -> None:
-        """Record that shared variables which a load reads must keep their content."""
+        """Record that the shared variables which a load reads must keep their content."""
         for name in self._variables_of(statement):
             self.shared.setdefault(name, reason)
 
     def _variables_of(self, statement: Statement) -> frozenset[str]:
+        """Return the shared variables that an instruction accesses; "*" if they are not known."""
         address_words = addresses(statement)
         direct = frozenset(address_words) & frozenset(self.function.shared)
         return direct.union(*(self.variables.get(word, frozenset()) for word in address_words)) or frozenset("*")
@@ -83,7 +86,7 @@ def results(statement: Statement) -> tuple[str, ...]:
 
 
 def operands(statement: Statement) -> tuple[str, ...]:
-    """Return the registers that an instruction reads, without its guard."""
+    """Return the registers that an instruction reads, without its guarding predicate."""
     first = statement.operands[:1] if not results(statement) or statement.base == "wgmma" else ()
     return tuple(name for operand in (*first, *statement.operands[1:]) for name in registers_of(operand))
 
@@ -93,75 +96,81 @@ def addresses(statement: Statement) -> tuple[str, ...]:
     return tuple(name for operand in statement.operands if operand.startswith("[") for name in registers_of(operand))
 
 
-def follow_values(function: Function, stored: Collection[int] = ()) -> Flow:
+def follow_values(function: Function, address_stores: Collection[int] = ()) -> Flow:
     """Find the values that determine the addresses and branches of a function.
 
-    `stored` are the places of stores to global memory that a kernel of the case reads as addresses.
+    `address_stores` are the start positions of stores to global memory whose values a kernel of the case uses as
+    addresses.
     """
     variables = sources(function, {name: name for name in function.shared})
-    flow = Flow(function, stored=frozenset(stored), variables=variables)
+    flow = Flow(function, stored=frozenset(address_stores), variables=variables)
     for instruction in function.statements:
         if instruction.base in MEMORY_OPCODES:
-            _fix(flow, addresses(instruction), ADDRESS)
+            _mark_fixed(flow, addresses(instruction), ADDRESS)
         if instruction.base in CONTROL_OPCODES:
-            _fix(flow, (instruction.guard, *operands(instruction)), BRANCH)
+            _mark_fixed(flow, (instruction.guard, *operands(instruction)), BRANCH)
         elif instruction.guard and instruction.base in MEMORY_OPCODES:
-            _fix(flow, (instruction.guard,), BRANCH)
-    before = -1
-    while before != (before := len(flow.fixed) + len(flow.shared)):
+            _mark_fixed(flow, (instruction.guard,), BRANCH)
+    previous_count = -1
+    while previous_count != (previous_count := len(flow.fixed) + len(flow.shared)):
         for instruction in reversed(function.statements):
-            _follow_one(flow, instruction)
+            _follow_statement(flow, instruction)
     return flow
 
 
-def _fix(flow: Flow, names: tuple[str, ...], reason: str) -> None:
+def _mark_fixed(flow: Flow, names: tuple[str, ...], reason: str) -> None:
+    """Record that registers must not change, with the reason; other names are ignored."""
     for name in names:
         if flow.function.width(name):
             flow.fixed.setdefault(name, reason)
 
 
-def _follow_one(flow: Flow, statement: Statement) -> None:
-    """For an instruction whose result must not change, mark its operands and the stores that it reads from."""
-    if is_store(statement, "shared") and (why := flow.shared_reason(statement)):
-        _fix(flow, operands(statement), why)
+def _follow_statement(flow: Flow, statement: Statement) -> None:
+    """If the result of an instruction must not change, record the same for its operands and the shared memory
+    it reads.
+    """
+    if is_store(statement, "shared") and (shared_reason := flow.shared_reason(statement)):
+        _mark_fixed(flow, operands(statement), shared_reason)
     if statement.start in flow.stored:
-        _fix(flow, operands(statement), STORED_ADDRESS)
+        _mark_fixed(flow, operands(statement), STORED_ADDRESS)
     reason = flow.reason(statement)
     if not reason:
         return
     if statement.base in ("ld", "ldmatrix") and "shared" in statement.modifiers:
         flow.fix_shared(statement, reason)
     if statement.base not in ("ld", "ldu", "ldmatrix", "tex"):
-        _fix(flow, operands(statement), reason)
-    _fix(flow, (statement.guard,), reason)
+        _mark_fixed(flow, operands(statement), reason)
+    _mark_fixed(flow, (statement.guard,), reason)
 
 
 def is_store(statement: Statement, space: str) -> bool:
-    """Return whether an instruction writes registers to memory of a space; atomics count."""
+    """Return whether an instruction writes registers to memory of a space; atomics also count as writing."""
     return statement.base in ("st", "red", "atom", "stmatrix") and space in statement.modifiers
 
 
 def parameters(function: Function) -> dict[str, frozenset[str]]:
-    """Return the parameters, by number, from which each register is computed without loads from memory."""
+    """Return, for each register, the numbers of the parameters from which it is computed without loads from memory."""
     prefix = f"{function.name}_param_"
-    names = {word for statement in function.statements for word in operands(statement) if word.startswith(prefix)}
-    return sources(function, {word: word.removeprefix(prefix) for word in names})
+    parameter_names = {
+        word for statement in function.statements for word in operands(statement) if word.startswith(prefix)
+    }
+    return sources(function, {word: word.removeprefix(prefix) for word in parameter_names})
 
 
 def sources(function: Function, origins: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return the origins from which each register is computed without loads from memory.
+    """Return, for each register, the origins from which it is computed without loads from memory.
 
-    `origins` are registers by name.
+    `origins` maps names of registers or variables to the origin that each stands for.
     """
     result: dict[str, frozenset[str]] = {}
-    before = -1
-    while before != (before := sum(map(len, result.values()))):
+    previous_count = -1
+    while previous_count != (previous_count := sum(map(len, result.values()))):
         for statement in function.statements if origins else ():
             if statement.base in MEMORY_OPCODES and "param" not in statement.modifiers:
                 continue
             names = operands(statement)
-            seen = frozenset(origins[word] for word in names if word in origins)
-            seen = seen.union(*(result.get(word, frozenset()) for word in names))
-            for name in results(statement) if seen else ():
-                result[name] = result.get(name, frozenset()) | seen
+            reached = frozenset(origins[word] for word in names if word in origins)
+            reached = reached.union(*(result.get(word, frozenset()) for word in names))
+            for name in results(statement) if reached else ():
+                result[name] = result.get(name, frozenset()) | reached
     return result

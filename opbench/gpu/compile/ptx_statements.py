@@ -26,14 +26,14 @@ class Statement:
 
     start: int
     end: int
-    """Behind the semicolon."""
+    """The position after the semicolon."""
     guard: str
     """The guarding predicate; empty for none."""
     negated: bool
     opcode: str
-    """With its modifiers, such as "st.global.f32"."""
+    """The opcode with its modifiers, such as "st.global.f32"."""
     operands: tuple[str, ...]
-    """Split at the commas outside brackets."""
+    """The operands, such as "%r1" or "[%rd4+8]"."""
     file: str
     line: int
 
@@ -60,13 +60,13 @@ class Function:
     name: str
     is_kernel: bool
     start: int
-    """Behind the declarations of registers and shared memory."""
+    """The position after the declarations of registers and shared memory."""
     end: int
     statements: tuple[Statement, ...]
     widths: Mapping[str, int]
     """Bits of the registers by prefix ("%rd") or full name; 1 for a predicate."""
     shared: tuple[str, ...]
-    """Names of its variables in shared memory, or of those of the module."""
+    """Names of the variables in shared memory that the function declares, and of those of the module."""
 
     def width(self, register: str) -> int:
         """Return the width of a register in bits; 0 if the word is no register."""
@@ -82,81 +82,84 @@ class Module:
 
 
 def registers_of(operand: str) -> tuple[str, ...]:
-    """Return the registers and names in an operand."""
+    """Return the words of an operand that may be registers or variables."""
     return tuple(_WORD.findall(operand))
 
 
 def parse_functions(text: str) -> Module:
     """Read the functions of a module and their statements."""
-    files = {hit[1]: hit[2] for hit in _FILE.finditer(text)}
-    plain = _COMMENT.sub(lambda hit: re.sub(r"[^\n]", " ", hit[0]), text)
+    files = {match[1]: match[2] for match in _FILE.finditer(text)}
+    text_without_comments = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     # A declaration ends with a semicolon and has no body.
     bodies = [
-        (hit, opening, _closing(plain, opening))
-        for hit in _FUNCTION.finditer(plain)
-        if (opening := plain.find("{", hit.end())) >= 0 and ";" not in plain[hit.end() : opening]
+        (match, opening, _closing(text_without_comments, opening))
+        for match in _FUNCTION.finditer(text_without_comments)
+        if (opening := text_without_comments.find("{", match.end())) >= 0
+        and ";" not in text_without_comments[match.end() : opening]
     ]
-    outside, at = "", 0
+    text_outside, position = "", 0
     for _, opening, end in bodies:
-        outside, at = outside + plain[at:opening], end
-    common = tuple(_SHARED.findall(outside + plain[at:]))
+        text_outside, position = text_outside + text_without_comments[position:opening], end
+    module_shared = tuple(_SHARED.findall(text_outside + text_without_comments[position:]))
     functions = []
-    for hit, opening, end in bodies:
-        body = plain[opening + 1 : end]
-        declared = _DECLARATIONS.match(plain, opening + 1, end)
-        start = declared.end() if declared else opening + 1
-        statements = tuple(_statements(plain, opening + 1, end, files))
-        shared = (*dict.fromkeys(_SHARED.findall(body)), *common)
-        functions.append(Function(hit[2], hit[1] == "entry", start, end, statements, _widths(body), shared))
+    for match, opening, end in bodies:
+        body = text_without_comments[opening + 1 : end]
+        declarations = _DECLARATIONS.match(text_without_comments, opening + 1, end)
+        start = declarations.end() if declarations else opening + 1
+        statements = tuple(_statements(text_without_comments, opening + 1, end, files))
+        shared = (*dict.fromkeys(_SHARED.findall(body)), *module_shared)
+        functions.append(Function(match[2], match[1] == "entry", start, end, statements, _widths(body), shared))
     return Module(text, tuple(functions))
 
 
 def _closing(text: str, opening: int) -> int:
     """Return the position of the brace that closes a function."""
     depth = 0
-    for hit in re.compile(r"[{}]").finditer(text, opening):
-        depth += 1 if hit[0] == "{" else -1
+    for brace in re.compile(r"[{}]").finditer(text, opening):
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return hit.start()
+            return brace.start()
     return len(text)
 
 
 def _widths(body: str) -> dict[str, int]:
+    """Return the bits of the registers that a function declares, by prefix or name."""
     widths = {}
-    for kind, bits, names in _REGISTERS.findall(body):
+    for register_type, bits, names in _REGISTERS.findall(body):
         for name in names.split(","):
-            widths[name.strip().partition("<")[0]] = 1 if kind == "pred" else int(bits or 32)
+            widths[name.strip().partition("<")[0]] = 1 if register_type == "pred" else int(bits or 32)
     return widths
 
 
 def _statements(text: str, start: int, end: int, files: Mapping[str, str]) -> Iterator[Statement]:
-    file, line, at = "", 0, start
-    while at < end:
-        lead = _LEAD.match(text, at)
-        at = lead.end() if lead else at
-        if at >= end:
+    """Yield the instructions of a function body with their positions and source lines."""
+    file, line, position = "", 0, start
+    while position < end:
+        leading = _LEAD.match(text, position)
+        position = leading.end() if leading else position
+        if position >= end:
             return
-        if text.startswith(".loc", at):
-            if hit := _LOC.match(text, at):
-                file, line = files.get(hit[1], ""), int(hit[2])
-            at = text.find("\n", at)
+        if text.startswith(".loc", position):
+            if match := _LOC.match(text, position):
+                file, line = files.get(match[1], ""), int(match[2])
+            position = text.find("\n", position)
             continue
-        stop = text.find(";", at, end)
+        stop = text.find(";", position, end)
         if stop < 0:
             return
-        if text[at] != "." and (hit := _INSTRUCTION.fullmatch(text[at:stop].strip())):
-            operands = tuple(_split(" ".join(hit[4].split())))
-            yield Statement(at, stop + 1, hit[2] or "", bool(hit[1]), hit[3], operands, file, line)
-        at = stop + 1
+        if text[position] != "." and (match := _INSTRUCTION.fullmatch(text[position:stop].strip())):
+            operands = tuple(_split(" ".join(match[4].split())))
+            yield Statement(position, stop + 1, match[2] or "", bool(match[1]), match[3], operands, file, line)
+        position = stop + 1
 
 
 def _split(operands: str) -> Iterator[str]:
     """Yield the operands of an instruction."""
     depth, start = 0, 0
-    for index, sign in enumerate(operands):
-        depth += (sign in "[{(") - (sign in "]})")
-        if sign == "," and depth == 0:
+    for index, character in enumerate(operands):
+        depth += (character in "[{(") - (character in "]})")
+        if character == "," and depth == 0:
             yield operands[start:index].strip()
             start = index + 1
-    if rest := operands[start:].strip():
-        yield rest
+    if last_operand := operands[start:].strip():
+        yield last_operand

@@ -31,11 +31,11 @@ class Resources:
     missing: str = ""
     machine_code_sha256: str = ""
     arch: str = ""
-    """The architecture of the compilation, also where the compiler rejected the source."""
+    """The architecture that was compiled for, also if the compiler rejected the source."""
     refused: Reason | None = None
     """The compiler's error; None if it accepted the source."""
     rejected: bool = False
-    """Whether the compiler rejected the source, also for a header that is not installed."""
+    """Whether the compiler rejected the source, for example because a header is not installed."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class CompiledKernels:
     kernels: Mapping[str, KernelResources]
     code_bytes: Mapping[str, int]
     spill_bytes: Mapping[str, int]
-    """Only for kernels that the compiler's log lists."""
+    """Bytes of spilled registers by kernel; only for kernels that the compiler's log lists."""
     code: Mapping[str, sass.KernelCode]
-    """Empty without nvdisasm, or if nobody asked for the machine code."""
+    """Machine code by kernel; empty without nvdisasm, or if it was not requested."""
     machine_code_sha256: str
 
 
@@ -73,6 +73,7 @@ def resources_origin(gpu: str) -> str:
 
 
 def _unknown_gpu_message(gpu: str) -> str:
+    """Return the message for a GPU without a known architecture."""
     return f"no architecture is known for GPU '{gpu}'; known: {', '.join(PRODUCTS)}"
 
 
@@ -140,25 +141,25 @@ def compile_for(request: BuildRequest, product: GpuProduct, machine_code: bool =
     compiled = nvrtc.compile_cubin(request, arch)
     content = compiled.cubin.read_bytes()
     cubin = read_cubin(content)
-    name_of_symbol = {lowered: name for name, lowered in compiled.names.items()}
+    name_by_symbol = {lowered: name for name, lowered in compiled.names.items()}
     code: dict[str, sass.KernelCode] = {}
     if machine_code:
         with contextlib.suppress(EnvironmentFault):
-            shown = sass.disassemble(
+            code_by_symbol = sass.disassemble(
                 content, (source.path for source in include_closure(request.source, request.include))
             )
-            code = {name_of_symbol.get(name, name): kernel for name, kernel in shown.items()}
-    code_bytes = {name_of_symbol.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
-    spills = {name_of_symbol.get(name, name): count for name, count in compiled.spill_bytes.items()}
+            code = {name_by_symbol.get(name, name): kernel for name, kernel in code_by_symbol.items()}
+    code_bytes = {name_by_symbol.get(name, name): kernel.code_bytes for name, kernel in cubin.kernels.items()}
+    spills = {name_by_symbol.get(name, name): count for name, count in compiled.spill_bytes.items()}
     kernels = kernel_resources(compiled, cubin)
     return CompiledKernels(arch, kernels, code_bytes, spills, code, cubin.machine_code_sha256)
 
 
 def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, KernelResources]:
     """Return the resources of each kernel, by its name in the request."""
-    name_of_symbol = {lowered: name for name, lowered in compiled.names.items()}
+    name_by_symbol = {mangled: name for name, mangled in compiled.names.items()}
     return {
-        name_of_symbol.get(name, name): KernelResources(
+        name_by_symbol.get(name, name): KernelResources(
             kernel.registers,
             kernel.shared_bytes,
             kernel.local_bytes,
@@ -169,28 +170,28 @@ def kernel_resources(compiled: nvrtc.Compiled, cubin: Cubin) -> dict[str, Kernel
 
 
 def _resources(
-    case: Case, product: GpuProduct, outcome: CompiledKernels | Resources, blocks: bool = False
+    case: Case, product: GpuProduct, compiled: CompiledKernels | Resources, blocks: bool = False
 ) -> Resources:
     """Return the resources of a case's kernels, with the occupancy of its launches on the GPU."""
-    if isinstance(outcome, Resources):
-        return outcome
+    if isinstance(compiled, Resources):
+        return compiled
     try:
         launches = case.launches(product.limits.sm_count)
     except OpbenchError as error:
-        return Resources(missing=str(error), arch=outcome.arch)
-    entries = launch_resources(outcome.kernels, launches, product.limits)
-    source = "compiled for {} by NVRTC {}.{}".format(outcome.arch, *nvrtc.library(outcome.arch).version)
-    taken = {
+        return Resources(missing=str(error), arch=compiled.arch)
+    resources_by_kernel = launch_resources(compiled.kernels, launches, product.limits)
+    source = "compiled for {} by NVRTC {}.{}".format(compiled.arch, *nvrtc.library(compiled.arch).version)
+    described = {
         name: replace(
             entry,
             source=source,
-            code_bytes=outcome.code_bytes[name],
-            spill_bytes=outcome.spill_bytes.get(name),
-            sass=outcome.code[name].summary(blocks) if name in outcome.code else None,
+            code_bytes=compiled.code_bytes[name],
+            spill_bytes=compiled.spill_bytes.get(name),
+            sass=compiled.code[name].summary(blocks) if name in compiled.code else None,
         )
-        for name, entry in entries.items()
+        for name, entry in resources_by_kernel.items()
     }
-    return Resources(taken, machine_code_sha256=outcome.machine_code_sha256, arch=outcome.arch)
+    return Resources(described, machine_code_sha256=compiled.machine_code_sha256, arch=compiled.arch)
 
 
 def launch_resources(
@@ -198,16 +199,18 @@ def launch_resources(
 ) -> dict[str, LaunchResources]:
     """Return the registers and memory of each launched kernel, with the occupancy of its launch."""
     resources: dict[str, LaunchResources] = {}
-    for step in launches:
-        if step.zero or step.kernel not in kernels:
+    for launch in launches:
+        if launch.zero or launch.kernel not in kernels:
             continue
-        static = kernels[step.kernel]
-        taken = LaunchResources(
-            **asdict(static), grid=step.grid, block=step.block, dynamic_shared_bytes=step.shared_bytes
+        static = kernels[launch.kernel]
+        launched = LaunchResources(
+            **asdict(static), grid=launch.grid, block=launch.block, dynamic_shared_bytes=launch.shared_bytes
         )
         if limits is not None:
-            shared_bytes = static.shared_bytes + step.shared_bytes
-            filled = occupancy(limits, static.registers, shared_bytes, math.prod(step.block), math.prod(step.grid))
-            taken = replace(taken, **asdict(filled))
-        resources[step.kernel] = taken
+            shared_bytes = static.shared_bytes + launch.shared_bytes
+            launch_occupancy = occupancy(
+                limits, static.registers, shared_bytes, math.prod(launch.block), math.prod(launch.grid)
+            )
+            launched = replace(launched, **asdict(launch_occupancy))
+        resources[launch.kernel] = launched
     return resources

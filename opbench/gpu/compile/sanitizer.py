@@ -15,8 +15,12 @@ WHEEL_PATH = "cu*/compute-sanitizer/compute-sanitizer"
 def compute_sanitizer() -> Path | None:
     """Return the path of compute-sanitizer on PATH, of the extra `sanitizer` or of a CUDA toolkit; None without one."""
     on_path = shutil.which("compute-sanitizer")
-    named = [Path(on_path)] if on_path else []
-    wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob(WHEEL_PATH), reverse=True)]
-    toolkits = [toolkit / "bin" / "compute-sanitizer" for toolkit in nvrtc.toolkits()]
-    usable = (path for path in (*named, *wheels, *toolkits) if path.is_file() and os.access(path, os.X_OK))
+    path_programs = [Path(on_path)] if on_path else []
+    wheel_programs = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob(WHEEL_PATH), reverse=True)]
+    toolkit_programs = [toolkit / "bin" / "compute-sanitizer" for toolkit in nvrtc.toolkits()]
+    usable = (
+        path
+        for path in (*path_programs, *wheel_programs, *toolkit_programs)
+        if path.is_file() and os.access(path, os.X_OK)
+    )
     return next(usable, None)

@@ -22,6 +22,7 @@ from opbench.gpu.limits.resources import OUTSIDE_KERNEL, CodeBlock, MachineCode
 from opbench.paths import MissingExtra
 
 LIMIT_S = 120.0
+"""Time limit of one call of nvdisasm in seconds."""
 
 MEMORY = {
     **{name: name for name in ("LDG", "STG", "LDS", "STS", "LDL", "STL", "LDGSTS", "LDSM", "STSM", "RED", "LD", "ST")},
@@ -34,7 +35,7 @@ MEMORY = {
 
 LOADS = ("LDG", "LDS")
 
-FAMILIES = {
+OPCODES_BY_CLASS = {
     "FFMA": "FFMA FFMA2",
     "FADD/FMUL": "FADD FMUL FADD2 FMUL2",
     "other fp32": "FMNMX FMNMX3 FSETP FSEL FSET FCHK FSWZADD",
@@ -58,9 +59,9 @@ FAMILIES = {
     "constant load": "LDC LDCU",
     "TMA": "UTMALDG UTMASTG UTMAREDG UTMAPF UTMACMDFLUSH UTMACCTL UBLKCP UBLKPF UBLKRED",
 }
-"""Every other class with the instructions in it; `U` before a name is the same on the uniform data path."""
+"""The opcodes of each class that does not access memory, also for the uniform path, where `U` precedes them."""
 
-CLASS = {name: family for family, names in FAMILIES.items() for name in names.split()} | MEMORY
+CLASS_BY_OPCODE = {name: family for family, names in OPCODES_BY_CLASS.items() for name in names.split()} | MEMORY
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,9 @@ class Instruction:
     """One machine instruction, as nvdisasm prints it."""
 
     predicate: str
-    """Such as "@!P0"; empty for none."""
+    """The predicate that guards the instruction, such as "@!P0"; empty for none."""
     opcode: str
-    """With its modifiers, such as "LDG.E.128.CONSTANT"."""
+    """The opcode with its modifiers, such as "LDG.E.128.CONSTANT"."""
     operands: str
     line: int
     """Line of the kernel's own file or of one of its headers; 0 if not known. Code inlined from the compiler's own
@@ -99,7 +100,7 @@ class Instruction:
         base = self.base
         if self.opcode.startswith("IMAD.MOV") or (base == "HFMA2" and "-RZ, RZ" in self.operands):
             return "move"  # the compiler chooses a pipe with room
-        return CLASS.get(base) or CLASS.get(base.removeprefix("U"), "other")
+        return CLASS_BY_OPCODE.get(base) or CLASS_BY_OPCODE.get(base.removeprefix("U"), "other")
 
     @property
     def bits_per_thread(self) -> int:
@@ -108,9 +109,9 @@ class Instruction:
             return 0
         modifiers = self.opcode.split(".")[1:]
         if self.kind in ("LDSM", "STSM"):
-            return 32 * next((int(text) for text in modifiers if text in ("2", "4")), 1)
-        matches = (re.fullmatch(r"[US]?(8|16|64|128|256)", text) for text in modifiers)
-        return next((int(hit[1]) for hit in matches if hit), 32)
+            return 32 * next((int(modifier) for modifier in modifiers if modifier in ("2", "4")), 1)
+        matches = (re.fullmatch(r"[US]?(8|16|64|128|256)", modifier) for modifier in modifiers)
+        return next((int(match[1]) for match in matches if match), 32)
 
     @property
     def product_flops(self) -> tuple[str, int]:
@@ -118,11 +119,11 @@ class Instruction:
         if self.base not in ("HMMA", "HGMMA"):
             return "", 0
         text = f"{self.opcode}{self.operands}"  # the small letters of a shape may count as operands
-        name = "tf32" if "TF32" in text else "bf16"
-        if hit := _WARPGROUP_TILE.search(text):
-            return name, 2 * 64 * int(hit[1]) * int(hit[2]) // 4
-        shape = self.opcode.split(".")[1:2]
-        return name, 2 * _TILES.get(shape[0], 0) if shape else 0
+        precision = "tf32" if "TF32" in text else "bf16"
+        if match := _WARPGROUP_TILE.search(text):
+            return precision, 2 * 64 * int(match[1]) * int(match[2]) // 4
+        shape_names = self.opcode.split(".")[1:2]
+        return precision, 2 * _MULTIPLY_ADDS.get(shape_names[0], 0) if shape_names else 0
 
     @property
     def access(self) -> str:
@@ -171,18 +172,18 @@ class KernelCode:
 
     def lines(self) -> dict[str, dict[str, int]]:
         """Return the memory instructions of each source line, such as {"14": {"LDG.128": 1}}."""
-        places = {
+        line_names = {
             (instruction.file, instruction.line): instruction.place
             for instruction in self.instructions
             if instruction.line and instruction.access
         }
         return {
-            place: _count_texts(
+            line_name: _count_texts(
                 instruction.access
                 for instruction in self.instructions
-                if instruction.place == place and not instruction.idle
+                if instruction.place == line_name and not instruction.idle
             )
-            for _, place in sorted(places.items())
+            for _, line_name in sorted(line_names.items())
         }
 
     def summary(self, blocks: bool = False) -> MachineCode:
@@ -210,10 +211,12 @@ def _count_texts(texts: Iterable[str]) -> dict[str, int]:
 @functools.cache
 def nvdisasm() -> Path:
     """Return the path of nvdisasm from NVIDIA's wheel, PATH or a toolkit; raise EnvironmentFault with the remedy."""
-    wheels = [path for root in nvrtc.wheel_roots() for path in sorted(root.glob("*/bin/nvdisasm"), reverse=True)]
+    wheel_programs = [
+        path for root in nvrtc.wheel_roots() for path in sorted(root.glob("*/bin/nvdisasm"), reverse=True)
+    ]
     on_path = shutil.which("nvdisasm")
-    named = [Path(on_path)] if on_path else []
-    for path in (*wheels, *named, *(toolkit / "bin" / "nvdisasm" for toolkit in nvrtc.toolkits())):
+    path_programs = [Path(on_path)] if on_path else []
+    for path in (*wheel_programs, *path_programs, *(toolkit / "bin" / "nvdisasm" for toolkit in nvrtc.toolkits())):
         if path.is_file() and os.access(path, os.X_OK):
             return path
     raise not_installed()
@@ -225,37 +228,39 @@ def not_installed() -> MissingExtra:
 
 
 def disassemble(cubin: bytes, sources: Iterable[Path] = ()) -> dict[str, KernelCode]:
-    """Return the machine code of a cubin's kernels by name, cached; raise EnvironmentFault or BadCubin.
+    """Return the machine code of a cubin's kernels by name; raise EnvironmentFault or BadCubin.
 
-    `sources` are the kernel's file and its headers, for the source lines of the instructions.
+    `sources` are the kernel's file and its headers, for the source lines of the instructions. The output of nvdisasm is
+    cached.
     """
-    facts = read_cubin(cubin).kernels
-    code = parse(_listing(cubin), {name: kernel.constants for name, kernel in facts.items()}, sources)
-    return {name: kernel for name, kernel in code.items() if name in facts}
+    cubin_kernels = read_cubin(cubin).kernels
+    code = parse(_listing(cubin), {name: kernel.constants for name, kernel in cubin_kernels.items()}, sources)
+    return {name: kernel for name, kernel in code.items() if name in cubin_kernels}
 
 
 def _listing(cubin: bytes) -> str:
     """Return the output of nvdisasm for a cubin."""
-    kept = paths.cache_folder("sass") / f"{hashlib.sha256(cubin).hexdigest()[:24]}.sass"
+    cached = paths.cache_folder("sass") / f"{hashlib.sha256(cubin).hexdigest()[:24]}.sass"
     try:
-        return kept.read_text(encoding="utf-8", errors="replace")
+        return cached.read_text(encoding="utf-8", errors="replace")
     except OSError:
         pass
-    tool = nvdisasm()
+    program = nvdisasm()
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [str(tool), "-c", "-gi", file.name]
+        command = [str(program), "-c", "-gi", file.name]
         try:
-            done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
+            completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise EnvironmentFault(f"nvdisasm: {error}") from None
-    if done.returncode:
+    if completed.returncode:
         raise EnvironmentFault(
-            f"nvdisasm failed with exit code {done.returncode}: {done.stderr.decode(errors='replace').strip()[:200]}"
+            f"nvdisasm failed with exit code {completed.returncode}: "
+            f"{completed.stderr.decode(errors='replace').strip()[:200]}"
         )
-    paths.write_atomically(kept, done.stdout)
-    return done.stdout.decode("utf-8", errors="replace")
+    paths.write_atomically(cached, completed.stdout)
+    return completed.stdout.decode("utf-8", errors="replace")
 
 
 # Its listing ------------------------------------------------------------------------------------------------------
@@ -271,8 +276,8 @@ _PADDING = ("NOP", "BRA")
 _JUMPS = ("BRA", "JMP", "CALL", "EXIT", "RET", "BRX", "BRXU", "JMX")
 _EXITS = ("EXIT", "RET", "BRX", "BRXU", "JMX")
 _ENDS = ("BRA", "JMP", "EXIT", "RET", "BRX", "BRXU", "JMX")
-_TILES = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4, "16832": 16 * 8 * 32, "884": 8 * 8 * 4}
-"""Multiply-adds of the shapes in the names of a warp's matrix instructions."""
+_MULTIPLY_ADDS = {"16816": 16 * 8 * 16, "1688": 16 * 8 * 8, "1684": 16 * 8 * 4, "16832": 16 * 8 * 32, "884": 8 * 8 * 4}
+"""Multiply-adds of a warp's matrix instruction by the shape in its name."""
 _WARPGROUP_TILE = re.compile(r"\.64x(\d+)x(\d+)")
 
 
@@ -281,21 +286,22 @@ def _is_conditional(instruction: Instruction) -> bool:
     return bool(instruction.predicate) or re.match(r"!?U?P\d|UP\d", instruction.operands) is not None
 
 
-def _reaches(after: list[set[int]], start: int, wanted: int) -> bool:
-    """Return whether execution can return to a basic block after it has left the block."""
-    seen: set[int] = set()
+def _is_reachable(after: list[set[int]], start: int, target: int) -> bool:
+    """Return whether execution that leaves the basic block `start` can come to the block `target`."""
+    visited: set[int] = set()
     stack = list(after[start])
     while stack:
         block = stack.pop()
-        if block == wanted:
+        if block == target:
             return True
-        if block not in seen and block != OUTSIDE_KERNEL:
-            seen.add(block)
+        if block not in visited and block != OUTSIDE_KERNEL:
+            visited.add(block)
             stack += after[block]
     return False
 
 
 def _code_block(code: list[Instruction], before: set[int], after: set[int], in_loop: bool) -> CodeBlock:
+    """Return a basic block with the counts of its instructions."""
     real = [instruction for instruction in code if not instruction.idle]
     accesses: dict[str, Counter[str]] = {}
     conditional: dict[str, Counter[str]] = {}
@@ -306,41 +312,41 @@ def _code_block(code: list[Instruction], before: set[int], after: set[int], in_l
                 instruction.access
             ] += 1
         if instruction.kind == "tensor" and not instruction.predicate:
-            name, work = instruction.product_flops
-            flops[name] += work
+            precision, flop_count = instruction.product_flops
+            flops[precision] += flop_count
     return CodeBlock(
         _count_texts(instruction.kind for instruction in real),
         {place: dict(counts) for place, counts in accesses.items()},
         {place: dict(counts) for place, counts in conditional.items()},
-        {name: work for name, work in flops.items() if name},
+        {precision: flop_count for precision, flop_count in flops.items() if precision},
         tuple(sorted(before)),
         tuple(sorted(after)),
         in_loop,
     )
 
 
-class _Listing:
-    """The state of reading the listing of one kernel."""
+class _KernelReader:
+    """Reads the listing of one kernel, line by line."""
 
     def __init__(self, name: str, sources: frozenset[str]) -> None:
         self.name = name
         self._sources = sources
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
-        """Label -> number of the instruction after it."""
+        """Label -> index of the instruction after it."""
         self._chain: list[tuple[str, int]] = []
         self._chain_open = False
         self._file = ""
 
     def frame(self, file: str, line: int) -> None:
-        """Add one source position of a call chain, the innermost first."""
+        """Add one source position of a chain of inlined calls, the innermost first."""
         if not self._chain_open:
             self._chain = []
         self._chain.append((file, line))
         self._chain_open = True
 
     def label(self, name: str) -> None:
-        """Add a label; the code of a compiler's function starts without a source line."""
+        """Add a label; code after the label of a compiler's function has no source line."""
         self.labels[name] = len(self.instructions)
         if not name.startswith("."):
             self._chain = []
@@ -350,8 +356,8 @@ class _Listing:
         self._chain_open = False
         if self._chain and not self._file:
             self._file = self._chain[-1][0]
-        own = {self._file, *self._sources}
-        file, line = next(((file, line) for file, line in self._chain if file in own), (self._file, 0))
+        own_files = {self._file, *self._sources}
+        file, line = next(((file, line) for file, line in self._chain if file in own_files), (self._file, 0))
         header = "" if file == self._file else PurePath(file).name
         self.instructions.append(Instruction(predicate, opcode, re.sub(r"\s+", " ", operands.strip()), line, header))
 
@@ -370,28 +376,32 @@ class _Listing:
         jumps = {
             index: self._target(instruction) for index, instruction in enumerate(code) if instruction.base in _JUMPS
         }
-        starts = {0, *(target for target in jumps.values() if target is not None), *(index + 1 for index in jumps)}
-        first = sorted(start for start in starts if start < len(code))
-        number = {start: block for block, start in enumerate(first)}
-        after: list[set[int]] = [set() for _ in first]
-        for block, start in enumerate(first):
-            end = first[block + 1] if block + 1 < len(first) else len(code)
+        block_starts = {
+            0,
+            *(target for target in jumps.values() if target is not None),
+            *(index + 1 for index in jumps),
+        }
+        starts_in_order = sorted(start for start in block_starts if start < len(code))
+        block_by_start = {start: block for block, start in enumerate(starts_in_order)}
+        after: list[set[int]] = [set() for _ in starts_in_order]
+        for block, start in enumerate(starts_in_order):
+            end = starts_in_order[block + 1] if block + 1 < len(starts_in_order) else len(code)
             last = code[end - 1] if end > start else None
             target = jumps.get(end - 1)
-            if target is not None and target in number:
-                after[block].add(number[target])
+            if target is not None and target in block_by_start:
+                after[block].add(block_by_start[target])
             if last is not None and last.base in _EXITS:
                 after[block].add(OUTSIDE_KERNEL)
-            if last is not None and end in number and (last.base not in _ENDS or _is_conditional(last)):
-                after[block].add(number[end])
-        before: list[set[int]] = [set() for _ in first]
+            if last is not None and end in block_by_start and (last.base not in _ENDS or _is_conditional(last)):
+                after[block].add(block_by_start[end])
+        before: list[set[int]] = [set() for _ in starts_in_order]
         for block, targets in enumerate(after):
             for target in targets - {OUTSIDE_KERNEL}:
                 before[target].add(block)
-        ends = [*first[1:], len(code)]
+        ends = [*starts_in_order[1:], len(code)]
         return tuple(
-            _code_block(code[start:end], before[block], after[block], _reaches(after, block, block))
-            for block, (start, end) in enumerate(zip(first, ends, strict=True))
+            _code_block(code[start:end], before[block], after[block], _is_reachable(after, block, block))
+            for block, (start, end) in enumerate(zip(starts_in_order, ends, strict=True))
         )
 
     def _target(self, instruction: Instruction) -> int | None:
@@ -401,16 +411,16 @@ class _Listing:
         """
         if instruction.base not in ("BRA", "JMP", "CALL"):
             return None
-        names = [hit[1] or hit[0] for hit in _TARGET.finditer(instruction.operands)]
+        names = [match[1] or match[0] for match in _TARGET.finditer(instruction.operands)]
         return next((self.labels[name] for name in names if name in self.labels), None)
 
     def _sunk_loads(self, code: list[Instruction]) -> dict[str, int]:
-        """Return the branch line for each line of loads that only one branch leads to.
+        """Return the lines of loads that all follow one conditional branch, each with the line of the branch.
 
-        Omit loads after a join of paths.
+        Loads after a join of paths do not count.
         """
         joins = set(self.labels.values())
-        under: dict[str, set[int]] = {}
+        guards_by_line: dict[str, set[int]] = {}
         guard, file = 0, ""
         for index, instruction in enumerate(code):
             if index in joins or instruction.kind == "BAR":
@@ -418,10 +428,10 @@ class _Listing:
             if instruction.kind == "branch":
                 guard, file = instruction.line if instruction.predicate else 0, instruction.file
             elif instruction.kind in LOADS and instruction.line and not instruction.idle:
-                under.setdefault(instruction.place, set()).add(
+                guards_by_line.setdefault(instruction.place, set()).add(
                     guard if guard > instruction.line and file == instruction.file else 0
                 )
-        return {place: min(guards) for place, guards in under.items() if len(guards) == 1 and 0 not in guards}
+        return {line: min(guards) for line, guards in guards_by_line.items() if len(guards) == 1 and 0 not in guards}
 
     def _is_loop(self, index: int) -> bool:
         """Return whether an instruction jumps to itself."""
@@ -430,12 +440,14 @@ class _Listing:
     def _without_labels(self, code: list[Instruction]) -> Iterable[str]:
         """Yield the instructions with jump targets as distances instead of label names."""
         for index, instruction in enumerate(code):
-            yield f"{instruction.predicate} {instruction.opcode} {self._by_distance(instruction.operands, index)}"
+            yield f"{instruction.predicate} {instruction.opcode} {self._with_distances(instruction.operands, index)}"
 
-    def _by_distance(self, operands: str, index: int) -> str:
-        def distance(hit: re.Match[str]) -> str:
-            target = self.labels.get(hit[1] or hit[0])
-            return hit[0] if target is None else f"{target - index:+d}"
+    def _with_distances(self, operands: str, index: int) -> str:
+        """Return operands with jump targets as distances instead of label names."""
+
+        def distance(match: re.Match[str]) -> str:
+            target = self.labels.get(match[1] or match[0])
+            return match[0] if target is None else f"{target - index:+d}"
 
         return _TARGET.sub(distance, operands)
 
@@ -445,29 +457,30 @@ def parse(
 ) -> dict[str, KernelCode]:
     """Read kernels by name from the output of `nvdisasm -c -gi` (or `-g`, or without lines)."""
     kernels: dict[str, KernelCode] = {}
-    current: _Listing | None = None
+    current: _KernelReader | None = None
     files = frozenset(map(str, sources))
-    for text in listing.splitlines():
-        if section := _SECTION.match(text):
+    for line in listing.splitlines():
+        if section := _SECTION.match(line):
             _finish_listing(kernels, current, constants)
-            current = _Listing(section[1], files)
-        elif _OTHER_SECTION.match(text):
+            current = _KernelReader(section[1], files)
+        elif _OTHER_SECTION.match(line):
             _finish_listing(kernels, current, constants)
             current = None
         elif current is None:
             continue
-        elif frame := _FRAME.match(text):
+        elif frame := _FRAME.match(line):
             current.frame(frame[1], int(frame[2]))
-        elif label := _LABEL.match(text):
+        elif label := _LABEL.match(line):
             current.label(label[1])
-        elif hit := _INSTRUCTION.match(text):
-            current.instruction(hit[1] or "", hit[2], hit[3])
+        elif match := _INSTRUCTION.match(line):
+            current.instruction(match[1] or "", match[2], match[3])
     _finish_listing(kernels, current, constants)
     return kernels
 
 
 def _finish_listing(
-    kernels: dict[str, KernelCode], current: _Listing | None, constants: Mapping[str, bytes] | None
+    kernels: dict[str, KernelCode], current: _KernelReader | None, constants: Mapping[str, bytes] | None
 ) -> None:
+    """Add the kernel that was read, if any, to the kernels."""
     if current is not None:
         kernels[current.name] = current.finish((constants or {}).get(current.name, b""))

@@ -1,7 +1,7 @@
-"""Standard headers for NVRTC, which has none: C's numbers and types, and C++ headers through libcu++.
+"""Provide standard headers for NVRTC, which has none: numbers and types of C, and C++ headers through libcu++.
 
-A host-only header, such as <iostream>, is empty, because a kernel can use nothing of it. C++ headers that a
-kernel can use refer to `cuda::std` of the wheel nvidia-cuda-cccl.
+A host-only header, such as <iostream>, is empty, because a kernel can use nothing of it. C++ headers that a kernel can
+use refer to `cuda::std` of the wheel nvidia-cuda-cccl.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from opbench.source.standard_names import STANDARD_NAMES
 from opbench.source.tokens import words
 
 COMMON = "opbench_standard.h"
+"""The name of the header that `common_header` returns; every other one includes it."""
 _INTEGERS = {"8": "char", "16": "short", "32": "int", "64": "long long"}
 _LIMITS = {
     "CHAR_BIT": "8", "SCHAR_MAX": "127", "SCHAR_MIN": "(-128)", "UCHAR_MAX": "255", "CHAR_MAX": "127",
@@ -38,8 +39,8 @@ _LIMITS = {
     "M_SQRT1_2": "0.70710678118654752440", "EXIT_SUCCESS": "0", "EXIT_FAILURE": "1",
 }  # fmt: skip
 _C_STEMS = words("stdint stddef stdio stdlib string math float limits assert inttypes stdbool")
-_C = frozenset(name for stem in _C_STEMS for name in (f"{stem}.h", f"c{stem}"))
-_OF_CUDA_H = ("stdlib.h", "stdint.h")
+_C_HEADERS = frozenset(name for stem in _C_STEMS for name in (f"{stem}.h", f"c{stem}"))
+_INCLUDED_BY_CUDA_H = ("stdlib.h", "stdint.h")
 """The headers that cuda.h includes."""
 _MATH = words(
     """
@@ -51,7 +52,7 @@ _MATH = words(
     """
 )
 """NVRTC's built-in functions that C++ also has in namespace std."""
-_CUB = words(
+_CUB_HEADERS = words(
     """
     block/block_adjacent_difference block/block_discontinuity block/block_exchange block/block_histogram
     block/block_load block/block_merge_sort block/block_radix_rank block/block_radix_sort block/block_reduce
@@ -64,7 +65,7 @@ _CUB = words(
 """The parts of <cub/cub.cuh> for kernels; <cub/cub.cuh> itself does not compile with NVRTC."""
 
 
-def common() -> str:
+def common_header() -> str:
     """Return the text of a header with integer types and limits; it redefines no limit."""
     lines = ["#pragma once"]
     for bits, name in _INTEGERS.items():
@@ -80,25 +81,27 @@ def common() -> str:
     integers = [
         f"{sign}int{prefix}{bits}_t" for sign in ("", "u") for prefix in ("", "_least", "_fast") for bits in _INTEGERS
     ]
-    inner = [f"using ::{name};" for name in (*integers, "intptr_t", "uintptr_t", "size_t", "ptrdiff_t", *sorted(_MATH))]
+    using_declarations = [
+        f"using ::{name};" for name in (*integers, "intptr_t", "uintptr_t", "size_t", "ptrdiff_t", *sorted(_MATH))
+    ]
     # cuda::std defines the same limits with other expressions.
-    return "\n".join(["#pragma nv_diag_suppress 47", *lines, f"namespace std {{ {' '.join(inner)} }}", ""])
+    return "\n".join(["#pragma nv_diag_suppress 47", *lines, f"namespace std {{ {' '.join(using_declarations)} }}", ""])
 
 
 def headers(names: Iterable[str]) -> dict[str, str]:
     """Return the texts of the standard headers among these names, and of the headers that they include."""
     texts: dict[str, str] = {}
-    wanted = dict.fromkeys(names)
-    for name in [*wanted, *(_OF_CUDA_H if "cuda.h" in wanted else ())]:
+    requested = dict.fromkeys(names)
+    for name in [*requested, *(_INCLUDED_BY_CUDA_H if "cuda.h" in requested else ())]:
         if name in STANDARD_NAMES:
             inner = " ".join(f"using ::cuda::std::{word};" for word in STANDARD_NAMES[name].split())
             texts[name] = (
                 f'#pragma once\n#include "{COMMON}"\n#include <cuda/std/{name}>\nnamespace std {{ {inner} }}\n'
             )
-        elif name in _C or (is_host_header(name) and not substitute_header(name)):
+        elif name in _C_HEADERS or (is_host_header(name) and not substitute_header(name)):
             texts[name] = f'#pragma once\n#include "{COMMON}"\n'
         elif name == "cub/cub.cuh":
-            texts[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB))
+            texts[name] = "".join(f"#include <cub/{part}.cuh>\n" for part in sorted(_CUB_HEADERS))
     if texts:
-        texts[COMMON] = common()
+        texts[COMMON] = common_header()
     return texts

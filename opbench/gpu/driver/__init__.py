@@ -76,9 +76,9 @@ class CudaBackend:
         return self._clocks[mode]
 
     def environment(self) -> Environment:
-        """Return device, driver, compiler and versions; None for unknown ones."""
+        """Return device, driver, compiler and versions; values that are not known are None."""
         device, state = self._device, self._nvml.state()
-        known = self._nvml.settings(
+        environment = self._nvml.settings(
             Environment(
                 backend=self.name,
                 gpu=device.name,
@@ -98,13 +98,17 @@ class CudaBackend:
                 throttle=state.throttle,
             )
         )
-        return known if known.ecc is not None else replace(known, ecc=bool(device.attribute(ECC_ENABLED)))
+        return (
+            environment
+            if environment.ecc is not None
+            else replace(environment, ecc=bool(device.attribute(ECC_ENABLED)))
+        )
 
     def unsupported(self, request: BuildRequest) -> str | None:
         """Return why this GPU cannot run a module, else None."""
-        have = self._device.capability
-        reason = missing_capability(have, request.compute_capability)
-        return reason and f"{reason}; this GPU has {have[0]}.{have[1]}"
+        own_capability = self._device.capability
+        reason = missing_capability(own_capability, request.compute_capability)
+        return reason and f"{reason}; this GPU has {own_capability[0]}.{own_capability[1]}"
 
     def compile(self, request: BuildRequest) -> Path:
         """Compile into the disk cache, or reuse the cached file; raise CompileError."""
@@ -129,7 +133,9 @@ class CudaBackend:
         return CudaBuffer(self._device, name, shape, DTYPES[dtype])
 
     def arena(self, nbytes: int) -> CudaBuffer:
-        """Allocate one piece of memory for many tensors, with guard bands at both ends; raise EnvironmentFault."""
+        """Return one buffer for many tensors, with guard bands at both ends; raise EnvironmentFault for too little
+        memory.
+        """
         return CudaBuffer(self._device, "activations", (nbytes,), np.dtype(np.uint8))
 
     def view(self, arena: Buffer, tensor: Tensor, offset: int) -> DeviceArray:
@@ -150,7 +156,7 @@ class CudaBackend:
         return MovableLaunch(self._device, self.load(case.request()), launches, tensors, addresses)
 
     def graph(self, steps: Sequence[GraphStep]) -> CudaGraph:
-        """Record launches as one CUDA graph."""
+        """Record steps, each with the earlier steps it depends on, as one CUDA graph."""
         return CudaGraph(self._device, steps)
 
     def enter_thread(self) -> None:
@@ -188,7 +194,7 @@ class CudaBackend:
         cupy.cuda.Device(self._device.ordinal).use()
         stream, ordinal = self.stream_handle, self._device.ordinal
         if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14; the older name is deprecated there
-            return cupy.cuda.Stream.from_external(_External(stream))
+            return cupy.cuda.Stream.from_external(_ExternalStream(stream))
         return cupy.cuda.ExternalStream(stream, ordinal)
 
     def on_stream(self) -> AbstractContextManager[object]:
@@ -202,9 +208,11 @@ class CudaBackend:
         self.stream.use()
         views = {}
         for name, buffer in buffers.items():
-            ours = cast(CudaBuffer, buffer)
-            memory = cupy.cuda.UnownedMemory(ours.pointer, ours.nbytes, ours, self._device.ordinal)
-            views[name] = cupy.ndarray(ours.shape, ours.dtype, cupy.cuda.MemoryPointer(memory, 0))
+            device_buffer = cast(CudaBuffer, buffer)
+            memory = cupy.cuda.UnownedMemory(
+                device_buffer.pointer, device_buffer.nbytes, device_buffer, self._device.ordinal
+            )
+            views[name] = cupy.ndarray(device_buffer.shape, device_buffer.dtype, cupy.cuda.MemoryPointer(memory, 0))
         return views
 
     def memory_of(self, array: object) -> DeviceArray:
@@ -213,7 +221,7 @@ class CudaBackend:
         return DeviceArray(self._device, "reference", cupy_array.shape, cupy_array.dtype, cupy_array.data.ptr)
 
 
-class _External:
+class _ExternalStream:
     """An object that passes a stream handle to libraries by the CUDA stream protocol."""
 
     def __init__(self, pointer: int) -> None:
@@ -224,6 +232,7 @@ class _External:
 
 
 def _cupy() -> ModuleType:
+    """Return the module cupy; raise MissingExtra if it is not installed."""
     try:
         import cupy
     except ImportError as error:
@@ -233,6 +242,7 @@ def _cupy() -> ModuleType:
 
 
 def _installed_version(package: str) -> str | None:
+    """Return the version of an installed package; None if it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

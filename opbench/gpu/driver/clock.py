@@ -49,14 +49,14 @@ class CudaClock:
         self._device, self._nvml, self.mode = device, nvml, mode
         self._hold_limit_ns = int(hold_limit_s * 1e9)
         self._driver = device.driver
-        self._half = -(-2 * device.l2_bytes // VECTOR_BYTES) * VECTOR_BYTES
-        self._flush_buffer = device.reserve(2 * self._half, "flushing the L2 cache")
-        self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half, device.stream)
+        self._half_bytes = -(-2 * device.l2_bytes // VECTOR_BYTES) * VECTOR_BYTES
+        self._flush_buffer = device.reserve(2 * self._half_bytes, "flushing the L2 cache")
+        self._driver.call("cuMemsetD8Async", self._flush_buffer, 0, 2 * self._half_bytes, device.stream)
         self._flags = MappedWords(device, c_int, 2)
-        self._words = MappedWords(device, c_uint64, 6)
+        self._clock_records = MappedWords(device, c_uint64, 6)
         """Two stamps of two words each, then the length that the kernel `cycles` measured itself."""
         self._graphs: dict[Callable[[], None], tuple[c_void_p, int]] = {}
-        self._marks: list[c_void_p] = []
+        self._chain_events: list[c_void_p] = []
         self._ticket = 0
         self._start, self._stop = (c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)) for _ in range(2))
         # Run every kernel once before the stream is ever blocked: loading one later would deadlock.
@@ -81,14 +81,16 @@ class CudaClock:
 
     def _replay(self, graph: tuple[c_void_p, int], hold_stream: bool) -> Sample:
         """Return the mean time of a launch in a graph, in seconds."""
-        ready, count = graph
-        sample = self._timed_launch(lambda: self._driver.call("cuGraphLaunch", ready, self._device.stream), hold_stream)
+        executable, count = graph
+        sample = self._timed_launch(
+            lambda: self._driver.call("cuGraphLaunch", executable, self._device.stream), hold_stream
+        )
         return Sample(sample.seconds / count, sample.stream_held, sample.sm_clock_hz)
 
     def _timed_launch(self, launch: Callable[[], None], hold_stream: bool) -> Sample:
         """Prepare the caches, block the stream, queue the launch between two events, unblock, and read the time."""
-        call, stream = self._driver.call, self._device.stream
-        timed = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
+        driver_call, stream = self._driver.call, self._device.stream
+        timed_launch = launch if isinstance(launch, TimedLaunch) else TimedLaunch(launch)
         if self.mode in ("cold", "dirty"):
             self._flush_l2()
         self._record_clock(0)
@@ -99,18 +101,18 @@ class CudaClock:
                 launch()
                 if isinstance(launch, RenewableLaunch):
                     launch.renew()
-            call("cuEventRecord", self._start, stream)
-            timed.run()
-            call("cuEventRecord", self._stop, stream)
+            driver_call("cuEventRecord", self._start, stream)
+            timed_launch.run()
+            driver_call("cuEventRecord", self._stop, stream)
             self._record_clock(1)
-            timed.collect()
+            timed_launch.collect()
         finally:
             self._unblock_stream(self._ticket)
         self._device.wait()
         # An event ticks every few nanoseconds at best; more digits than a tenth of one would only fill a run's file.
         span_s = round(float(self._driver.get("cuEventElapsedTime", c_float, self._start, self._stop)) / 1e3, 10)
-        expired = self._flags.values[1] == self._ticket
-        return Sample(span_s, stream_held=hold_stream and not expired, sm_clock_hz=self._sm_clock_hz())
+        released_early = self._flags.values[1] == self._ticket
+        return Sample(span_s, stream_held=hold_stream and not released_early, sm_clock_hz=self._sm_clock_hz())
 
     def _capture(self, launch: Callable[[], None], count: int = 0) -> tuple[c_void_p, int]:
         """Capture a graph of enough launches for `MIN_GRAPH_S`; a launch before it loads the code.
@@ -118,10 +120,10 @@ class CudaClock:
         Launches that rotate over several sets of buffers use each set equally often.
         """
         driver, stream = self._driver, self._device.stream
-        sets = len(launch.launches) if isinstance(launch, RotatingLaunch) else 1
-        alone = min(self._timed_launch(launch, hold_stream=False).seconds for _ in range(max(2, sets)))
-        count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(MIN_GRAPH_S / max(alone, 1e-9))))
-        count = -(-count // sets) * sets
+        buffer_sets = len(launch.launches) if isinstance(launch, RotatingLaunch) else 1
+        single_s = min(self._timed_launch(launch, hold_stream=False).seconds for _ in range(max(2, buffer_sets)))
+        count = count or max(1, min(GRAPH_LAUNCHES, math.ceil(MIN_GRAPH_S / max(single_s, 1e-9))))
+        count = -(-count // buffer_sets) * buffer_sets
         driver.call("cuStreamBeginCapture_v2", stream, CAPTURE_RELAXED)
         graph = c_void_p()
         try:
@@ -129,9 +131,9 @@ class CudaClock:
                 launch()
         finally:
             driver.call("cuStreamEndCapture", stream, byref(graph), where="capturing a graph")
-        ready = c_void_p(driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
+        executable = c_void_p(driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
         driver.call("cuGraphDestroy", graph)
-        return ready, count
+        return executable, count
 
     def device_state(self) -> DeviceState:
         """Return the current clocks and temperature, from NVML."""
@@ -139,11 +141,12 @@ class CudaClock:
 
     def empty_kernel_s(self) -> float:
         """Return the median time of an empty kernel, launched alone, in seconds."""
-        return self._empty_kernel_span
+        return self._empty_kernel_s
 
     @functools.cached_property
-    def _empty_kernel_span(self) -> float:
-        return self._median_span(self.nothing)
+    def _empty_kernel_s(self) -> float:
+        """The result of `empty_kernel_s`, measured once."""
+        return self._median_s(self.nothing)
 
     def timing_offset_s(self) -> float:
         """Return the seconds by which a sample exceeds the kernel's own time.
@@ -151,30 +154,32 @@ class CudaClock:
         The offset is the time of a single launch minus its time as one of many in a graph. On an H200 it is 2.4
         µs; samples exceed CUPTI's kernel times by 2.3 to 2.6 µs.
         """
-        return self._calibrated_offset
+        return self._timing_offset_s
 
     @functools.cached_property
-    def _calibrated_offset(self) -> float:
+    def _timing_offset_s(self) -> float:
+        """The result of `timing_offset_s`, measured once."""
         return statistics.median(self.calibrate(count)[0] for count in CALIBRATION_CYCLES) + GRAPH_GAP_S
 
     def calibrate(self, cycles: int) -> tuple[float, float]:
-        """Return the timing offset for a kernel of so many cycles, and the kernel's time in a graph, in seconds."""
+        """Return the timing offset for a kernel of `cycles` cycles, and the kernel's time in a graph, in seconds."""
         launch = self.cycles(cycles)
-        alone = self._median_span(launch)
+        single_s = self._median_s(launch)
         graph = self._capture(launch, GRAPH_LAUNCHES)
-        in_graph = statistics.median(self._replay(graph, hold_stream=True).seconds for _ in range(10))
+        in_graph_s = statistics.median(self._replay(graph, hold_stream=True).seconds for _ in range(10))
         self._driver.raw("cuGraphExecDestroy")(graph[0])
-        return alone - in_graph, in_graph
+        return single_s - in_graph_s, in_graph_s
 
     def inside(self, cycles: int) -> tuple[float, float, int]:
-        """Time a kernel of known length.
+        """Time a kernel that runs for a known number of cycles.
 
-        Return the sample, the kernel's own measured time in seconds, and its cycles.
+        Return the sample's time in seconds, the kernel's own measured time in seconds, and its measured cycles.
         """
-        span = self._timed_launch(self.cycles(cycles, on_host=True), hold_stream=True).seconds
-        return span, self._words.values[4] / 1e9, int(self._words.values[5])
+        span_s = self._timed_launch(self.cycles(cycles, on_host=True), hold_stream=True).seconds
+        return span_s, self._clock_records.values[4] / 1e9, int(self._clock_records.values[5])
 
-    def _median_span(self, launch: Callable[[], None]) -> float:
+    def _median_s(self, launch: Callable[[], None]) -> float:
+        """Return the median time of a launch in seconds, with the stream blocked."""
         return statistics.median(self._timed_launch(launch, hold_stream=True).seconds for _ in range(25))
 
     def chain(self, launches: Sequence[Callable[[], None]]) -> list[float]:
@@ -182,25 +187,27 @@ class CudaClock:
 
         Each time includes the cost of an event: see `between`.
         """
-        while len(self._marks) <= len(launches):
-            self._marks.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
+        while len(self._chain_events) <= len(launches):
+            self._chain_events.append(c_void_p(self._driver.get("cuEventCreate", c_void_p, 0)))
         call, stream = self._driver.call, self._device.stream
         self._flush_l2()
         try:
             self._block_stream()
-            call("cuEventRecord", self._marks[0], stream)
-            for launch, mark in zip(launches, self._marks[1:], strict=False):
+            call("cuEventRecord", self._chain_events[0], stream)
+            for launch, event in zip(launches, self._chain_events[1:], strict=False):
                 launch()
-                call("cuEventRecord", mark, stream)
+                call("cuEventRecord", event, stream)
         finally:
             self._unblock_stream(self._ticket)
         self._device.wait()
-        pairs = itertools.pairwise(self._marks[: len(launches) + 1])
-        return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in pairs]
+        event_pairs = itertools.pairwise(self._chain_events[: len(launches) + 1])
+        return [float(self._driver.get("cuEventElapsedTime", c_float, a, b)) / 1e3 for a, b in event_pairs]
 
     @functools.cached_property
     def between(self) -> float:
-        """Return the seconds of overhead that `chain` adds to a kernel's own time, from kernels of known length."""
+        """Return the seconds of overhead that `chain` adds to a kernel's own time, measured with kernels of known
+        length.
+        """
         cycles = CALIBRATION_CYCLES[-1]
         launch = self.cycles(cycles)
         spans = [statistics.median(self.chain([launch] * 12)[1:-1]) for _ in range(15)]
@@ -213,9 +220,9 @@ class CudaClock:
         self._device.launch("opbench_nothing", grid=1, block=32)
 
     def spin(self, seconds: float) -> Callable[[], None]:
-        """Return a launch that keeps the device busy for `seconds`; it tests this clock."""
-        length = c_uint64(int(seconds * 1e9))
-        return lambda: self._device.launch("opbench_spin", grid=1, block=1, args=(length,))
+        """Return a launch that keeps the device busy for `seconds`; tests of this clock use it."""
+        length_ns = c_uint64(int(seconds * 1e9))
+        return lambda: self._device.launch("opbench_spin", grid=1, block=1, args=(length_ns,))
 
     def cycles(self, count: int, on_host: bool = False) -> Callable[[], None]:
         """Return a launch of one thread that runs for a known number of cycles.
@@ -224,73 +231,86 @@ class CudaClock:
         """
         arguments = (
             c_uint64(count),
-            c_uint64(self._words.device_pointer + 32 if on_host else self._device.scratch + 32),
+            c_uint64(self._clock_records.device_pointer + 32 if on_host else self._device.scratch + 32),
         )
         return lambda: self._device.launch("opbench_cycles", grid=1, block=1, args=arguments)
 
     def chase(self, nbytes: int, steps: int = 1000, stride_bytes: int = 4224) -> Callable[[], None]:
-        """Return a launch of dependent loads through `nbytes` of memory.
-
-        Its time shows which cache level holds them.
+        """Return a launch of dependent loads through `nbytes` of memory; its time shows which cache level
+        holds them.
         """
-        elements = min(nbytes, self._half) // 4
-        sizes = (c_uint(elements), c_uint(stride_bytes // 4 % elements), c_uint(steps))
-        arguments = (c_uint64(self._flush_buffer + self._half), *sizes, c_uint64(self._device.scratch + 16))
+        elements = min(nbytes, self._half_bytes) // 4
+        kernel_sizes = (c_uint(elements), c_uint(stride_bytes // 4 % elements), c_uint(steps))
+        arguments = (
+            c_uint64(self._flush_buffer + self._half_bytes),
+            *kernel_sizes,
+            c_uint64(self._device.scratch + 16),
+        )
         return lambda: self._device.launch("opbench_chase", grid=1, block=1, args=arguments)
 
     def read(self, nbytes: int) -> Callable[[], None]:
         """Return a launch in which the whole device reads `nbytes` of memory once."""
-        count = min(nbytes, self._half) // VECTOR_BYTES
-        drained = c_uint64(self._flush_buffer + self._half)
-        arguments = (drained, c_uint64(count), c_uint64(self._device.scratch + 16))
+        count = min(nbytes, self._half_bytes) // VECTOR_BYTES
+        clean_half = c_uint64(self._flush_buffer + self._half_bytes)
+        arguments = (clean_half, c_uint64(count), c_uint64(self._device.scratch + 16))
         return lambda: self._device.launch("opbench_drain", 8 * self._device.sm_count, 256, arguments)
 
     # What a sample needs --------------------------------------------------------------------------------------------
 
     def _flush_l2(self) -> None:
-        """Fill the L2 cache with other lines, modified ones in mode "dirty", else unmodified ones; see kernels.cu."""
-        device, count = self._device, c_uint64(self._half // VECTOR_BYTES)
+        """Fill the L2 cache with other lines: modified ones in mode "dirty", else unmodified ones (see kernels.cu)."""
+        device, count = self._device, c_uint64(self._half_bytes // VECTOR_BYTES)
         self._driver.raw("cuCtxResetPersistingL2Cache")()  # not every GPU has such lines: the result does not matter
         grid = 8 * device.sm_count
         device.launch("opbench_fill", grid, 256, (c_uint64(self._flush_buffer), count, c_uint(0)))
         if self.mode == "dirty":
             return
-        drained = c_uint64(self._flush_buffer + self._half)
-        device.launch("opbench_drain", grid, 256, (drained, count, c_uint64(device.scratch + 16)))
+        clean_half = c_uint64(self._flush_buffer + self._half_bytes)
+        device.launch("opbench_drain", grid, 256, (clean_half, count, c_uint64(device.scratch + 16)))
 
-    def _record_clock(self, number: int) -> None:
+    def _record_clock(self, index: int) -> None:
         """Record the clock counter and the time, before and after a sample, to compute the clock frequency."""
-        at = c_uint64(self._words.device_pointer + 16 * number)
-        self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (at,))
+        record_address = c_uint64(self._clock_records.device_pointer + 16 * index)
+        self._device.launch("opbench_stamp", 2 * self._device.sm_count, 32, (record_address,))
 
     def _sm_clock_hz(self) -> float | None:
         """Return the clock frequency between the two records, rounded to 1 kHz; None if they are not usable."""
-        first_ns, first, last_ns, last = self._words.values[:4]
-        return round((last - first) / (last_ns - first_ns) * 1e9, -3) if last_ns > first_ns and last > first else None
+        first_ns, first_cycles, last_ns, last_cycles = self._clock_records.values[:4]
+        return (
+            round((last_cycles - first_cycles) / (last_ns - first_ns) * 1e9, -3)
+            if last_ns > first_ns and last_cycles > first_cycles
+            else None
+        )
 
     def _block_stream(self) -> None:
         """Block the stream until the host releases it.
 
-        Each block has its own ticket, so that late readers do no harm.
+        Each block has a ticket of its own, so that the release of an earlier block does not end it.
         """
         self._ticket += 1
-        flag, expired = self._flags.device_pointer, self._flags.device_pointer + 4
-        arguments = (c_uint64(flag), c_uint64(expired), c_int(self._ticket), c_uint64(self._hold_limit_ns))
+        flag_address, expired_address = self._flags.device_pointer, self._flags.device_pointer + 4
+        arguments = (
+            c_uint64(flag_address),
+            c_uint64(expired_address),
+            c_int(self._ticket),
+            c_uint64(self._hold_limit_ns),
+        )
         self._device.launch("opbench_hold", 1, 1, arguments)
 
     def _unblock_stream(self, ticket: int) -> None:
+        """Release the block of the stream that has this ticket."""
         self._flags.values[0] = ticket
 
     def forget(self, launch: Callable[[], None]) -> None:
-        """Free the CUDA graph of a launch before its buffers are freed."""
+        """Free the CUDA graph of a launch; call it before the launch's buffers are freed."""
         graph, _ = self._graphs.pop(launch, (None, 0))
         if graph is not None:
             self._driver.raw("cuGraphExecDestroy")(graph)
 
     def close(self) -> None:
-        """Free the memory; this is safe after the context was lost."""
+        """Free memory, graphs and events; this is safe after the context was lost."""
         for launch in list(self._graphs):
             self.forget(launch)
         self._driver.raw("cuMemFree_v2")(self._flush_buffer)
-        for event in (self._start, self._stop, *self._marks):
+        for event in (self._start, self._stop, *self._chain_events):
             self._driver.raw("cuEventDestroy_v2")(event)

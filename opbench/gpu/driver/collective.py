@@ -70,7 +70,7 @@ class NcclGroup:
     def __init__(self, ranks: int, identity: bytes, rank: int, stream: int, nccl: Nccl | None = None) -> None:
         self._nccl, self._stream = nccl or find_nccl(), stream
         try:
-            self._joined: _NcclCommunicator | None = self._nccl.NcclCommunicator(ranks, identity, rank)
+            self._communicator: _NcclCommunicator | None = self._nccl.NcclCommunicator(ranks, identity, rank)
         except RuntimeError as error:
             raise EnvironmentFault(
                 f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more",
@@ -82,29 +82,28 @@ class NcclGroup:
 
     def all_reduce(self, buffer: Buffer) -> Callable[[], None]:
         """Return a launch that sums a buffer of float32 over all ranks, in place."""
-        array, joined = cast(DeviceArray, buffer), self._joined
-        assert joined is not None
+        array, communicator = cast(DeviceArray, buffer), self._communicator
+        assert communicator is not None
         pointer, count = array.pointer, array.nbytes // 4
-        kind, operation, stream = self._nccl.NCCL_FLOAT, self._nccl.NCCL_SUM, self._stream
-        return lambda: joined.allReduce(pointer, pointer, count, kind, operation, stream)
+        element_type, operation, stream = self._nccl.NCCL_FLOAT, self._nccl.NCCL_SUM, self._stream
+        return lambda: communicator.allReduce(pointer, pointer, count, element_type, operation, stream)
 
     @property
     def sm_count(self) -> int:
-        """Return the number of multiprocessors that a sum may occupy while other kernels run."""
+        """Return the most multiprocessors that a sum may occupy while other kernels run."""
         return int(os.environ.get(MAX_BLOCKS_VARIABLE, MAX_BLOCKS))
 
     def close(self) -> None:
         """Close the communicator; a second call does nothing."""
-        joined, self._joined = self._joined, None
-        if joined is not None:
-            joined.destroy()
+        communicator, self._communicator = self._communicator, None
+        if communicator is not None:
+            communicator.destroy()
 
 
 def rank_environments(ranks: int) -> list[dict[str, str]]:
-    """Return the environment variables of each rank, with one GPU each.
+    """Return the environment variables of each rank, with one GPU each; raise EnvironmentFault without NCCL or GPUs.
 
-    Set them before a rank's process starts, so that its libraries also see only that GPU. Raises
-    EnvironmentFault for too few GPUs or without NCCL.
+    Set the variables before a rank's process starts, so that its libraries also see only that GPU.
     """
     driver = Driver()
     driver.call("cuInit", 0)
@@ -119,10 +118,10 @@ def rank_environments(ranks: int) -> list[dict[str, str]]:
             allowed=count,
         )
     find_nccl()
-    named = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
-    seen = named if len(named) >= ranks else [str(number) for number in range(count)]
-    set_ones = {
+    visible = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
+    devices = visible if len(visible) >= ranks else [str(index) for index in range(count)]
+    nccl_settings = {
         MULTICAST_VARIABLE: os.environ.get(MULTICAST_VARIABLE, "0"),
         MAX_BLOCKS_VARIABLE: os.environ.get(MAX_BLOCKS_VARIABLE, str(MAX_BLOCKS)),
     }
-    return [{VISIBLE_DEVICES_VARIABLE: name, **set_ones} for name in seen[:ranks]]
+    return [{VISIBLE_DEVICES_VARIABLE: name, **nccl_settings} for name in devices[:ranks]]

@@ -57,7 +57,7 @@ class Device:
         self.driver = Driver()
         self.ordinal = ordinal
         self.last = ""
-        """Names of the kernels launched last, for the message if one of them fails."""
+        """The names of the kernels launched last, for the message if one of them fails."""
         try:
             self.handle = int(self.driver.get("cuDeviceGet", c_int, ordinal))
             self.capability = (self.attribute(CAPABILITY_MAJOR), self.attribute(CAPABILITY_MINOR))
@@ -88,12 +88,15 @@ class Device:
 
     # Properties --------------------------------------------------------------------------------------------------
 
-    def attribute(self, number: int) -> int:
+    def attribute(self, attribute: int) -> int:
         """Return the value of a CUdevice_attribute."""
-        return int(self.driver.get("cuDeviceGetAttribute", c_int, number, self.handle))
+        return int(self.driver.get("cuDeviceGetAttribute", c_int, attribute, self.handle))
 
-    def reserve(self, nbytes: int, what: str) -> int:
-        """Allocate device memory; raise EnvironmentFault with the bytes requested and available."""
+    def reserve(self, nbytes: int, purpose: str) -> int:
+        """Return the address of new device memory; raise EnvironmentFault with the bytes needed and free.
+
+        `purpose` says in the message what needs the memory.
+        """
         try:
             return int(self.driver.get("cuMemAlloc_v2", c_uint64, nbytes))
         except DriverError as error:
@@ -102,18 +105,19 @@ class Device:
         free, total = c_size_t(), c_size_t()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         raise EnvironmentFault(
-            f"{what} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} GB "
+            f"{purpose} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of "
+            f"{total.value / 1e9:.2f} GB "
             "are free; choose a smaller problem",
             kind="gpu-memory",
-            subject=what,
+            subject=purpose,
             value=nbytes,
             allowed=free.value,
         )
 
     def cuda_version(self) -> tuple[int, int]:
         """Return the newest CUDA version that the driver supports."""
-        number = int(self.driver.get("cuDriverGetVersion", c_int))
-        return number // 1000, number % 1000 // 10
+        version_code = int(self.driver.get("cuDriverGetVersion", c_int))
+        return version_code // 1000, version_code % 1000 // 10
 
     @functools.cached_property
     def name(self) -> str:
@@ -168,7 +172,7 @@ class Device:
         return self.attribute(SHARED_PER_BLOCK)
 
     def architecture(self, request: BuildRequest) -> str:
-        """Return the architecture to compile for."""
+        """Return the architecture to compile a module for, such as "sm_90a"."""
         return nvrtc.architecture(self.capability, request)
 
     def compiler(self) -> nvrtc.Nvrtc:
@@ -178,11 +182,11 @@ class Device:
     # Launches ------------------------------------------------------------------------------------------------------
 
     def load_module(self, cubin: Path) -> c_void_p:
-        """Load a cubin and return its module."""
+        """Load a cubin; return the driver's handle of the module."""
         return c_void_p(self.driver.get("cuModuleLoadData", c_void_p, cubin.read_bytes(), where=cubin.name))
 
     def function(self, module: c_void_p, kernel: str) -> c_void_p:
-        """Return a kernel of a module."""
+        """Return the driver's handle of a kernel of a module."""
         name = c_char_p(kernel.encode())
         return c_void_p(self.driver.get("cuModuleGetFunction", c_void_p, module, name, where=kernel))
 
@@ -214,19 +218,20 @@ def gpus() -> list[Gpu]:
     driver = Driver()
     driver.call("cuInit", 0)
     count = int(driver.get("cuDeviceGetCount", c_int))
-    named = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
+    visible = [name.strip() for name in os.environ.get(VISIBLE_DEVICES_VARIABLE, "").split(",") if name.strip()]
     listed = []
     for index in range(count):
         handle = int(driver.get("cuDeviceGet", c_int, index))
         name = ctypes.create_string_buffer(256)
         driver.call("cuDeviceGetName", name, 256, handle)
-        alone = named[index] if len(named) >= count else str(index)
-        shown = name.value.decode(errors="replace")
-        listed.append(Gpu(index, device_uuid(driver, handle), shown, {VISIBLE_DEVICES_VARIABLE: alone}))
+        own_name = visible[index] if len(visible) >= count else str(index)
+        gpu_name = name.value.decode(errors="replace")
+        listed.append(Gpu(index, device_uuid(driver, handle), gpu_name, {VISIBLE_DEVICES_VARIABLE: own_name}))
     return listed
 
 
 def _require_gpu() -> None:
+    """Raise EnvironmentFault with the reason if CUDA cannot be used here."""
     if reason := why_missing():
         raise EnvironmentFault(f"{reason}; --backend cpu checks without one, and has no times (opbench doctor)")
 
@@ -243,13 +248,13 @@ def device_key(ordinal: int = 0) -> str:
 class MappedWords:
     """A few integers in pinned host memory that kernels can read and write."""
 
-    def __init__(self, device: Device, kind: type[c_int] | type[c_uint64], count: int) -> None:
-        size = ctypes.sizeof(kind) * count
+    def __init__(self, device: Device, word_type: type[c_int] | type[c_uint64], count: int) -> None:
+        size = ctypes.sizeof(word_type) * count
         self._address = c_void_p(device.driver.get("cuMemHostAlloc", c_void_p, size, HOST_ALLOC_DEVICEMAP))
         self.device_pointer = int(
             device.driver.get("cuMemHostGetDevicePointer_v2", c_uint64, self._address, 0),
         )
-        self.values: ctypes.Array[c_int] | ctypes.Array[c_uint64] = (kind * count).from_address(
+        self.values: ctypes.Array[c_int] | ctypes.Array[c_uint64] = (word_type * count).from_address(
             self._address.value or 0
         )
         for index in range(count):

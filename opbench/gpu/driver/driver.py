@@ -18,7 +18,7 @@ OUT_OF_MEMORY = 2
 INVALID_VALUE = 1
 INVALID_CONTEXT = 201
 
-KINDS = {
+ERROR_MEANINGS = {
     1: "invalid value",
     2: "out of device memory",
     200: "invalid module",
@@ -38,8 +38,8 @@ KINDS = {
 }
 """What the driver's error numbers mean to someone who wrote a kernel."""
 
-LOST_CONTEXT = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
-"""After these no further call succeeds in this process."""
+CONTEXT_LOST_CODES = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
+"""Error codes after which no further call succeeds in this process."""
 
 # enum values of cuda.h
 STREAM_DEFAULT = 0
@@ -49,9 +49,9 @@ LIMIT_PERSISTING_L2_CACHE_SIZE = 6
 FUNC_MAX_THREADS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_REGISTERS = 0, 1, 3, 4
 FUNC_MAX_DYNAMIC_SHARED_BYTES = 8
 
-TENSOR = (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p)
+TENSOR_MAP_ARGUMENTS = (c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p)
 """The arguments for map, type, rank, address, dims and strides of a tensor map."""
-MODES = (c_int, c_int, c_int, c_int)
+TENSOR_MAP_MODES = (c_int, c_int, c_int, c_int)
 """The arguments for interleave, swizzle, L2 promotion and fill."""
 
 PROTOTYPES: dict[str, tuple[type, ...]] = {
@@ -77,8 +77,8 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
     "cuFuncGetParamInfo": (c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
-    "cuTensorMapEncodeTiled": (*TENSOR, c_void_p, c_void_p, *MODES),
-    "cuTensorMapEncodeIm2col": (*TENSOR, c_void_p, c_void_p, c_uint, c_uint, c_void_p, *MODES),
+    "cuTensorMapEncodeTiled": (*TENSOR_MAP_ARGUMENTS, c_void_p, c_void_p, *TENSOR_MAP_MODES),
+    "cuTensorMapEncodeIm2col": (*TENSOR_MAP_ARGUMENTS, c_void_p, c_void_p, c_uint, c_uint, c_void_p, *TENSOR_MAP_MODES),
     "cuTensorMapReplaceAddress": (c_void_p, c_void_p),
     "cuArray3DCreate_v2": (POINTER(c_void_p), c_void_p),
     "cuArrayDestroy": (c_void_p,),
@@ -118,12 +118,12 @@ PROTOTYPES: dict[str, tuple[type, ...]] = {
 }
 """Argument types of every driver call that opbench makes; each call returns a CUresult."""
 
-TEXTURES = (
+TEXTURE_CALLS = (
     "cuArray3DCreate_v2", "cuArrayDestroy", "cuTexObjectCreate", "cuTexObjectDestroy", "cuSurfObjectCreate",
     "cuSurfObjectDestroy", "cuMemcpy2DAsync_v2",
 )  # fmt: skip
-TENSOR_MAPS = ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapReplaceAddress")
-OPTIONAL = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", *TENSOR_MAPS, *TEXTURES})
+TENSOR_MAP_CALLS = ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapReplaceAddress")
+OPTIONAL_CALLS = frozenset({"cuFuncGetParamInfo", "cuLaunchKernelEx", *TENSOR_MAP_CALLS, *TEXTURE_CALLS})
 """Calls that only newer drivers have (CUDA 12.4 for the first), and calls that few kernels need."""
 
 
@@ -132,10 +132,12 @@ class DriverError(LaunchError):
 
     def __init__(self, code: int, name: str, call: str, where: str = "") -> None:
         self.code = code
-        kind = KINDS.get(code, name)
+        meaning = ERROR_MEANINGS.get(code, name)
         location = f" in {where}" if where else ""
-        lost = "; the GPU context is lost, so this process can run nothing more" if code in LOST_CONTEXT else ""
-        message = f"{kind}{location} ({call}: CUDA error {code}, {name}){lost}"
+        consequence = (
+            "; the GPU context is lost, so this process can run nothing more" if code in CONTEXT_LOST_CODES else ""
+        )
+        message = f"{meaning}{location} ({call}: CUDA error {code}, {name}){consequence}"
         super().__init__(message, kind="driver", subject=where, value=code)
 
 
@@ -147,14 +149,14 @@ class Driver:
         for name, arguments in PROTOTYPES.items():
             function = getattr(self._library, name, None)
             if function is None:
-                if name in OPTIONAL:
+                if name in OPTIONAL_CALLS:
                     continue
                 raise EnvironmentFault(f"the NVIDIA driver has no {name}; update it (CUDA 12 or newer)")
             function.argtypes = arguments
             function.restype = c_int
 
     def raw(self, name: str) -> Callable[..., int]:
-        """Return a driver function that does not check its result, for calls whose cost matters."""
+        """Return a driver function whose result is not checked, for calls whose cost matters."""
         function: Callable[..., int] = getattr(self._library, name)
         return function
 
@@ -175,15 +177,15 @@ class Driver:
 
     def error(self, code: int, call: str, where: str = "") -> DriverError:
         """Return the error for a result code, with the driver's name for it."""
-        text = c_char_p()
-        self._library.cuGetErrorName(code, ctypes.byref(text))
-        return DriverError(code, (text.value or b"unknown error").decode(), call, where)
+        error_name = c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(error_name))
+        return DriverError(code, (error_name.value or b"unknown error").decode(), call, where)
 
-    def get(self, name: str, kind: Any, *arguments: object, where: str = "") -> Any:
+    def get(self, name: str, result_type: Any, *arguments: object, where: str = "") -> Any:
         """Call a function whose first argument is a pointer for its result, and return the result."""
-        answer = kind()
-        self.call(name, ctypes.byref(answer), *arguments, where=where)
-        return answer.value
+        result = result_type()
+        self.call(name, ctypes.byref(result), *arguments, where=where)
+        return result.value
 
 
 @functools.cache

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opbench.gpu.driver.device import Device
 
 GraphStep = tuple[Callable[[], None], Sequence[int]]
-"""A callable that enqueues one step, and the numbers of the earlier steps that the step depends on."""
+"""A callable that enqueues one step, and the indices of the earlier steps that the step depends on."""
 
 
 def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
@@ -29,29 +29,37 @@ def capture(device: Device, launch: Callable[[], None]) -> c_void_p:
 
 def instantiate(device: Device, graph: c_void_p) -> c_void_p:
     """Return an executable instance of a graph, and destroy the graph itself."""
-    ready = c_void_p(device.driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
+    executable = c_void_p(device.driver.get("cuGraphInstantiateWithFlags", c_void_p, graph, 0))
     device.driver.call("cuGraphDestroy", graph)
-    return ready
+    return executable
 
 
-def step_chains(waits: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Group steps into chains: each step waits only for the one before it, and no other step waits for that one."""
-    waiting = [0] * len(waits)
-    for after in waits:
-        for number in after:
-            waiting[number] += 1
-    runs: list[list[int]] = []
-    ends: dict[int, list[int]] = {}
-    for number, after in enumerate(waits):
-        run = ends.pop(after[0]) if len(after) == 1 and waiting[after[0]] == 1 else []
-        if not run:
-            runs.append(run)
-        run.append(number)
-        ends[number] = run
-    return runs
+def step_chains(dependencies: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Group steps into chains; `dependencies` are the steps that each step waits for.
+
+    Within a chain each step waits only for the one before, and no other step waits for that one.
+    """
+    dependents = [0] * len(dependencies)
+    for step_dependencies in dependencies:
+        for step in step_dependencies:
+            dependents[step] += 1
+    chains: list[list[int]] = []
+    chain_by_last_step: dict[int, list[int]] = {}
+    for step, step_dependencies in enumerate(dependencies):
+        chain = (
+            chain_by_last_step.pop(step_dependencies[0])
+            if len(step_dependencies) == 1 and dependents[step_dependencies[0]] == 1
+            else []
+        )
+        if not chain:
+            chains.append(chain)
+        chain.append(step)
+        chain_by_last_step[step] = chain
+    return chains
 
 
 def _enqueue(launches: Sequence[Callable[[], None]]) -> None:
+    """Call several launches in order."""
     for launch in launches:
         launch()
 
@@ -66,30 +74,32 @@ class CudaGraph:
     def __init__(self, device: Device, steps: Sequence[GraphStep]) -> None:
         self._device = device
         driver = device.driver
-        runs = step_chains([after for _, after in steps])
-        parts = [capture(device, partial(_enqueue, [steps[number][0] for number in run])) for run in runs]
-        whole = parts.pop() if len(parts) == 1 else c_void_p(driver.get("cuGraphCreate", c_void_p, 0))
+        chains = step_chains([dependencies for _, dependencies in steps])
+        subgraphs = [capture(device, partial(_enqueue, [steps[step][0] for step in chain])) for chain in chains]
+        graph = subgraphs.pop() if len(subgraphs) == 1 else c_void_p(driver.get("cuGraphCreate", c_void_p, 0))
         nodes: dict[int, int | None] = {}
-        for run, part in zip(runs, parts, strict=False):
-            after = steps[run[0]][1]
-            waits = (c_void_p * max(1, len(after)))(*(nodes[number] for number in after))
-            nodes[run[-1]] = driver.get("cuGraphAddChildGraphNode", c_void_p, whole, waits, len(after), part)
-            driver.call("cuGraphDestroy", part)  # the node has a copy
-        self._ready: c_void_p | None = instantiate(device, whole)
-        self._own = c_void_p(driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
+        for chain, subgraph in zip(chains, subgraphs, strict=False):
+            dependencies = steps[chain[0]][1]
+            node_dependencies = (c_void_p * max(1, len(dependencies)))(*(nodes[step] for step in dependencies))
+            nodes[chain[-1]] = driver.get(
+                "cuGraphAddChildGraphNode", c_void_p, graph, node_dependencies, len(dependencies), subgraph
+            )
+            driver.call("cuGraphDestroy", subgraph)  # the node has a copy
+        self._executable: c_void_p | None = instantiate(device, graph)
+        self._own_stream = c_void_p(driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
 
     def launch(self) -> None:
         """Enqueue all steps on the device's stream."""
-        self._device.driver.call("cuGraphLaunch", self._ready, self._device.stream)
+        self._device.driver.call("cuGraphLaunch", self._executable, self._device.stream)
 
     def run(self) -> None:
-        """Run all steps on a stream of their own and wait; several threads may do so at the same time."""
-        self._device.driver.call("cuGraphLaunch", self._ready, self._own)
-        self._device.driver.call("cuStreamSynchronize", self._own, where="a graph")
+        """Run all steps on the graph's own stream and wait for them; several threads may do so at the same time."""
+        self._device.driver.call("cuGraphLaunch", self._executable, self._own_stream)
+        self._device.driver.call("cuStreamSynchronize", self._own_stream, where="a graph")
 
     def close(self) -> None:
         """Destroy the graph; a second call does nothing."""
-        if self._ready is not None:
-            self._device.driver.raw("cuGraphExecDestroy")(self._ready)
-            self._device.driver.raw("cuStreamDestroy_v2")(self._own)
-            self._ready = None
+        if self._executable is not None:
+            self._device.driver.raw("cuGraphExecDestroy")(self._executable)
+            self._device.driver.raw("cuStreamDestroy_v2")(self._own_stream)
+            self._executable = None

@@ -12,7 +12,7 @@ from opbench.kernels.launch import KernelLaunch
 from opbench.kernels.tensor_map import L2_PROMOTION_BYTES, SWIZZLE_BYTES, TensorMap
 
 # enum values of cuda.h
-TYPES = {"u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0, "f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
+TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0, "f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
 SWIZZLES = {name: number for number, name in enumerate(SWIZZLE_BYTES)}
 L2_PROMOTIONS = {nbytes: number for number, nbytes in enumerate(L2_PROMOTION_BYTES)}
 INTERLEAVE_NONE, FILL_ZEROS = 0, 0
@@ -31,20 +31,29 @@ def encode(driver: Driver, tensor: TensorMap, address: int, nbytes: int) -> Enco
     Raise LaunchError, with the reason, for a map that the hardware does not support.
     """
     tensor.check(address, nbytes)
-    call = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
-    if not driver.has(call):
-        raise LaunchError(f"the NVIDIA driver has no {call}; update it (CUDA 12 or newer)")
-    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
-    encoded = (c_char * MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % MAP_ALIGNMENT)
-    rank, at = len(tensor.dims), c_void_p(address + tensor.offset)
-    head = (encoded, TYPES[tensor.type], rank, at, _c_array(c_uint64, tensor.dims), _c_array(c_uint64, tensor.strides))
+    function_name = "cuTensorMapEncodeIm2col" if tensor.is_im2col else "cuTensorMapEncodeTiled"
+    if not driver.has(function_name):
+        raise LaunchError(f"the NVIDIA driver has no {function_name}; update it (CUDA 12 or newer)")
+    storage = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+    encoded = (c_char * MAP_BYTES).from_buffer(storage, -ctypes.addressof(storage) % MAP_ALIGNMENT)
+    rank, address_argument = len(tensor.dims), c_void_p(address + tensor.offset)
+    common_arguments = (
+        encoded,
+        TENSOR_MAP_TYPES[tensor.type],
+        rank,
+        address_argument,
+        _c_array(c_uint64, tensor.dims),
+        _c_array(c_uint64, tensor.strides),
+    )
     steps = _c_array(c_uint, tensor.element_strides)
     tail = (steps, INTERLEAVE_NONE, SWIZZLES[tensor.swizzle], L2_PROMOTIONS[tensor.l2], FILL_ZEROS)
     if tensor.is_im2col:
         corners = (_c_array(c_int, tensor.lower), _c_array(c_int, tensor.upper))
-        driver.call(call, *head, *corners, tensor.channels, tensor.pixels, *tail, where=f"{tensor}")
+        driver.call(
+            function_name, *common_arguments, *corners, tensor.channels, tensor.pixels, *tail, where=f"{tensor}"
+        )
     else:
-        driver.call(call, *head, _c_array(c_uint, tensor.box), *tail, where=f"{tensor}")
+        driver.call(function_name, *common_arguments, _c_array(c_uint, tensor.box), *tail, where=f"{tensor}")
     return encoded
 
 
@@ -76,15 +85,15 @@ def is_extended(launch: KernelLaunch, capability: tuple[int, int]) -> bool:
     return launch.cluster != (1, 1, 1) or (launch.programmatic and capability >= CLUSTER_CAPABILITY)
 
 
-def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
+def launch_config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) -> object:
     """Return a pointer to the CUlaunchConfig of a launch; raise LaunchError for a launch that this GPU refuses."""
     if launch.cluster != (1, 1, 1) and capability < CLUSTER_CAPABILITY:
-        have = "{}.{}".format(*capability)
+        own_capability = "{}.{}".format(*capability)
         raise LaunchError(
-            f"{launch.kernel}: clusters need 9.0; this GPU has {have}",
+            f"{launch.kernel}: clusters need 9.0; this GPU has {own_capability}",
             kind="needs-capability",
             subject=launch.kernel,
-            value=have,
+            value=own_capability,
             allowed="9.0",
         )
     if fault := launch.fault_of_cluster():
@@ -94,6 +103,6 @@ def config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int, int]) 
         attributes.append(_Attribute(ATTRIBUTE_CLUSTER, value=_AttributeValue(cluster=(c_uint * 3)(*launch.cluster))))
     if launch.programmatic and capability >= CLUSTER_CAPABILITY:
         attributes.append(_Attribute(ATTRIBUTE_PROGRAMMATIC, value=_AttributeValue(flag=1)))
-    listed = (_Attribute * len(attributes))(*attributes)
+    attribute_array = (_Attribute * len(attributes))(*attributes)
     grid, block = (c_uint * 3)(*launch.grid), (c_uint * 3)(*launch.block)
-    return pointer(_Config(grid, block, launch.shared_bytes, stream, listed, len(attributes)))
+    return pointer(_Config(grid, block, launch.shared_bytes, stream, attribute_array, len(attributes)))

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 GUARD_BYTES = 256 * 1024
 """Size of a guard band before and after each tensor: more than one row or tile, and a multiple of every alignment."""
 
-UNTOUCHED = 0xFFFFFFFF
+NO_CHANGE = 0xFFFFFFFF
 SECRET = secrets.randbits(64)
-"""The secret of this process's fingerprints."""
+"""A random number that this process's fingerprints include, so that kernels cannot foresee them."""
 
 
 class DeviceArray:
-    """A tensor in device memory that another owner allocated, such as a network's arena."""
+    """A tensor in device memory that another object allocated, such as a network's arena."""
 
     def __init__(self, device: Device, name: str, shape: tuple[int, ...], dtype: np.dtype, pointer: int = 0) -> None:
         self.name, self.shape, self.dtype = name, shape, dtype
@@ -73,7 +73,7 @@ class DeviceArray:
         return array
 
     def poison(self) -> None:
-        """Fill the content with 0xFF bytes (NaN in every float format)."""
+        """Fill the content with 0xFF bytes, which are NaN in every float format."""
         self._device.driver.call("cuMemsetD8Async", self.pointer, 0xFF, self.nbytes, self._device.stream)
 
     def poison_part(self, offset: int, nbytes: int) -> None:
@@ -81,11 +81,14 @@ class DeviceArray:
         self._device.driver.call("cuMemsetD8Async", self.pointer + offset, 0xFF, nbytes, self._device.stream)
 
     def copy_from(self, other: DeviceArray, shift: int = 0) -> None:
-        """Copy a tensor of the same size on the device; its last `shift` bytes go to the front."""
-        call, stream, rest = self._device.driver.call, self._device.stream, self.nbytes - shift
-        call("cuMemcpyDtoDAsync_v2", self.pointer + shift, other.pointer, rest, stream)
+        """Copy the content of a tensor of the same size on the device, rotated by `shift` bytes towards the end.
+
+        The last `shift` bytes go to the front.
+        """
+        driver_call, stream, kept_bytes = self._device.driver.call, self._device.stream, self.nbytes - shift
+        driver_call("cuMemcpyDtoDAsync_v2", self.pointer + shift, other.pointer, kept_bytes, stream)
         if shift:
-            call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + rest, shift, stream)
+            driver_call("cuMemcpyDtoDAsync_v2", self.pointer, other.pointer + kept_bytes, shift, stream)
 
     def fingerprint(self) -> int:
         """Return a 64-bit hash of the content after all earlier launches; see kernels.cu."""
@@ -99,7 +102,7 @@ class DeviceArray:
         return hash_value.value
 
     def damage(self) -> int | None:
-        """Return None: this memory has no guard bands."""
+        """Return None, because this memory has no guard bands."""
         return None
 
 
@@ -190,10 +193,10 @@ class CudaBuffer(DeviceArray):
         nearest = (c_uint * 2)()
         device.driver.call("cuMemcpyDtoHAsync_v2", byref(nearest), device.scratch, 8, device.stream)
         device.wait()
-        before, behind = int(nearest[0]), int(nearest[1])
-        if before == behind == UNTOUCHED:
+        distance_before, distance_behind = int(nearest[0]), int(nearest[1])
+        if distance_before == distance_behind == NO_CHANGE:
             return None
-        return -1 - before if before < behind else self.nbytes + behind
+        return -1 - distance_before if distance_before < distance_behind else self.nbytes + distance_behind
 
     def release(self) -> None:
         """Free the memory; this is safe after the context was lost, and a second call does nothing."""

@@ -1,8 +1,8 @@
-"""Launches that take buffers and a stream in each call, for memory that another library allocates.
+"""Launches that take addresses and a stream in each call, for memory that another library allocates.
 
-Binding a launch takes microseconds and fixes its addresses. Here all kernels share one address argument per
-tensor, so that one bound launch works on any memory. Setting an address takes a tenth of a microsecond; in
-addition, tensor maps of Hopper kernels are updated if their tensor moved.
+Binding a launch takes microseconds and fixes its addresses. Here all kernels share one address argument per tensor, so
+that one bound launch works on any memory. Setting an address takes a tenth of a microsecond; in addition, tensor maps
+of Hopper kernels are updated if their tensor moved.
 """
 
 from __future__ import annotations
@@ -46,12 +46,18 @@ class MovableLaunch:
         self._device = device
         lock = threading.Lock()
         self._acquire, self._release = lock.acquire, lock.release
-        self._room = bytearray(8 * max(1, len(tensors)))
-        self._write = struct.Struct(f"{len(tensors)}Q").pack_into
-        self._write(self._room, 0, *(addresses[tensor.name] for tensor in tensors))
+        self._addresses = bytearray(8 * max(1, len(tensors)))
+        self._pack_addresses = struct.Struct(f"{len(tensors)}Q").pack_into
+        self._pack_addresses(self._addresses, 0, *(addresses[tensor.name] for tensor in tensors))
         arrays = [
-            MovableArray(device, t.name, t.shape, DTYPES[t.dtype], c_uint64.from_buffer(self._room, 8 * number))
-            for number, t in enumerate(tensors)
+            MovableArray(
+                device,
+                tensor.name,
+                tensor.shape,
+                DTYPES[tensor.dtype],
+                c_uint64.from_buffer(self._addresses, 8 * index),
+            )
+            for index, tensor in enumerate(tensors)
         ]
         self._stream = c_void_p(0)
         steps = program.steps(launches, {array.name: array for array in arrays}, self._stream, extended=True)
@@ -60,22 +66,22 @@ class MovableLaunch:
         self._calls: list[tuple[Callable[..., int], tuple[object, ...]]] = [
             (device.driver.bare(step.call.__name__), step.arguments) for step in steps
         ]
-        self._last = 0
-        self._mapped = [array for array in arrays if array.maps]
+        self._last_stream = 0
+        self._arrays_with_maps = [array for array in arrays if array.maps]
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Enqueue the launches on a stream, given by its driver handle.
 
-        The thread's current device must be the same.
+        The GPU of the launches must be the calling thread's current device.
         """
         self._acquire()  # the driver copies arguments as it is called, and not before
         try:  # half the cost of `with`
-            self._write(self._room, 0, *addresses)
-            if self._mapped:
-                for array in self._mapped:
+            self._pack_addresses(self._addresses, 0, *addresses)
+            if self._arrays_with_maps:
+                for array in self._arrays_with_maps:
                     array.move_maps()
-            if stream != self._last:
-                self._last = self._stream.value = stream
+            if stream != self._last_stream:
+                self._last_stream = self._stream.value = stream
                 for config in self._configs:
                     config.stream = stream
             for call, arguments in self._calls:

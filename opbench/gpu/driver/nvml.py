@@ -26,7 +26,7 @@ THROTTLE_REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""nvmlClocksEventReasons."""
+"""Reasons for reduced clocks by their bit (nvmlClocksEventReasons)."""
 
 
 class Nvml:
@@ -84,17 +84,19 @@ class Nvml:
     def driver(self) -> str | None:
         """Return the driver's version."""
         try:
-            text = self._library.nvmlSystemGetDriverVersion()  # type: ignore[union-attr]
+            version = self._library.nvmlSystemGetDriverVersion()  # type: ignore[union-attr]
         except Exception:  # the library is None, or refuses
             return None
-        return text.decode() if isinstance(text, bytes) else str(text)
+        return version.decode() if isinstance(version, bytes) else str(version)
 
 
 def _convert_known(value: int | None, convert: Callable[[int], T]) -> T | None:
+    """Return a converted value; None if it is not known."""
     return None if value is None else convert(value)
 
 
 def _scale_known(value: float | None, factor: float) -> float | None:
+    """Return a value times a factor; None if it is not known."""
     return None if value is None else float(value) * factor
 
 
@@ -104,4 +106,5 @@ def _current_value(pair: Sequence[int] | None, convert: Callable[[int], T]) -> T
 
 
 def _throttle_names(bits: int) -> tuple[str, ...]:
+    """Return the names of the reasons whose bits are set."""
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

@@ -23,7 +23,7 @@ from opbench.gpu.driver.driver import (
     FUNC_SHARED_BYTES,
     INVALID_VALUE,
 )
-from opbench.gpu.driver.hopper import EncodedMap, config, is_extended
+from opbench.gpu.driver.hopper import EncodedMap, is_extended, launch_config
 from opbench.gpu.driver.memory import ModuleVariable, MovableArray
 from opbench.gpu.driver.texture import Copy, TextureObject, create
 from opbench.kernels.launch import KernelLaunch
@@ -55,11 +55,11 @@ class CudaProgram:
     """A compiled module on the device."""
 
     def __init__(
-        self, device: Device, cubin: Path, kernels: Sequence[str], names: Mapping[str, str] | None = None
+        self, device: Device, cubin: Path, kernels: Sequence[str], mangled_names: Mapping[str, str] | None = None
     ) -> None:
         self._device = device
         self._module = device.load_module(cubin)
-        self._names = names or {}
+        self._names = mangled_names or {}
         self._functions = {kernel: device.function(self._module, self._names.get(kernel, kernel)) for kernel in kernels}
         self.resources: Mapping[str, KernelResources] = {
             kernel: self._resources(function) for kernel, function in self._functions.items()
@@ -68,10 +68,10 @@ class CudaProgram:
         self.machine_code_sha256 = ""
         self.uses_device_heap = False
         self._variables: Sequence[CubinVariable] = ()
-        with contextlib.suppress(BadCubin):  # a compiler newer than our reader; the driver loads the cubin anyway
-            read = read_cubin(cubin.read_bytes())
-            self.machine_code_sha256, self._variables = read.machine_code_sha256, read.variables
-            self.uses_device_heap = read.uses_device_heap
+        with contextlib.suppress(BadCubin):  # compiled by a newer compiler; the driver loads the cubin anyway
+            parsed = read_cubin(cubin.read_bytes())
+            self.machine_code_sha256, self._variables = parsed.machine_code_sha256, parsed.variables
+            self.uses_device_heap = parsed.uses_device_heap
 
     def variables(self) -> dict[str, Buffer]:
         """Return the module's `__device__` and `__constant__` variables by name, as bytes in device memory."""
@@ -79,8 +79,10 @@ class CudaProgram:
         for variable in self._variables:
             address, size = c_uint64(), c_size_t()
             name = c_char_p(variable.name.encode())
-            get = self._device.driver.raw("cuModuleGetGlobal_v2")
-            if not get(byref(address), byref(size), self._module, name):  # one that no code reads may not be loaded
+            get_global = self._device.driver.raw("cuModuleGetGlobal_v2")
+            if not get_global(
+                byref(address), byref(size), self._module, name
+            ):  # one that no code reads may not be loaded
                 plain = plain_name(variable.name)
                 buffers[plain if plain not in buffers else variable.name] = ModuleVariable(
                     self._device, variable.name, (variable.nbytes,), np.dtype(np.uint8), address.value
@@ -89,6 +91,7 @@ class CudaProgram:
 
     def _resources(self, function: c_void_p) -> KernelResources:
         # Asking also loads the kernel: with lazy loading it would otherwise happen at the first launch.
+        """Return the registers and memory of a kernel, and load its code."""
         registers, shared, local, threads = (
             int(self._device.driver.get("cuFuncGetAttribute", c_int, attribute, function))
             for attribute in (FUNC_REGISTERS, FUNC_SHARED_BYTES, FUNC_LOCAL_BYTES, FUNC_MAX_THREADS)
@@ -127,26 +130,26 @@ class CudaProgram:
     def _steps(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> list[BoundStep]:
+        """Return the driver calls of one launch; errors get the launch's location."""
         with with_location(launch.location):
             return self._calls(launch, buffers, stream, extended)
 
     def _calls(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> list[BoundStep]:
+        """Return the driver calls of one launch; a kernel with textures has copies before and after."""
         if not launch.kernel:
             fill = self._zero_step if launch.zero else self._constant_step
             return [fill(launch, buffers, stream)]
         kernel = self._kernel_step(launch, buffers, stream, extended)
-        objects = [value for value in kernel.keep if isinstance(value, TextureObject)]
+        textures = [value for value in kernel.keep if isinstance(value, TextureObject)]
 
-        def copies(count: Iterable[Copy]) -> list[BoundStep]:
-            call = self._device.driver.raw
-            return [
-                BoundStep(call("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(launch)), stream), keep=(launch,))
-                for launch in count
-            ]
+        def copy_steps(copies: Iterable[Copy]) -> list[BoundStep]:
+            copy_2d = self._device.driver.raw("cuMemcpy2DAsync_v2")
+            return [BoundStep(copy_2d, (c_void_p(ctypes.addressof(copy)), stream), keep=(copy,)) for copy in copies]
 
-        before, after = (copies(one for each in objects for one in getattr(each, when)) for when in ("before", "after"))
+        before = copy_steps(copy for texture in textures for copy in texture.before)
+        after = copy_steps(copy for texture in textures for copy in texture.after)
         return [*before, kernel, *after]
 
     def _constant_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
@@ -161,78 +164,86 @@ class CudaProgram:
             ctypes.c_char_p(name.encode()),
             where=name,
         )
-        source = cast("CudaBuffer", _find_buffer(launch.tensor, buffers)) if launch.tensor else None
+        source = cast("CudaBuffer", _buffer_named(launch.tensor, buffers)) if launch.tensor else None
         given_bytes = source.nbytes if source else len(launch.content)
         if given_bytes > size.value:
             raise LaunchError(
                 f"constants.{launch.constant}: {given_bytes} bytes are given; the variable has {size.value}"
             )
         if source:
-            copied = (address, source.argument(), c_size_t(given_bytes), stream)
-            return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copied)
+            copy_arguments = (address, source.argument(), c_size_t(given_bytes), stream)
+            return BoundStep(self._device.driver.raw("cuMemcpyDtoDAsync_v2"), copy_arguments)
         content = ctypes.create_string_buffer(launch.content, given_bytes)
         arguments = (address, c_void_p(ctypes.addressof(content)), c_size_t(given_bytes), stream)
         return BoundStep(self._device.driver.raw("cuMemcpyHtoDAsync_v2"), arguments, keep=(content,))
 
     def _zero_step(self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p) -> BoundStep:
-        buffer = cast("CudaBuffer", _find_buffer(launch.zero, buffers))
-        place = buffer.argument()
+        """Return a driver call that fills a buffer with one value."""
+        buffer = cast("CudaBuffer", _buffer_named(launch.zero, buffers))
+        address = buffer.argument()
         if not launch.value:
             return BoundStep(
-                self._device.driver.raw("cuMemsetD8Async"), (place, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream)
+                self._device.driver.raw("cuMemsetD8Async"),
+                (address, ctypes.c_ubyte(0), c_size_t(buffer.nbytes), stream),
             )
-        bits = element_bytes(buffer.dtype, launch.value)
-        if len(bits) == 8 and bits[:4] != bits[4:]:
+        element = element_bytes(buffer.dtype, launch.value)
+        if len(element) == 8 and element[:4] != element[4:]:
             raise LaunchError(f"fill = '{launch.zero}': the driver cannot fill 8-byte elements with {launch.value}")
-        call, kind = {1: ("cuMemsetD8Async", ctypes.c_ubyte), 2: ("cuMemsetD16Async", ctypes.c_ushort)}.get(
-            len(bits), ("cuMemsetD32Async", c_uint)
+        function_name, element_type = {
+            1: ("cuMemsetD8Async", ctypes.c_ubyte),
+            2: ("cuMemsetD16Async", ctypes.c_ushort),
+        }.get(len(element), ("cuMemsetD32Async", c_uint))
+        element_width = min(len(element), 4)
+        pattern = element_type(int.from_bytes(element[:element_width], "little"))
+        return BoundStep(
+            self._device.driver.raw(function_name), (address, pattern, c_size_t(buffer.nbytes // element_width), stream)
         )
-        width = min(len(bits), 4)
-        pattern = kind(int.from_bytes(bits[:width], "little"))
-        return BoundStep(self._device.driver.raw(call), (place, pattern, c_size_t(buffer.nbytes // width), stream))
 
     def _kernel_step(
         self, launch: KernelLaunch, buffers: Mapping[str, Buffer], stream: c_void_p, extended: bool
     ) -> BoundStep:
+        """Return the driver call that launches a kernel; raise LaunchError for a launch that cannot run."""
         if launch.kernel not in self._functions:
             raise LaunchError(unknown("kernel", launch.kernel, self._functions))
         self._check_geometry(launch)
         function = self._functions[launch.kernel]
-        made: dict[str, CValue] = {
+        values_by_name: dict[str, CValue] = {
             tensor.name: self._encode_tensor_map(tensor, launch, buffers) for tensor in launch.tensor_maps
         }
-        made |= {texture.name: self._texture_object(texture, launch, buffers) for texture in launch.textures}
+        values_by_name |= {texture.name: self._texture_object(texture, launch, buffers) for texture in launch.textures}
         sizes = self._parameter_sizes(launch, function)
         widths = sizes if sizes and len(sizes) == len(launch.args) else [0] * len(launch.args)
         values: list[CValue] = [
-            made[arg] if isinstance(arg, str) and arg in made else _value(arg, launch, buffers, width)
+            values_by_name[arg]
+            if isinstance(arg, str) and arg in values_by_name
+            else _value(arg, launch, buffers, width)
             for arg, width in zip(launch.args, widths, strict=True)
         ]
         self._check_parameters(launch, sizes, values)
         self._allow_shared(launch, function)
         pointers = (c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        able = extended and not launch.cooperative and self._device.driver.has("cuLaunchKernelEx")
-        if able or is_extended(launch, self._device.capability):
-            described = config(launch, stream, self._device.capability)
-            call = self._device.driver.raw("cuLaunchKernelEx")
-            return BoundStep(call, (described, function, pointers, None), launch.kernel, values)
+        takes_extended = extended and not launch.cooperative and self._device.driver.has("cuLaunchKernelEx")
+        if takes_extended or is_extended(launch, self._device.capability):
+            launch_description = launch_config(launch, stream, self._device.capability)
+            driver_call = self._device.driver.raw("cuLaunchKernelEx")
+            return BoundStep(driver_call, (launch_description, function, pointers, None), launch.kernel, values)
         geometry = [c_uint(size) for size in (*launch.grid, *launch.block, launch.shared_bytes)]
         if launch.cooperative:
-            call = self._device.driver.raw("cuLaunchCooperativeKernel")
-            return BoundStep(call, (function, *geometry, stream, pointers), launch.kernel, values)
+            driver_call = self._device.driver.raw("cuLaunchCooperativeKernel")
+            return BoundStep(driver_call, (function, *geometry, stream, pointers), launch.kernel, values)
         # cuLaunchKernel copies the arguments as it is called, so one array serves every launch.
         arguments = (function, *geometry, stream, pointers, None)
         return BoundStep(self._device.driver.raw("cuLaunchKernel"), arguments, launch.kernel, values)
 
     def _encode_tensor_map(self, tensor: TensorMap, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> EncodedMap:
         """Return a tensor map for these buffers; it contains an address, so each set of buffers needs its own."""
-        buffer = cast("CudaBuffer", _find_buffer(tensor.tensor, buffers))
+        buffer = cast("CudaBuffer", _buffer_named(tensor.tensor, buffers))
         with _naming_kernel(launch):
             return buffer.encoded(tensor)
 
     def _texture_object(self, texture: Texture, launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> TextureObject:
         """Return a texture or surface object for these buffers."""
-        buffer = cast("CudaBuffer", _find_buffer(texture.tensor, buffers))
+        buffer = cast("CudaBuffer", _buffer_named(texture.tensor, buffers))
         with _naming_kernel(launch):
             return create(self._device.driver, texture, buffer.pointer, buffer.nbytes)
 
@@ -249,13 +260,13 @@ class CudaProgram:
                 allowed=device.limits.threads_per_block,
             )
         shapes = (("grid", launch.grid, device.grid_limit), ("block", launch.block, device.block_limit))
-        for what, sizes, limits in shapes:
+        for dimension, sizes, limits in shapes:
             for axis, size, limit in zip("xyz", sizes, limits, strict=True):
                 if not 1 <= size <= limit:
                     raise LaunchError(
-                        f"{name}: {what}.{axis} = {size}; allowed 1 to {limit}",
+                        f"{name}: {dimension}.{axis} = {size}; allowed 1 to {limit}",
                         kind="launch-limit",
-                        subject=f"{what}.{axis}",
+                        subject=f"{dimension}.{axis}",
                         value=size,
                         allowed=limit,
                     )
@@ -295,7 +306,7 @@ class CudaProgram:
     def _check_parameters(self, launch: KernelLaunch, sizes: list[int] | None, values: Sequence[CValue]) -> None:
         """Raise LaunchError if arguments and parameters differ in number or size.
 
-        The driver would read past our array.
+        Otherwise the driver would read past the end of the argument array.
         """
         given_sizes = [ctypes.sizeof(value) for value in values]
         if sizes is not None and given_sizes != sizes:
@@ -321,6 +332,7 @@ class CudaProgram:
 
 
 def _list_sizes(sizes: Sequence[int]) -> str:
+    """Return sizes as text; "no" for none."""
     return ", ".join(map(str, sizes)) or "no"
 
 
@@ -333,7 +345,8 @@ def _naming_kernel(launch: KernelLaunch) -> Iterator[None]:
         raise LaunchError(f"{launch.kernel}: {error.message}", error.location, cause=error) from None
 
 
-def _find_buffer(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
+def _buffer_named(name: str, buffers: Mapping[str, Buffer]) -> Buffer:
+    """Return a buffer by name; raise LaunchError for an unknown name."""
     if name not in buffers:
         raise LaunchError(unknown("buffer", name, buffers))
     return buffers[name]
@@ -343,7 +356,7 @@ def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, 
     """Return a structure with the addresses of these buffers."""
 
     def address_of(name: str) -> int:
-        device_buffer = cast("CudaBuffer", _find_buffer(name, buffers))
+        device_buffer = cast("CudaBuffer", _buffer_named(name, buffers))
         if isinstance(device_buffer, MovableArray):
             raise LaunchError(
                 f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves",
@@ -358,21 +371,23 @@ def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, 
     return ctypes.create_string_buffer(packed, len(packed))
 
 
-WIDER = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
-"""Types of untyped numbers by the size of the kernel's parameter in bytes: for integers, for floats."""
+TYPES_BY_WIDTH = {8: ("i64", "f64"), 2: ("i16", "f16"), 1: ("i8", "")}
+"""The type in which a number without a type is passed, by the parameter's size in bytes: for integers, for floats."""
 
 
-def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], width: int) -> CValue:
-    """Return the C value of one argument; `width` is the parameter's size in bytes, 0 if unknown."""
+def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], parameter_bytes: int) -> CValue:
+    """Return the C value of one argument; `parameter_bytes` is the size of the kernel's parameter, 0 if not known."""
     if isinstance(arg, Struct):
         return _bind_structure(arg, launch, buffers)
-    if not isinstance(arg, (str, Scalar)) and (kind := WIDER.get(width, ("", ""))[isinstance(arg, float)]):
-        arg = Scalar(kind, arg)
+    if not isinstance(arg, (str, Scalar)) and (
+        type_name := TYPES_BY_WIDTH.get(parameter_bytes, ("", ""))[isinstance(arg, float)]
+    ):
+        arg = Scalar(type_name, arg)
     if isinstance(arg, Scalar):
         packed = arg.packed()
         return ctypes.create_string_buffer(packed, len(packed))
     if isinstance(arg, str):
-        buffer = cast("CudaBuffer", _find_buffer(arg, buffers))
+        buffer = cast("CudaBuffer", _buffer_named(arg, buffers))
         return buffer.argument()
     if isinstance(arg, float):
         return c_float(arg)

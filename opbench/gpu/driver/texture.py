@@ -1,7 +1,7 @@
-"""Textures and surfaces of tensors: a CUDA array that is filled before a kernel and copied back afterwards.
+"""Bind textures and surfaces of tensors: a CUDA array is filled before a kernel and copied back afterwards.
 
-Only arrays support filtering, and only surfaces of arrays can be written. The copies are part of the measured
-time, as they would be in a program that keeps its data in linear memory.
+Only arrays support filtering, and only surfaces of arrays can be written. The copies are part of the measured time, as
+they would be in a program that keeps its data in linear memory.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _DriverObjects:
 
 
 def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> TextureObject:
-    """Create a texture or surface object of a buffer; raise LaunchError if the hardware does not support it."""
+    """Return a texture or surface object of a buffer; raise LaunchError if the hardware does not support it."""
     texture.check(nbytes)
     if not driver.has("cuTexObjectCreate"):
         raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update it")
@@ -107,8 +107,8 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
     texture_object.resources = objects = _DriverObjects(driver)
     if texture.memory == "linear":
         resource.kind = RESOURCE_LINEAR
-        whole = texture.size[0] * texture.texel_bytes
-        resource.of.linear = _Linear(address, FORMATS[texture.type], texture.channels, whole)
+        linear_bytes = texture.size[0] * texture.texel_bytes
+        resource.of.linear = _Linear(address, FORMATS[texture.type], texture.channels, linear_bytes)
     else:
         array = c_void_p()
         # A height of 0 is one dimension.
@@ -136,6 +136,7 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
 
 
 def _sampler(texture: Texture) -> _Sampler:
+    """Return how a texture is read: filter, addresses outside, and conversion."""
     sampler = _Sampler(filter=int(texture.filter == "linear"))
     sampler.addresses[:] = [ADDRESSES[texture.address]] * 3
     sampler.flags = NORMALIZED_COORDINATES * texture.normalized
@@ -144,13 +145,14 @@ def _sampler(texture: Texture) -> _Sampler:
     return sampler
 
 
-def _copy(texture: Texture, address: int, array: c_void_p, fills: bool) -> Copy:
-    row = texture.size[0] * texture.texel_bytes
-    plain, own = ("from", "to") if fills else ("to", "from")
-    copy = Copy(width=row, height=texture.rows)
-    for side, memory in ((plain, MEMORY_DEVICE), (own, MEMORY_ARRAY)):
+def _copy(texture: Texture, address: int, array: c_void_p, to_array: bool) -> Copy:
+    """Return a copy between a buffer and an array: to the array, or back to the buffer."""
+    row_bytes = texture.size[0] * texture.texel_bytes
+    buffer_side, array_side = ("from", "to") if to_array else ("to", "from")
+    copy = Copy(width=row_bytes, height=texture.rows)
+    for side, memory in ((buffer_side, MEMORY_DEVICE), (array_side, MEMORY_ARRAY)):
         setattr(copy, f"{side}_memory", memory)
-    setattr(copy, f"{plain}_device", address)
-    setattr(copy, f"{plain}_pitch", row)
-    setattr(copy, f"{own}_array", array)
+    setattr(copy, f"{buffer_side}_device", address)
+    setattr(copy, f"{buffer_side}_pitch", row_bytes)
+    setattr(copy, f"{array_side}_array", array)
     return copy

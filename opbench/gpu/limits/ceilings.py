@@ -23,6 +23,7 @@ class CheckedLimit:
     limit: str
     case: str
     seen: float
+    """The rate measured now, in the unit of the limit."""
     off: float
     """The measured rate divided by the stored one, minus 1."""
 
@@ -33,7 +34,7 @@ class CeilingCheck:
 
     checked: tuple[CheckedLimit, ...] = ()
     text: str = ""
-    """A message if one of them does not hold or could not be checked; else empty."""
+    """A message if a stored peak does not hold or could not be checked; else empty."""
 
 
 LEVELS = {
@@ -59,23 +60,29 @@ class Peaks:
     """L1 caches and shared memory of all multiprocessors together."""
     fp32_flops_per_s: float | None = None
     matrix_flops_per_s: dict[str, float] = field(default_factory=dict)
-    """Dense rate of the tensor cores by what they multiply: tf32, bf16, f16, s8 (whole numbers of 8 bits)."""
+    """Dense rate of the tensor cores by the type of the operands: tf32, bf16, f16, s8 (8-bit integers)."""
     fp32_sustained_flops_per_s: float | None = None
-    """Like `fp32_flops_per_s`, which a short burst reaches, but after seconds of load at settled clocks."""
+    """The rate after seconds of load at settled clocks; a short burst reaches `fp32_flops_per_s`."""
     matrix_sustained_flops_per_s: dict[str, float] = field(default_factory=dict)
+    """`matrix_flops_per_s` after seconds of load at settled clocks."""
     launch_floor_s: float | None = None
+    """The time of an empty kernel."""
     sm_clock_hz: float | None = None
     l2_bytes: int | None = None
     cases: dict[str, str] = field(default_factory=dict)
     """For each measured limit, the case that reached it."""
     canary: CeilingCheck | None = None
-    """The check of stored peaks at the start of a run; None for others."""
+    """The check of these peaks at the start of a run; None if they were not checked."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Peaks:
         """Read peaks from JSON data, in which an unknown limit may be null; raise ValueError."""
-        own = {key: field_value for key, field_value in value.items() if field_value is not None}
-        return from_json(cls, own | ({"canary": with_new_keys(own["canary"], text="said")} if "canary" in own else {}))
+        known_values = {key: field_value for key, field_value in value.items() if field_value is not None}
+        return from_json(
+            cls,
+            known_values
+            | ({"canary": with_new_keys(known_values["canary"], text="said")} if "canary" in known_values else {}),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return all known limits as JSON data."""
@@ -111,16 +118,20 @@ memory sets the lower bound."""
 def best_time(
     ceilings: Peaks, flops: int, compulsory_bytes: int, precision: str = "f32"
 ) -> tuple[float, BoundBy] | None:
-    """Return the lower bound of a time with cold caches, and its limit; None if a required peak is unknown."""
-    bandwidth, rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
+    """Return the lower bound in seconds of a time with cold caches, and its limit; None if a required peak is
+    unknown.
+    """
+    bandwidth, flop_rate = ceilings.dram_bytes_per_s, ceilings.flops_per_s(precision)
     if not bandwidth or not (flops or compulsory_bytes):
         return None
-    memory = compulsory_bytes / bandwidth
-    if flops and not rate:
-        slowest = (ceilings.fp32_flops_per_s or 0.0) / SLOWEST_SHARE[precision] if precision in SLOWEST_SHARE else 0.0
-        return (memory, "memory") if slowest and flops / slowest <= memory else None
-    compute = flops / rate if flops and rate else 0.0
-    return (compute, "compute") if compute > memory else (memory, "memory")
+    memory_s = compulsory_bytes / bandwidth
+    if flops and not flop_rate:
+        slowest_rate = (
+            (ceilings.fp32_flops_per_s or 0.0) / SLOWEST_SHARE[precision] if precision in SLOWEST_SHARE else 0.0
+        )
+        return (memory_s, "memory") if slowest_rate and flops / slowest_rate <= memory_s else None
+    compute_s = flops / flop_rate if flops and flop_rate else 0.0
+    return (compute_s, "compute") if compute_s > memory_s else (memory_s, "memory")
 
 
 def datasheet(gpu: str) -> Peaks | None:
@@ -128,7 +139,7 @@ def datasheet(gpu: str) -> Peaks | None:
     gpu_product = product(gpu)
     if gpu_product is None:
         return None
-    half = gpu_product.half_flops_per_s
+    half_rate = gpu_product.half_flops_per_s
     return Peaks(
         gpu=gpu_product.name,
         source="datasheet",
@@ -136,7 +147,9 @@ def datasheet(gpu: str) -> Peaks | None:
         fp32_flops_per_s=gpu_product.fp32_flops_per_s,
         dram_bytes_per_s=gpu_product.dram_bytes_per_s,
         l1_bytes_per_s=gpu_product.l1_bytes_per_s,
-        matrix_flops_per_s={"tf32": gpu_product.tf32_flops_per_s, "bf16": half, "f16": half} if half else {},
+        matrix_flops_per_s={"tf32": gpu_product.tf32_flops_per_s, "bf16": half_rate, "f16": half_rate}
+        if half_rate
+        else {},
         l2_bytes=gpu_product.l2_bytes,
     )
 

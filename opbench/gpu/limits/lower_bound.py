@@ -11,12 +11,12 @@ from opbench.kernels.case import Case
 BOUND_MARGIN = 0.95
 """A time counts as impossible below this share of its lower bound: clocks vary by a few per cent."""
 L2_MARGIN = 0.75
-"""The same if the L2 cache is the limit: its probe comes less close to the hardware's rate than DRAM's probe does."""
+"""The share if the L2 cache is the limit: its probe comes less close to the hardware's rate than DRAM's probe does."""
 
 
 COLD_MODES = ("cold", "dirty")
 """Modes of timing in which the L2 cache is flushed before each launch."""
-COLD_LIMIT = 1.10
+COLD_TOLERANCE = 1.10
 """After a flush, the rate of the compulsory traffic may exceed the measured peak by at most this factor: the peak is
 that of one mix of reads and writes, and clocks vary. No committed run of an H200 passes 1.03."""
 WRITES_REACH_DRAM = ("H100", "H200")
@@ -25,9 +25,9 @@ the whole traffic, even if the outputs fit in the L2 cache. For other GPUs this 
 stay in the L2 cache, up to its size, and reach DRAM after the timed interval."""
 
 
-def bytes_left_in_l2(written: int, gpu: str, l2_bytes: int | None) -> int:
+def bytes_left_in_l2(written_bytes: int, gpu: str, l2_bytes: int | None) -> int:
     """Return how many written bytes may still be in L2, not yet in DRAM, when a launch with a cold L2 ends."""
-    return 0 if any(known in gpu for known in WRITES_REACH_DRAM) else min(written, l2_bytes or 0)
+    return 0 if any(gpu_name in gpu for gpu_name in WRITES_REACH_DRAM) else min(written_bytes, l2_bytes or 0)
 
 
 def lower_bound_s(case: Case, limits: Peaks | None, mode: str = "cold") -> tuple[float, str]:
@@ -49,17 +49,19 @@ def lower_bound_s(case: Case, limits: Peaks | None, mode: str = "cold") -> tuple
         margin = BOUND_MARGIN if problem.memory_level == "l2" else L2_MARGIN
         bounds.append((margin * nbytes / limits.l2_bytes_per_s, "measured L2 bandwidth"))
     if limits.dram_bytes_per_s and problem.memory_level == "dram":
-        beyond, level = max(0, nbytes - (limits.l2_bytes or 0)), problem.bandwidth()
+        bytes_beyond_l2, level = max(0, nbytes - (limits.l2_bytes or 0)), problem.bandwidth()
         bandwidth = limits.at_level(level).dram_bytes_per_s or limits.dram_bytes_per_s
-        bounds.append((BOUND_MARGIN * beyond / bandwidth, f"measured {LEVELS[level]} bandwidth"))
+        bounds.append((BOUND_MARGIN * bytes_beyond_l2 / bandwidth, f"measured {LEVELS[level]} bandwidth"))
         if mode in COLD_MODES:
-            written = sum(tensor.nbytes for tensor in problem.output_tensors())
-            moved = nbytes - min(nbytes, bytes_left_in_l2(written, limits.gpu, limits.l2_bytes))
-            bounds.append((moved / bandwidth / COLD_LIMIT, f"measured {LEVELS[level]} bandwidth after an L2 flush"))
+            written_bytes = sum(tensor.nbytes for tensor in problem.output_tensors())
+            dram_bytes = nbytes - min(nbytes, bytes_left_in_l2(written_bytes, limits.gpu, limits.l2_bytes))
+            bounds.append(
+                (dram_bytes / bandwidth / COLD_TOLERANCE, f"measured {LEVELS[level]} bandwidth after an L2 flush")
+            )
     # For a precision class that was not measured, use the datasheet's rate: no kernel passes that either.
-    for known, whose in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
-        if problem.flops_are_a_floor and known and (rate := known.flops_per_s(unit)):
-            bounds.append((BOUND_MARGIN * problem.flops() / rate, f"{whose} {units.unit(unit)} rate"))
+    for peaks, peaks_source in ((limits, "measured"), (datasheet(limits.gpu), "datasheet's")):
+        if problem.flops_are_a_floor and peaks and (rate := peaks.flops_per_s(unit)):
+            bounds.append((BOUND_MARGIN * problem.flops() / rate, f"{peaks_source} {units.unit(unit)} rate"))
             break
     return max(bounds)
 
@@ -78,10 +80,10 @@ class AbovePeak(StrEnum):
     IMPOSSIBLE = "impossible: faster than the measured peaks allow"
 
 
-BALANCED = 0.1
-"""A kernel whose written share of the bytes is as near to one half, that of a copy, neither mostly reads nor writes."""
-ABOVE = 1.005
-"""From this share of peak on, which is printed as more than 100 %, a row states the reason."""
+BALANCED_DEVIATION = 0.1
+"""A kernel whose written share of the bytes differs from 1/2 by less reads about as much as it writes, like a copy."""
+SHOWN_ABOVE_PEAK = 1.005
+"""From this share of the peak on, which is printed as more than 100 %, reports state the reason."""
 
 
 def why_above_peak(
@@ -92,14 +94,14 @@ def why_above_peak(
     flops_are_a_floor: bool,
     ceilings: Peaks,
     mode: str,
-    written: int | None,
+    written_bytes: int | None,
 ) -> AbovePeak | None:
     """Return why a `share` of a peak exceeds 100 %; None if it does not.
 
     `bound` is "memory" or "compute"; `level` names the bandwidth whose peak is used; `nbytes` are compulsory,
-    of which `written` are outputs (None in older runs); `mode` is how the time was taken.
+    of which `written_bytes` are outputs (None in older runs); `mode` is how the time was taken.
     """
-    if share < ABOVE:
+    if share < SHOWN_ABOVE_PEAK:
         return None
     if bound == "compute":
         if not flops_are_a_floor:
@@ -107,22 +109,24 @@ def why_above_peak(
         return AbovePeak.SCATTER if share <= 1 / BOUND_MARGIN else AbovePeak.IMPOSSIBLE
     one_way = max(ceilings.dram_read_bytes_per_s or 0, ceilings.dram_write_bytes_per_s or 0)
     is_one_way = level == "dram" and ceilings.dram_bytes_per_s and share <= one_way / ceilings.dram_bytes_per_s
-    if written is not None and abs(written / nbytes - 0.5) < BALANCED:
+    if written_bytes is not None and abs(written_bytes / nbytes - 0.5) < BALANCED_DEVIATION:
         is_one_way = False  # it reads and writes as much as the copy that measured the peak
-    dram, cached = level.startswith("dram"), ceilings.l2_bytes or 0
-    if dram and mode in COLD_MODES:
-        if is_one_way and share <= COLD_LIMIT:
+    is_dram, l2_bytes = level.startswith("dram"), ceilings.l2_bytes or 0
+    if is_dram and mode in COLD_MODES:
+        if is_one_way and share <= COLD_TOLERANCE:
             return AbovePeak.ONE_WAY
-        if share <= COLD_LIMIT:
+        if share <= COLD_TOLERANCE:
             return AbovePeak.SCATTER if share <= 1 / BOUND_MARGIN else AbovePeak.MIX
-        moved = nbytes - min(nbytes, bytes_left_in_l2(nbytes if written is None else written, ceilings.gpu, cached))
-        return AbovePeak.IN_L2 if share * moved / nbytes <= COLD_LIMIT else AbovePeak.IMPOSSIBLE
-    if dram and nbytes <= cached:
+        dram_bytes = nbytes - min(
+            nbytes, bytes_left_in_l2(nbytes if written_bytes is None else written_bytes, ceilings.gpu, l2_bytes)
+        )
+        return AbovePeak.IN_L2 if share * dram_bytes / nbytes <= COLD_TOLERANCE else AbovePeak.IMPOSSIBLE
+    if is_dram and nbytes <= l2_bytes:
         return AbovePeak.IN_L2
     if is_one_way:
         return AbovePeak.ONE_WAY
     if share <= 1 / BOUND_MARGIN:
         return AbovePeak.SCATTER
-    if dram and share * (nbytes - cached) / nbytes <= 1 / BOUND_MARGIN:
+    if is_dram and share * (nbytes - l2_bytes) / nbytes <= 1 / BOUND_MARGIN:
         return AbovePeak.IN_L2
     return AbovePeak.IMPOSSIBLE

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 WARP = 32
 REGISTER_UNIT = 256
 """Registers are allocated to a warp in multiples of this number."""
-PARTITIONS = 4
+REGISTER_PARTITIONS = 4
 """A multiprocessor has four partitions of registers, and a warp uses one of them."""
 SHARED_UNIT = 128
+"""Shared memory is allocated in multiples of this number of bytes."""
 KIB = 1024
 SHARED_SIZES = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 """Shared memory sizes (KiB) that the driver can configure; the rest is L1 cache."""
@@ -26,23 +27,25 @@ class DeviceLimits:
     registers_per_sm: int
     shared_per_sm: int
     shared_per_block: int
-    """Static and dynamic together, after the opt-in for dynamic shared memory."""
+    """The most static and dynamic shared memory of a block together, with the opt-in for more than 48 KiB."""
     reserved_shared_per_block: int = 1024
     threads_per_block: int = 1024
     l1_bytes: int = 0
     """L1 cache and shared memory of a multiprocessor together; 0 if not known."""
     l2_bytes: int = 0
-    """0 if not known."""
+    """Size of the L2 cache; 0 if not known."""
 
     def resident_blocks(self, shared_bytes: int, threads: int) -> int:
         """Return how many blocks fit on a multiprocessor if registers do not limit them."""
         return occupancy(self, 1, shared_bytes, threads, 1).blocks_per_sm
 
-    def l1_size(self, shared_bytes: int, resident: int) -> int:
-        """Return the bytes of L1 cache that `resident` blocks with this shared memory leave on a multiprocessor."""
-        wanted = resident * (shared_bytes + self.reserved_shared_per_block) if shared_bytes else 0
+    def l1_size(self, shared_bytes: int, resident_blocks: int) -> int:
+        """Return the bytes of L1 cache that `resident_blocks` blocks with this shared memory leave on a
+        multiprocessor.
+        """
+        shared_needed = resident_blocks * (shared_bytes + self.reserved_shared_per_block) if shared_bytes else 0
         sizes = [size * KIB for size in SHARED_SIZES if size * KIB <= self.shared_per_sm]
-        return self.l1_bytes - next((size for size in sizes if size >= wanted), self.shared_per_sm)
+        return self.l1_bytes - next((size for size in sizes if size >= shared_needed), self.shared_per_sm)
 
 
 @dataclass(frozen=True)
@@ -68,41 +71,42 @@ def occupancy(limits: DeviceLimits, registers: int, shared_bytes: int, threads: 
 
     The rules are those of NVIDIA's occupancy calculator for compute capability 7.0 and newer.
     """
-    warps = _round_up(threads, WARP)
+    warps = _units_for(threads, WARP)
     most_warps = limits.threads_per_sm // WARP
-    by = {
-        "registers": _by_registers(limits, warps, registers),
-        "shared memory": _by_shared(limits, shared_bytes),
+    blocks_by_limit = {
+        "registers": _blocks_by_registers(limits, warps, registers),
+        "shared memory": _blocks_by_shared(limits, shared_bytes),
         "warps": most_warps // warps,
         "blocks": limits.blocks_per_sm,
     }
-    resident = min(by.values())
-    waves = blocks / (resident * limits.sm_count) if resident else 0.0
-    whole = int(waves)
+    resident_blocks = min(blocks_by_limit.values())
+    waves = blocks / (resident_blocks * limits.sm_count) if resident_blocks else 0.0
+    full_waves = int(waves)
     return Occupancy(
-        blocks_per_sm=resident,
-        warps_per_sm=resident * warps,
-        occupancy=resident * warps / most_warps,
-        limiter=" and ".join(name for name, most in by.items() if most == resident),
-        blocks_by=by,
+        blocks_per_sm=resident_blocks,
+        warps_per_sm=resident_blocks * warps,
+        occupancy=resident_blocks * warps / most_warps,
+        limiter=" and ".join(name for name, block_count in blocks_by_limit.items() if block_count == resident_blocks),
+        blocks_by=blocks_by_limit,
         waves=waves,
-        tail=1 / (whole + 1) if waves > whole else 0.0,
+        tail=1 / (full_waves + 1) if waves > full_waves else 0.0,
     )
 
 
-def _by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
+def _blocks_by_registers(limits: DeviceLimits, warps: int, registers: int) -> int:
     """Return how many blocks fit into the register file: each partition holds whole warps."""
-    per_warp = _round_up(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
-    return limits.registers_per_sm // PARTITIONS // per_warp * PARTITIONS // warps
+    per_warp = _units_for(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
+    return limits.registers_per_sm // REGISTER_PARTITIONS // per_warp * REGISTER_PARTITIONS // warps
 
 
-def _by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
+def _blocks_by_shared(limits: DeviceLimits, shared_bytes: int) -> int:
     """Return how many blocks fit into shared memory, including the driver's reserved part of each."""
     if shared_bytes > limits.shared_per_block:
         return 0
-    per_block = _round_up(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
+    per_block = _units_for(shared_bytes + limits.reserved_shared_per_block, SHARED_UNIT) * SHARED_UNIT
     return limits.shared_per_sm // per_block if per_block else limits.blocks_per_sm
 
 
-def _round_up(value: int, unit: int) -> int:
+def _units_for(value: int, unit: int) -> int:
+    """Return the number of units that hold a value."""
     return -(-value // unit)

@@ -21,7 +21,7 @@ MULTIPROCESSORS = {
 """Limits of a multiprocessor: CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 L1_BYTES_PER_CYCLE = 128
-"""Of one multiprocessor, L1 cache and shared memory together: NVIDIA's tuning guides, from Volta on."""
+"""Bytes per cycle of one multiprocessor's L1 cache and shared memory, by NVIDIA's tuning guides from Volta on."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GpuProduct:
     fp32_flops_per_s: float
     tf32_flops_per_s: float
     half_flops_per_s: float
-    """Of bf16 and of f16 on tensor cores; 0 without them, as for TF32."""
+    """Rate of bf16 and of f16 on tensor cores; 0 without tensor cores, as is `tf32_flops_per_s`."""
     dram_bytes_per_s: float
     boost_hz: float
     origin: str
@@ -75,19 +75,19 @@ PRODUCTS = {
     "rtx3090": GpuProduct("GeForce RTX 3090", (8, 6), 82, 6 * MIB, 35.6e12, 35.6e12, 71.2e12, 936e9, 1695e6, GA102),
     "rtx4090": GpuProduct("GeForce RTX 4090", (8, 9), 128, 72 * MIB, 82.6e12, 82.6e12, 165.2e12, 1008e9, 2520e6, ADA),
 }
-"""Keys are the names that --gpu accepts."""
+"""GPU models by the name that --gpu accepts."""
 
-_OTHER_BOARDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
+_OTHER_BOARD_WORDS = {"pcie", "nvl", "laptop", "ti", "super", "40gb", "12gb", "mobile", "d", "gh200"}
 """Words in a device's name that mark a board other than the one in the table."""
 
 
 def product_key(gpu: str) -> str:
     """Return a GPU's key from the driver's name ("NVIDIA H200") or the key itself; empty if unknown."""
     name_parts = re.findall(r"[a-z0-9]+", gpu.lower())
-    groups = [name_parts[first:last] for first, last in itertools.combinations(range(len(name_parts) + 1), 2)]
+    groups = [name_parts[start:end] for start, end in itertools.combinations(range(len(name_parts) + 1), 2)]
     for key in PRODUCTS:
         group = next((group for group in groups if "".join(group) == key), None)
-        if group is not None and not _OTHER_BOARDS & (set(name_parts) - set(group)):
+        if group is not None and not _OTHER_BOARD_WORDS & (set(name_parts) - set(group)):
             return key
     return ""
 

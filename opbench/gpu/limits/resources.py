@@ -18,19 +18,19 @@ class CodeBlock:
     accesses: dict[str, dict[str, int]] = field(default_factory=dict)
     """Memory instructions without a predicate, by source line and by class and bits per thread."""
     conditional: dict[str, dict[str, int]] = field(default_factory=dict)
-    """The same for memory instructions with a predicate."""
+    """Memory instructions with a predicate, by source line and by class and bits per thread."""
     product_flops: dict[str, int] = field(default_factory=dict)
     """FLOPs of tensor-core instructions of one warp, by precision: tf32, bf16."""
     before: tuple[int, ...] = ()
-    """Blocks that can execute directly before this one."""
+    """Indices of the blocks that can execute directly before this one."""
     after: tuple[int, ...] = ()
-    """Blocks that can execute directly after this one; `OUTSIDE_KERNEL` for the thread's end and unknown targets."""
+    """Indices of the blocks that can follow directly; `OUTSIDE_KERNEL` for the thread's end and unknown targets."""
     in_loop: bool = False
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Numbers of instructions in the code of one kernel; a loop's body counts once."""
+    """How many instructions the code of one kernel has; a loop's body counts once."""
 
     total: int
     classes: dict[str, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class MachineCode:
     sha256: str = ""
     """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
     blocks: tuple[CodeBlock, ...] = ()
-    """The basic blocks in the order of the code; empty unless they were asked for: results do not store them."""
+    """The basic blocks in the order of the code; empty unless requested, because results do not store them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LaunchResources:
 
     registers: int
     shared_bytes: int
-    """Static."""
+    """Static shared memory of a block in bytes."""
     local_bytes: int
     max_threads: int | None = None
     grid: Dim3 | None = None
@@ -69,5 +69,5 @@ class LaunchResources:
     """The compiler that reported these values, in a run without a GPU."""
     code_bytes: int | None = None
     spill_bytes: int | None = None
-    """Local memory of spilled registers."""
+    """Bytes of local memory for spilled registers."""
     sass: MachineCode | None = None
