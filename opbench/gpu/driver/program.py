@@ -145,8 +145,11 @@ class CudaProgram:
         textures = [value for value in kernel.keep if isinstance(value, TextureObject)]
 
         def copy_steps(copies: Iterable[Copy]) -> list[BoundStep]:
-            copy_2d = self._device.driver.raw("cuMemcpy2DAsync_v2")
-            return [BoundStep(copy_2d, (c_void_p(ctypes.addressof(copy)), stream), keep=(copy,)) for copy in copies]
+            raw = self._device.driver.raw  # a driver without textures may lack the function
+            return [
+                BoundStep(raw("cuMemcpy2DAsync_v2"), (c_void_p(ctypes.addressof(copy)), stream), keep=(copy,))
+                for copy in copies
+            ]
 
         before = copy_steps(copy for texture in textures for copy in texture.before)
         after = copy_steps(copy for texture in textures for copy in texture.after)
