@@ -114,7 +114,10 @@ def batchnorm2d(
         )
     if running_mean is None or running_var is None:
         raise UsageError(
-            "opbench.torch.batchnorm2d: by running statistics, which are None; training=True takes its own"
+            "opbench.torch.batchnorm2d: training=False needs running statistics; pass running_mean and running_var, or "
+            "training=True",
+            kind="missing-argument",
+            subject="running_mean" if running_mean is None else "running_var",
         )
     if _by_pytorch(x, weight, bias, running_mean):
         out = functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)

@@ -98,7 +98,10 @@ class LayerOperator:
         call = self.describe(*arguments)
         first_tensor: Tensor = arguments[0]
         if self.name == "batchnorm2d_train":
-            raise UsageError(f"opbench.torch.batchnorm2d: an empty batch {list(first_tensor.shape)} has no statistics")
+            raise UsageError(
+                f"opbench.torch.batchnorm2d: x of shape {list(first_tensor.shape)} is empty; batch statistics "
+                "need elements: pass at least one image"
+            )
         value = float("nan") if self.name == "l1_loss" else 0.0
         outputs = [first_tensor.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]
         if self.name == "linear" and outputs[0].numel() and arguments[2] is not None:

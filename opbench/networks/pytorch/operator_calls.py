@@ -112,7 +112,8 @@ def one_number(operator: str, argument: str, value: int | Sequence[int]) -> int:
     distinct = set(value)
     if len(distinct) != 1:
         raise UsageError(
-            f"opbench.torch.{operator}: {argument}={value} is not allowed; one number for all sides is",
+            f"opbench.torch.{operator}: {argument}={value} is not allowed; "
+            f"use one number for all sides, such as {argument}=1",
             kind="unsupported-option",
             subject=operator,
             value=(argument, value),
@@ -244,7 +245,7 @@ def softmax(x: Tensor) -> OperatorCall:
     """Return the problem of a softmax over the last axis: x [..., cols]."""
     dtype = _dtype("softmax", x, ("f32", "bf16"))
     if not x.dim():
-        raise UsageError("opbench.torch.softmax: a number has no axis; [..., cols] is needed")
+        raise UsageError("opbench.torch.softmax: x has no axis; it needs at least one: [..., cols]")
     cols = x.shape[-1]
     rows = x.numel() // cols if cols else 0
     axes: dict[str, int | str] = {"rows": rows, "cols": cols, "dtype": dtype}
