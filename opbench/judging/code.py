@@ -19,6 +19,7 @@ from opbench.running.protocol import PackedCase, pack
 from opbench.running.server import representative_modules
 
 LIMIT_S = 240.0
+"""Time limit of the process that compiles and reads code, in seconds."""
 MAX_ANSWER_BYTES = 64 << 20
 
 
@@ -37,9 +38,9 @@ class CompiledCode:
     """The signs and compile errors in the GPU code of the submitted modules."""
 
     arch: str = ""
-    """Empty if nothing was compiled."""
+    """The architecture that was compiled for; empty if nothing was compiled."""
     missing: str = ""
-    """Why not everything was read; empty if everything was."""
+    """Why some code was not read; empty if all code was read."""
     signs: tuple[SeenSign, ...] = ()
     faults: tuple[CompileFault, ...] = ()
 
@@ -51,8 +52,9 @@ class ReadRequest:
     cases: tuple[PackedCase, ...]
     gpu: str
     roots: tuple[str, ...]
-    """Extra folders of variants, and nothing of these is written."""
+    """Extra folders of variants."""
     confined: bool
+    """Whether the process must confine itself before it reads anything."""
     read: tuple[str, ...] = ()
     """Files and folders that a confined process may read, in addition to Python's and the system's."""
     scratch: str = ""
@@ -65,25 +67,25 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
 
     `result` waits for the process; leaving the `with` block ends it.
     """
-    chosen = list(representative_modules(dict(enumerate(cases))).values())
-    files = {str(path) for case in chosen for path in _own_files(case)}
+    chosen_cases = list(representative_modules(dict(enumerate(cases))).values())
+    readable_files = {str(path) for case in chosen_cases for path in _own_files(case)}
     with tempfile.TemporaryDirectory(prefix="opbench-code-") as scratch:
         request = ReadRequest(
-            tuple(map(pack, chosen)),
+            tuple(map(pack, chosen_cases)),
             gpu,
             tuple(map(str, roots)),
             confined,
-            (*sorted(files), *map(str, roots), str(paths.shipped("variants"))),
+            (*sorted(readable_files), *map(str, roots), str(paths.shipped("variants"))),
             scratch,
         )
         # A compiler that a stranger's text has taken over must not leave anything in the cache of others.
-        cache = {"OPBENCH_CACHE": scratch} if confined else {}
+        cache_variables = {"OPBENCH_CACHE": scratch} if confined else {}
         process = subprocess.Popen(
             paths.python("-m", "opbench.judging.code_process"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=paths.child_environment({**cache, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
+            env=paths.child_environment({**cache_variables, "TMPDIR": scratch, "OPENBLAS_NUM_THREADS": "1"}),
         )
         try:
             yield CodeReader(process, json.dumps(to_json(request)).encode())
@@ -93,11 +95,11 @@ def start_reading_code(cases: Sequence[Case], gpu: str, roots: Sequence[Path], c
 
 
 def _own_files(case: Case) -> list[Path]:
-    """Return a kernel's file, and those of its headers that are in its folder or in a folder of headers."""
+    """Return a kernel's file, and those of its headers that are in the kernel's folder or in a folder of headers."""
     variant = case.variant
     folders = [variant.path.parent.resolve(), *(folder.resolve() for folder in variant.include)]
-    paths_read = (source.path.resolve() for source in variant.sources)
-    return [path for path in paths_read if any(path.is_relative_to(folder) for folder in folders)]
+    source_paths = (source.path.resolve() for source in variant.sources)
+    return [path for path in source_paths if any(path.is_relative_to(folder) for folder in folders)]
 
 
 class CodeReader:
@@ -113,11 +115,11 @@ class CodeReader:
     def result(self) -> CompiledCode:
         """Wait for the process and return its result; the result is empty if the process dies or takes too long."""
         try:
-            answer, _ = self._process.communicate(timeout=LIMIT_S)
+            output, _ = self._process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             return CompiledCode(missing=f"the compiler for the GPU did not end within {LIMIT_S:.0f} s")
         try:
-            return from_json(CompiledCode, json.loads(answer[:MAX_ANSWER_BYTES]))
+            return from_json(CompiledCode, json.loads(output[:MAX_ANSWER_BYTES]))
         except ValueError:
             return CompiledCode(missing=f"the compiler for the GPU died with exit code {self._process.returncode}")
 
@@ -126,8 +128,9 @@ def require_cage() -> None:
     """Raise EnvironmentFault, with the remedy, if this system cannot confine untrusted kernels."""
     from opbench.cage.facts import available
 
-    if lacks := available().missing_feature:
+    if missing_feature := available().missing_feature:
         raise EnvironmentFault(
-            f"a stranger's kernel cannot be confined here: {lacks}; judge the kernel on another machine or, if you "
+            f"a stranger's kernel cannot be confined here: {missing_feature}; judge the kernel on another "
+            "machine or, if you "
             "trust the kernel, with --trust (opbench doctor)"
         )

@@ -45,12 +45,15 @@ def _confine(request: dict[str, Any]) -> None:
     from opbench.cage import seccomp
     from opbench.cage.confine import Confinement, Limits, enter
 
-    python = [Path(path) for path in {*sys.path, sys.prefix, sys.base_prefix} if path]
-    read = (*map(Path, READABLE_FILES), *python, *map(Path, request["read"]))
+    python_folders = [Path(path) for path in {*sys.path, sys.prefix, sys.base_prefix} if path]
+    readable = (*map(Path, READABLE_FILES), *python_folders, *map(Path, request["read"]))
     limits = Limits(CPU_LIMIT_S, MEMORY_BYTES, FILE_BYTES, OPEN_FILES)
     # nvdisasm lies among Python's packages or in a toolkit.
-    execute = (*map(Path, READABLE_FOLDERS), *python)
-    enter(Confinement(read, (Path(request["scratch"]), Path("/dev/null")), execute, limits), seccomp.compiler_filter())
+    executable = (*map(Path, READABLE_FOLDERS), *python_folders)
+    enter(
+        Confinement(readable, (Path(request["scratch"]), Path("/dev/null")), executable, limits),
+        seccomp.compiler_filter(),
+    )
 
 
 def read_code(request: dict[str, Any]) -> CompiledCode:
@@ -67,7 +70,7 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
     from opbench.running.protocol import unpack
 
     read_request = from_json(ReadRequest, request)
-    known = product(read_request.gpu)
+    gpu_product = product(read_request.gpu)
     catalog = Catalog(read_request.roots)
     signs: dict[tuple[str, str, int], SeenSign] = {}
     faults, arch, missing = list[CompileFault](), "", ""
@@ -80,25 +83,25 @@ def read_code(request: dict[str, Any]) -> CompiledCode:
     for index, compiled in resources_of(cases, read_request.gpu):
         case = cases[index]
         if compiled.refused:
-            place = compiled.refused.location
-            file, line = (str(place.file), place.line) if place else ("", 0)
+            location = compiled.refused.location
+            file, line = (str(location.file), location.line) if location else ("", 0)
             faults.append(CompileFault(case.name, compiled.refused.message, file, line))
-        if compiled.missing or known is None:
+        if compiled.missing or gpu_product is None:
             missing = compiled.missing
             continue
         try:
-            request_ = case.request()
-            arch = nvrtc.architecture(known.capability, request_)
-            module = nvrtc.compile_cubin(request_, arch)
+            build_request = case.request()
+            arch = nvrtc.architecture(gpu_product.capability, build_request)
+            module = nvrtc.compile_cubin(build_request, arch)
             ptx = parse_ptx(module.ptx.read_text(encoding="utf-8"))
             try:
-                code = sass.disassemble(module.cubin.read_bytes(), (s.path for s in case.variant.sources))
+                kernels = sass.disassemble(module.cubin.read_bytes(), (source.path for source in case.variant.sources))
             except EnvironmentFault as error:
-                code, missing = {}, str(error)
+                kernels, missing = {}, str(error)
         except OpbenchError as error:
             missing = str(error)
             continue
-        for sign in signs_of(case, ptx, code):
+        for sign in signs_of(case, ptx, kernels):
             signs.setdefault((sign.rule.name, sign.file, sign.line), sign)
     return CompiledCode(arch, missing, tuple(signs.values()), tuple(faults))
 

@@ -50,6 +50,7 @@ BUILD_RULES = frozenset({rules.POINTER_TYPE, rules.FAILED_CASE, rules.ILLEGAL_IN
 
 
 def _section_of(rule: Rule) -> SectionName:
+    """Return the section of the verdict that a finding of a rule fails."""
     if rule in RACE_RULES:
         return "race_free"
     return "right" if rule in RESULT_RULES else "compiles" if rule in BUILD_RULES else "memory_safe"

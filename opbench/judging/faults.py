@@ -36,19 +36,20 @@ def faults_of(results: Iterable[Result]) -> list[Fault]:
 
 
 def code_of(result: Result) -> str:
-    """Return the code of a case's first fault; "" without a fault."""
+    """Return the code of a case's first fault; "" for a case without a fault."""
     return next((fault.code for fault in _faults_of_case(result)), "")
 
 
 def _faults_of_case(result: Result) -> Iterator[Fault]:
+    """Yield the faults of one case; none for a case that is right."""
     if result.status in GOOD_STATUSES:
         return
     verdict = result.verdict
     inputs = verdict.run if verdict else ""
     findings = [finding for finding in verdict.findings if not finding.hint] if verdict else []
-    place = {"file": document_path(Path(result.file)) if result.file else "", "line": result.line}
+    location = {"file": document_path(Path(result.file)) if result.file else "", "line": result.line}
     if result.status == "failed":
-        yield Fault(CODE_OF_FAILURE[result.failure], result.reason, result.case, **place)  # type: ignore[arg-type]
+        yield Fault(CODE_OF_FAILURE[result.failure], result.reason, result.case, **location)  # type: ignore[arg-type]
     elif result.status == "invalid":
         code = "impossible-time" if result.measurement else "keeps-state"
         yield Fault(code, result.reason, result.case, inputs=inputs)

@@ -32,7 +32,7 @@ from opbench.running.targets import cases_to_check
 from opbench.timing.sampling import TimingOptions
 
 MAX_CPU_TASK_BYTES = 1 << 20
-"""Most bytes of a PyTorch task's own sizes that the CPU checks, too; problems that the user names are all checked."""
+"""Largest problem of a PyTorch task that the CPU also checks, in bytes; problems that the user names have no limit."""
 SEED_BITS = 53
 """Every seed is a whole number that JSON readers of any language represent exactly."""
 
@@ -50,8 +50,8 @@ def judge(
     task_file = options.task if options.task and options.task.suffix == ".toml" else None
     if options.problems:
         task = replace(task, problems=options.problems)
-    names = [str(target) for target in targets]
-    submitted = read_submission(names, task, task_file, options.variants, options.trust)
+    target_names = [str(target) for target in targets]
+    submitted_kernels = read_submission(target_names, task, task_file, options.variants, options.trust)
     if not options.trust:
         require_cage()
     seed = secrets.randbits(SEED_BITS) if options.seed is None else options.seed
@@ -63,7 +63,7 @@ def judge(
         variants=tuple(map(str, options.variants)),
         trust=options.trust,
     )
-    return judge_submission(submitted, settings, seed, options.seed is not None, on_progress)
+    return judge_submission(submitted_kernels, settings, seed, options.seed is not None, on_progress)
 
 
 def judge_submission(
@@ -72,38 +72,50 @@ def judge_submission(
     """Judge a submission that was read already, with the given seed."""
     from opbench.running.header import run_start
 
-    at = run_start()["started"]
-    named = submitted.named or [p for p in submitted.operator.task_problems() if p.bytes() <= MAX_CPU_TASK_BYTES]
-    problems = {v.id: judged_problems(v, submitted.operator, named, seed, settings.drawn) for v in submitted.variants}
+    started = run_start()["started"]
+    named_problems = submitted.named or [
+        p for p in submitted.operator.task_problems() if p.bytes() <= MAX_CPU_TASK_BYTES
+    ]
+    problems = {
+        v.id: judged_problems(v, submitted.operator, named_problems, seed, settings.drawn) for v in submitted.variants
+    }
     cases = _cases(submitted, problems, seed)
-    with start_reading_code(cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust) as reading:
-        ran = _cpu_run(submitted, settings, cases, seed, on_progress)
-        facts = sections.Facts(submitted, settings, problems, cases, ran, reading.result())
+    with start_reading_code(
+        cases, settings.gpu, submitted.catalog.extra_roots, confined=not settings.trust
+    ) as code_reader:
+        cpu_run = _cpu_run(submitted, settings, cases, seed, on_progress)
+        facts = sections.Facts(submitted, settings, problems, cases, cpu_run, code_reader.result())
     faults = _faults(facts)
     if settings.backend == "cuda" and not faults:  # a kernel with a fault could do anything to a GPU
-        checked, timed = _gpu_runs(submitted, settings, cases, seed, on_progress)
-        facts = replace(facts, gpu_checks=checked, gpu_times=timed)
+        gpu_checks, gpu_times = _gpu_runs(submitted, settings, cases, seed, on_progress)
+        facts = replace(facts, gpu_checks=gpu_checks, gpu_times=gpu_times)
         faults = _faults(facts)
-    return _document(facts, faults, seed, seed_given, at)
+    return _document(facts, faults, seed, seed_given, started)
 
 
 def _faults(facts: sections.Facts) -> list[Fault]:
-    """Return the reasons to refuse the submission, from all checks that ran."""
+    """Return the faults for which the submission is refused, from all checks that ran."""
     faults = [*facts.unsupported_problems(), *facts.false_claims(), *facts.refused_by_compiler()]
     return [*faults, *faults_of(facts.own_results), *facts.beyond_limits(), *facts.lower_classes()]
 
 
 def _cases(submitted: SubmittedKernels, problems: dict[str, list[JudgedProblem]], seed: int) -> list[Case]:
-    """Return the cases to judge: every config on the problems.
+    """Return the cases to judge: every config of the submitted variants on the variants' problems.
 
-    If each config needs a compilation, they share problems.
+    Configs that each need a compilation are spread over the problems.
     """
     cases: dict[str, Case] = {}
     for target in submitted.targets:
-        own = [v for v in submitted.variants if target in (v.id, str(v.path)) or v.path == Path(target).resolve()]
-        wanted = dict.fromkeys(str(judged.problem) for variant in own for judged in problems[variant.id])
-        if wanted:
-            to_check = cases_to_check(submitted.catalog, target, 0, seed, every=False, problems=tuple(wanted))
+        target_variants = [
+            variant
+            for variant in submitted.variants
+            if target in (variant.id, str(variant.path)) or variant.path == Path(target).resolve()
+        ]
+        problem_texts = dict.fromkeys(
+            str(judged.problem) for variant in target_variants for judged in problems[variant.id]
+        )
+        if problem_texts:
+            to_check = cases_to_check(submitted.catalog, target, 0, seed, every=False, problems=tuple(problem_texts))
             cases |= {case.name: case for case in to_check}
     return list(cases.values())
 
@@ -138,54 +150,60 @@ def _gpu_runs(
     suite = Suite("judge", "examples and drawn sizes", tuple(cases), TimingOptions(), settings.time_limit_s)
     roots, secret = submitted.catalog.extra_roots, str(seed)
     with tempfile.TemporaryDirectory(prefix="opbench-judge-") as folder:
-        root = Path(folder)
-        setup = RunSetup("cuda", root / "check", measure=False, seed=seed, secret=secret, roots=roots, keep=False)
-        checked = run_suite(suite, setup, on_progress)
-        setup = replace(setup, out=root / "time", measure=True)
-        timing = timing_suite(submitted, settings, seed)
-        timed = run_suite(
-            timing, setup, on_progress, lambda devices: ceilings_for_run(root / "time", on_progress, devices)
+        run_folder = Path(folder)
+        setup = RunSetup("cuda", run_folder / "check", measure=False, seed=seed, secret=secret, roots=roots, keep=False)
+        check_run = run_suite(suite, setup, on_progress)
+        setup = replace(setup, out=run_folder / "time", measure=True)
+        timed_suite = timing_suite(submitted, settings, seed)
+        timed_run = run_suite(
+            timed_suite, setup, on_progress, lambda devices: ceilings_for_run(run_folder / "time", on_progress, devices)
         )
-    return checked, timed
+    return check_run, timed_run
 
 
 def timing_suite(submitted: SubmittedKernels, settings: Settings, seed: int) -> Suite:
     """Return the suite to time: the submitted variants, the libraries, and the winners of committed runs."""
     problems = [str(problem) for problem in submitted.named or submitted.operator.task_problems()]
     suite = suite_for_variants(submitted.variants, submitted.catalog, "cuda", problems)
-    own = {variant.id for variant in submitted.variants}
-    libraries = {c.name: c for c in suite.cases if c.variant.is_library and c.variant.id not in own}
+    own_ids = {variant.id for variant in submitted.variants}
+    libraries = {case.name: case for case in suite.cases if case.variant.is_library and case.variant.id not in own_ids}
     winners = dict.fromkeys(entry.winner.case for case in suite.cases for entry in entries_of(case.problem))
-    known = {name: submitted.catalog.case(name) for name in winners}  # its best config is often not the default one
-    rivals = [case for case in (libraries | known).values() if case.variant.id not in own]
-    mine = [case for case in suite.cases if case.variant.id in own]
+    # The best config of a winner is often not the default one.
+    winner_cases = {name: submitted.catalog.case(name) for name in winners}
+    rivals = [case for case in (libraries | winner_cases).values() if case.variant.id not in own_ids]
+    own_cases = [case for case in suite.cases if case.variant.id in own_ids]
     timing = replace(suite.timing, seed=seed % (1 << 31))
-    return replace(suite, cases=(*mine, *rivals), timing=timing, time_limit_s=settings.time_limit_s, own=tuple(own))
+    return replace(
+        suite, cases=(*own_cases, *rivals), timing=timing, time_limit_s=settings.time_limit_s, own=tuple(own_ids)
+    )
 
 
-def _document(facts: sections.Facts, faults: Sequence[Fault], seed: int, seed_given: bool, at: str) -> VerdictDocument:
-    ordered = sections.in_order(faults)
-    lacking = facts.lacking(ordered)
-    overall, reason = sections.answer(facts, ordered, lacking)
+def _document(
+    facts: sections.Facts, faults: Sequence[Fault], seed: int, seed_given: bool, started: str
+) -> VerdictDocument:
+    """Return the verdict from all results and the reasons to refuse."""
+    ordered_faults = sections.in_order(faults)
+    lacking = facts.lacking(ordered_faults)
+    overall, reason = sections.answer(facts, ordered_faults, lacking)
     header = (facts.gpu_times or facts.cpu).header
     return VerdictDocument(
         verdict=FORMAT,
         overall=overall,
-        code=ordered[0].code if ordered else "",
+        code=ordered_faults[0].code if ordered_faults else "",
         reason=reason,
         lacking=lacking,
-        next_step=sections.next_step(facts, ordered, seed),
+        next_step=sections.next_step(facts, ordered_faults, seed),
         seed=seed,
         seed_given=seed_given,
         settings=facts.settings,
         submission=facts.submitted.record,
-        compiles=facts.compiles(ordered),
-        memory_safe=facts.memory_safe(ordered),
-        race_free=facts.race_free(ordered),
-        right=facts.right(ordered),
-        timed=facts.timed(ordered),
-        compared=facts.compared(ordered),
-        signs=facts.cheating_signs(ordered),
+        compiles=facts.compiles(ordered_faults),
+        memory_safe=facts.memory_safe(ordered_faults),
+        race_free=facts.race_free(ordered_faults),
+        right=facts.right(ordered_faults),
+        timed=facts.timed(ordered_faults),
+        compared=facts.compared(ordered_faults),
+        signs=facts.cheating_signs(ordered_faults),
         cases=facts.judged_cases(code_of),
-        judged=Judged(at, __version__, revision(PACKAGE), header.environment.to_json()),
+        judged=Judged(started, __version__, revision(PACKAGE), header.environment.to_json()),
     )

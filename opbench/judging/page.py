@@ -30,8 +30,8 @@ def lines(document: VerdictDocument) -> Iterator[str]:
         yield f"  {name:<12} {STATUS_MARKS[section.status]:<4} {section.summary}"
     for sign in document.signs.seen:
         yield f"  sign: {sign.file}:{sign.line}: {sign.code}: {sign.title} (effect: {sign.effect})"
-    for lack in document.lacking if document.overall == "accepted" else ():
-        yield f"  not judged: {lack}"
+    for missing_part in document.lacking if document.overall == "accepted" else ():
+        yield f"  not judged: {missing_part}"
     yield f"next: {document.next_step.sentence}"
     if document.next_step.command:
         yield f"      {document.next_step.command}"
@@ -40,8 +40,8 @@ def lines(document: VerdictDocument) -> Iterator[str]:
 
 def faults_of(document: VerdictDocument) -> list[Fault]:
     """Return the faults of all sections, in the order of the sections."""
-    parts = (getattr(document, field) for field, _ in SECTIONS if field != "signs")
-    return [fault for part in parts for fault in part.faults]
+    sections = (getattr(document, field) for field, _ in SECTIONS if field != "signs")
+    return [fault for section in sections for fault in section.faults]
 
 
 def page(document: VerdictDocument) -> str:

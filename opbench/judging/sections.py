@@ -52,8 +52,8 @@ from opbench.source.precision import UNIT_ROUNDOFF
 SECTION_ORDER: tuple[SectionName, ...] = ("compiles", "memory_safe", "race_free", "right", "timed", "compared", "signs")
 
 
-FIRST, LAST = ("keeps-state",), ("special-inputs", "whole-numbers", "old-output")
-"""Codes that explain the other ones of their section, and codes that matter only without other ones.
+EXPLAINING_CODES, SECONDARY_CODES = ("keeps-state",), ("special-inputs", "whole-numbers", "old-output")
+"""Codes that explain the other codes of their section, and codes that decide only if their section has no other.
 
 Special inputs precede whole numbers: the small whole numbers of a tiny problem may be all 0 or all equal.
 """
@@ -65,21 +65,27 @@ def in_order(faults: Iterable[Fault]) -> list[Fault]:
     Which case fails first depends on the inputs, so the code must not depend on the order of cases.
     """
 
-    def place(fault: Fault) -> tuple[int, int]:
-        rank = -1 if fault.code in FIRST else LAST.index(fault.code) + 1 if fault.code in LAST else 0
-        return SECTION_ORDER.index(CODES[fault.code].section), rank
+    def sort_key(fault: Fault) -> tuple[int, int]:
+        rank_in_section = (
+            -1
+            if fault.code in EXPLAINING_CODES
+            else SECONDARY_CODES.index(fault.code) + 1
+            if fault.code in SECONDARY_CODES
+            else 0
+        )
+        return SECTION_ORDER.index(CODES[fault.code].section), rank_in_section
 
-    return sorted(faults, key=place)
+    return sorted(faults, key=sort_key)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All results of a judgement: of the checks, the timed run and the compiler."""
+    """All results of a judgement: from the checks, the timed run and the compiler, with the sections that follow."""
 
     submitted: SubmittedKernels
     settings: Settings
     problems: Mapping[str, Sequence[JudgedProblem]]
-    """By variant."""
+    """The judged problems by variant."""
     cases: Sequence[Case]
     cpu: Run
     code: CompiledCode
@@ -109,8 +115,8 @@ class Facts:
 
     def _fastest(self, problem: str) -> Row | None:
         """Return the fastest right case of the submitted variants."""
-        own = [r for r in self.rows if r.problem == problem and f"{r.operator}/{r.variant}" in self.own_ids]
-        return min((r for r in own if r.ranked), key=lambda row: row.time_s or 0.0, default=None)
+        own_rows = [r for r in self.rows if r.problem == problem and f"{r.operator}/{r.variant}" in self.own_ids]
+        return min((r for r in own_rows if r.ranked), key=lambda row: row.time_s or 0.0, default=None)
 
     @property
     def timed_problems(self) -> list[str]:
@@ -125,27 +131,35 @@ class Facts:
         for variant in self.submitted.variants:
             for problem in self.submitted.named:
                 if not accepts(variant, problem):
-                    why = variant.unmet_requirement(problem, variant.configs[0]) if variant.configs else "has no config"
+                    requirement = (
+                        variant.unmet_requirement(problem, variant.configs[0]) if variant.configs else "has no config"
+                    )
                     file = document_path(variant.path)
-                    faults.append(Fault("unsupported-problem", f"it {why}", f"{variant.id}{problem}", file))
+                    faults.append(Fault("unsupported-problem", f"it {requirement}", f"{variant.id}{problem}", file))
         return faults
 
     def false_claims(self) -> list[Fault]:
         """Return a fault for each variant whose header states a lower precision than the task requires."""
-        wanted = self.submitted.task.precision
-        lower = [
+        required_precision = self.submitted.task.precision
+        lower_variants = [
             variant
             for variant in self.submitted.variants
-            if wanted and UNIT_ROUNDOFF.get(variant.precision, 0.0) > UNIT_ROUNDOFF.get(wanted, 0.0)
+            if required_precision
+            and UNIT_ROUNDOFF.get(variant.precision, 0.0) > UNIT_ROUNDOFF.get(required_precision, 0.0)
         ]
         return [
-            Fault("lower-claim", f"claims {v.precision}; the task asks for {wanted}", v.id, document_path(v.path))
-            for v in lower
+            Fault(
+                "lower-claim",
+                f"claims {v.precision}; the task asks for {required_precision}",
+                v.id,
+                document_path(v.path),
+            )
+            for v in lower_variants
         ]
 
     def refused_by_compiler(self) -> list[Fault]:
         """Return a fault for each module that NVRTC rejects and the CPU's compiler accepts."""
-        broken = {result.case for result in self.cpu.results if result.failure == "build"}
+        failed_on_cpu = {result.case for result in self.cpu.results if result.failure == "build"}
         return [
             Fault(
                 "gpu-refuses",
@@ -155,7 +169,7 @@ class Facts:
                 fault.line,
             )
             for fault in self.code.faults
-            if fault.case not in broken
+            if fault.case not in failed_on_cpu
         ]
 
     def lower_classes(self) -> list[Fault]:
@@ -180,23 +194,23 @@ class Facts:
             verdict = result.verdict
             if result.status != "right" or verdict is None:
                 continue
-            for name, error, most in (
+            for error_name, error, max_error in (
                 ("element", verdict.worst_error, task.tolerance.elementwise),
                 ("norm", verdict.norm_error, task.tolerance.norm),
             ):
-                if most is not None and error is not None and error > most:
-                    message = f"the {name} error is {error:.2g}; the task allows {most:.2g}"
+                if max_error is not None and error is not None and error > max_error:
+                    message = f"the {error_name} error is {error:.2g}; the task allows {max_error:.2g}"
                     faults.append(Fault("error-limit", message, result.case))
         for problem in self.timed_problems:
-            fastest, most_s, least = self._fastest(problem), task.limits.time_s, task.limits.speedup
+            fastest, max_time_s, min_speedup = self._fastest(problem), task.limits.time_s, task.limits.speedup
             if fastest is None or fastest.time_s is None:
                 continue
-            if most_s is not None and fastest.time_s > most_s:
-                message = f"the time is {units.time(fastest.time_s)}; the task allows {units.time(most_s)}"
+            if max_time_s is not None and fastest.time_s > max_time_s:
+                message = f"the time is {units.time(fastest.time_s)}; the task allows {units.time(max_time_s)}"
                 faults.append(Fault("too-slow", message, fastest.case))
             speedups = [r.speedup for r in self._rivals() if r.problem == problem and r.kind == "library" and r.speedup]
-            if least is not None and speedups and min(speedups) < least:
-                message = f"the speedup over the library is {min(speedups):.2f}×; the task asks for {least:g}×"
+            if min_speedup is not None and speedups and min(speedups) < min_speedup:
+                message = f"the speedup over the library is {min(speedups):.2f}×; the task asks for {min_speedup:g}×"
                 faults.append(Fault("too-little-speedup", message, fastest.case))
         return faults
 
@@ -204,13 +218,18 @@ class Facts:
 
     def compiles(self, faults: Sequence[Fault]) -> Compiles:
         """Return the section on whether the kernels compile."""
-        own = _section_faults(faults, "compiles")
+        section_faults = _section_faults(faults, "compiles")
         architectures = (self.code.arch,) if self.code.arch else ()
-        built = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
-        status: Status = "failed" if own else "passed" if architectures or built else "not decided"
-        where = " and ".join(filter(None, ("for the CPU" if built else "", *(f"for {a}" for a in architectures))))
+        built_results = [r for r in self.cpu.results if r.status not in ("unsupported",) and r.failure != "build"]
+        status: Status = "failed" if section_faults else "passed" if architectures or built_results else "not decided"
+        targets = " and ".join(
+            filter(None, ("for the CPU" if built_results else "", *(f"for {a}" for a in architectures)))
+        )
         return Compiles(
-            status, _summary(own, f"compiles {where}" if where else "nothing was compiled"), architectures, own
+            status,
+            _summary(section_faults, f"compiles {targets}" if targets else "nothing was compiled"),
+            architectures,
+            section_faults,
         )
 
     @property
@@ -220,55 +239,76 @@ class Facts:
 
     def memory_safe(self, faults: Sequence[Fault]) -> MemorySafe:
         """Return the section on whether accesses are in bounds, aligned, and to initialised memory."""
-        own = _section_faults(faults, "memory_safe")
+        section_faults = _section_faults(faults, "memory_safe")
         text = f"no fault in {_traced(self.traced, len(self.cases))}"
-        return MemorySafe(self._traced_status(own), _summary(own, text), self.traced, len(self.cases), own)
+        return MemorySafe(
+            self._traced_status(section_faults),
+            _summary(section_faults, text),
+            self.traced,
+            len(self.cases),
+            section_faults,
+        )
 
     def race_free(self, faults: Sequence[Fault]) -> RaceFree:
-        """Return the section on whether results depend on the order of threads and blocks."""
-        own = _section_faults(faults, "race_free")
+        """Return the section on whether results are independent of the order of threads and blocks."""
+        section_faults = _section_faults(faults, "race_free")
         text = f"no race in {_traced(self.traced, len(self.cases))}"
-        return RaceFree(self._traced_status(own), _summary(own, text), self.traced, len(self.cases), own)
+        return RaceFree(
+            self._traced_status(section_faults),
+            _summary(section_faults, text),
+            self.traced,
+            len(self.cases),
+            section_faults,
+        )
 
     def _traced_status(self, faults: Sequence[Fault]) -> Status:
+        """Return the status of a section that depends on traced cases."""
         return "failed" if faults else "passed" if self.traced else "not decided"
 
     def right(self, faults: Sequence[Fault]) -> Right:
         """Return the section on whether results are right."""
-        own = _section_faults(faults, "right")
+        section_faults = _section_faults(faults, "right")
         results = [r for r in self.own_results if r.status != "unsupported"]
-        good = [r for r in results if r.status == "right" and r.verdict]
-        errors = [(v.worst_error, v.allowed_error) for r in good if (v := r.verdict) and v.worst_error is not None]
-        worst, allowed = max(errors, key=lambda pair: pair[0], default=(None, None))
+        right_results = [r for r in results if r.status == "right" and r.verdict]
+        errors = [
+            (v.worst_error, v.allowed_error) for r in right_results if (v := r.verdict) and v.worst_error is not None
+        ]
+        worst_error, allowed_error = max(errors, key=lambda pair: pair[0], default=(None, None))
         sizes = {
             str(judged.problem): JudgedSize(str(judged.problem), judged.origin)
             for problem in self.problems.values()
             for judged in problem
         }
-        drawn = sum(size.origin in ("random", "boundary") for size in sizes.values())
-        passed = bool(good) and len(good) == len(results)
-        status: Status = "failed" if own else "passed" if passed else "not decided"
-        kinds = special_inputs_of(self.cases[0].problem) if self.cases else []
-        text = f"{len(good)} of {len(results)} cases right on {len(sizes)} problems, {drawn} of them drawn"
+        drawn_count = sum(size.origin in ("random", "boundary") for size in sizes.values())
+        all_right = bool(right_results) and len(right_results) == len(results)
+        status: Status = "failed" if section_faults else "passed" if all_right else "not decided"
+        special_inputs = special_inputs_of(self.cases[0].problem) if self.cases else []
+        passed_text = (
+            f"{len(right_results)} of {len(results)} cases right on {len(sizes)} problems, {drawn_count} of them drawn"
+        )
         return Right(
             status,
-            _summary(own, text),
+            _summary(section_faults, passed_text),
             cases=len(results),
-            right=len(good),
+            right=len(right_results),
             problems=tuple(sizes.values()),
-            special_inputs=tuple(kinds),
-            exact_on_integers=sum(bool(r.verdict and r.verdict.integers == "exact") for r in good),
-            worst_error=worst,
-            allowed_error=allowed,
-            faults=own,
+            special_inputs=tuple(special_inputs),
+            exact_on_integers=sum(bool(r.verdict and r.verdict.integers == "exact") for r in right_results),
+            worst_error=worst_error,
+            allowed_error=allowed_error,
+            faults=section_faults,
         )
 
     def timed(self, faults: Sequence[Fault]) -> Timed:
         """Return the section with the times on the GPU."""
-        own = _section_faults(faults, "timed")
+        section_faults = _section_faults(faults, "timed")
         if self.gpu_times is None:
-            why = "no GPU, so no time" if self.settings.backend == "cpu" else "refused on the CPU, so no time"
-            return Timed("failed" if own else "not decided", _summary(own, why), faults=own)
+            missing_text = "no GPU, so no time" if self.settings.backend == "cpu" else "refused on the CPU, so no time"
+            return Timed(
+                "failed" if section_faults else "not decided",
+                _summary(section_faults, missing_text),
+                faults=section_faults,
+            )
         times = tuple(
             TimedCase(
                 row.case,
@@ -283,21 +323,23 @@ class Facts:
             for row in self.rows
             if row.times and row.status == "right" and f"{row.operator}/{row.variant}" in self.own_ids
         )
-        status: Status = "failed" if own else "passed" if times else "not decided"
-        parts = [
+        status: Status = "failed" if section_faults else "passed" if times else "not decided"
+        problem_texts = [
             f"{problem}: {units.time(row.time_s)}"
             + (f", {units.percent(row.peak_share)} of peak" if row.peak_share is not None else "")
             for problem in self.timed_problems
             if (row := self._fastest(problem)) and row.time_s is not None
         ]
         gpu = self.gpu_times.header.environment.gpu
-        return Timed(status, _summary(own, "; ".join(parts) or "no right case"), gpu, times, own)
+        return Timed(
+            status, _summary(section_faults, "; ".join(problem_texts) or "no right case"), gpu, times, section_faults
+        )
 
     def compared(self, faults: Sequence[Fault]) -> Compared:
         """Return the section that compares the times with those of the library and the best known variant."""
-        own, rivals = _section_faults(faults, "compared"), self._rivals()
+        section_faults, rivals = _section_faults(faults, "compared"), self._rivals()
         measured = [rival for rival in rivals if rival.speedup is not None]
-        status: Status = "failed" if own else "passed" if measured else "not decided"
+        status: Status = "failed" if section_faults else "passed" if measured else "not decided"
         if measured:
             text = "; ".join(f"{r.speedup:.2f}× {r.kind} {r.case}" for r in measured)
         elif rivals:
@@ -307,7 +349,7 @@ class Facts:
             )
         else:
             text = "no committed run has one of these problems"
-        return Compared(status, _summary(own, text), rivals, own)
+        return Compared(status, _summary(section_faults, text), rivals, section_faults)
 
     def _rivals(self) -> tuple[Rival, ...]:
         """Return the libraries and best known variants to compare with.
@@ -324,16 +366,27 @@ class Facts:
             )
         gpu, rivals = self.gpu_times.header.environment.gpu, list[Rival]()
         for row in self.rows:
-            own = self._fastest(row.problem)
+            fastest_own = self._fastest(row.problem)
             if f"{row.operator}/{row.variant}" in self.own_ids or not row.ranked or row.times is None:
                 continue
-            low, high = row.times.interval_s or (row.times.time_s, row.times.time_s)
+            low_s, high_s = row.times.interval_s or (row.times.time_s, row.times.time_s)
             speedup: tuple[float | None, float | None, float | None] = (None, None, None)
-            if own and own.times and (mine := own.times.interval_s or (own.times.time_s, own.times.time_s)):
-                speedup = row.times.time_s / own.times.time_s, low / mine[1], high / mine[0]
+            if (
+                fastest_own
+                and fastest_own.times
+                and (
+                    own_interval_s := fastest_own.times.interval_s
+                    or (fastest_own.times.time_s, fastest_own.times.time_s)
+                )
+            ):
+                speedup = (
+                    row.times.time_s / fastest_own.times.time_s,
+                    low_s / own_interval_s[1],
+                    high_s / own_interval_s[0],
+                )
             kind = "library" if row.library else "best known"
             rivals.append(
-                Rival(kind, row.case, row.problem, gpu, row.times.time_s, low, high, True, *speedup)  # type: ignore[arg-type]
+                Rival(kind, row.case, row.problem, gpu, row.times.time_s, low_s, high_s, True, *speedup)  # type: ignore[arg-type]
             )
         return tuple(rivals)
 
@@ -344,8 +397,8 @@ class Facts:
         from opbench.results.winners import committed_winners
 
         name = self.submitted.operator.name
-        known = dict.fromkeys(e.problem for e in committed_winners().entries if e.operator == name)
-        problems = [self.submitted.operator.parse(problem) for problem in known]
+        known_problems = dict.fromkeys(e.problem for e in committed_winners().entries if e.operator == name)
+        problems = [self.submitted.operator.parse(problem) for problem in known_problems]
         return [p for p in problems if any(accepts(variant, p) for variant in self.submitted.variants)]
 
     def cheating_signs(self, faults: Sequence[Fault]) -> Signs:
@@ -376,7 +429,7 @@ class Facts:
         return Signs("failed" if refused else "passed", text, self.code.arch, seen)
 
     def _effect(self, seen_sign: SeenSign, codes: set[str]) -> Effect:
-        """Return whether one of the refusal codes is an effect of this sign."""
+        """Return whether one of the refusal codes shows an effect of this sign."""
         if seen_sign.rule.refuses or codes & set(seen_sign.rule.effects):
             return "refused"
         of_time = self.gpu_times is None and bool(set(seen_sign.rule.effects) & set(REFUSALS_OF_TIME))
@@ -395,8 +448,8 @@ class Facts:
             else:
                 missing.append("time and comparison: this machine has no GPU that opbench can use (opbench doctor)")
             missing += [f"{p}: too large for the CPU" for p in self.submitted.named if not is_affordable(p)]
-        lacks = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
-        missing += [f"on the CPU: {reason}" for reason in lacks]
+        unsupported_reasons = dict.fromkeys(r.reason for r in self.cpu.results if r.status == "unsupported")
+        missing += [f"on the CPU: {reason}" for reason in unsupported_reasons]
         if not self.code.arch:
             missing.append(f"signs: {self.code.missing}")
         if untraced := len([r for r in self.cpu.results if r.status == "right" and r.case not in self.cpu.traffic]):
@@ -417,8 +470,11 @@ def answer(facts: Facts, faults: Sequence[Fault], lacking: Sequence[str]) -> tup
     if too_large or needs_time or "not decided" in statuses:
         return "not decided", f"lacking: {'; '.join(lacking)}"
     timed = facts.timed(())
-    safe = "The kernel compiles, is memory-safe, race-free and right"
-    return "accepted", f"{safe}; {timed.summary}." if timed.times else f"{safe}. Its time was not measured."
+    passed_text = "The kernel compiles, is memory-safe, race-free and right"
+    return (
+        "accepted",
+        f"{passed_text}; {timed.summary}." if timed.times else f"{passed_text}. Its time was not measured.",
+    )
 
 
 def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
@@ -443,8 +499,8 @@ def next_step(facts: Facts, faults: Sequence[Fault], seed: int) -> NextStep:
         for advice in advised.advice[:1]:
             location = f"{document_path(Path(advice.file))}:{advice.line}: " if advice.line else ""
             example = f"; {advice.examples[0]} does" if advice.examples else ""
-            step = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
-            return NextStep(step, next_command("explain", target))
+            sentence = f"{location}{advice.evidence}: {advice.action}; {advised.gain_text(advice)}{example}"
+            return NextStep(sentence, next_command("explain", target))
     if facts.gpu_times is None:
         return NextStep("Judge the kernel on a machine with a GPU, for its time.", next_command("judge", target))
     return NextStep("Search for a faster config.", next_command("tune", target))
@@ -472,13 +528,14 @@ def _rerun(facts: Facts, fault: Fault, seed: int) -> str:
 
 def _judge_again(facts: Facts, seed: int, problem: str = "") -> str:
     """Return the command that repeats the judgement, with its PyTorch task if it has one."""
-    named = facts.submitted.task.operator
-    task = from_here(named.removeprefix(TASK_PREFIX)) if named.startswith(TASK_PREFIX) else ""
+    task_operator = facts.submitted.task.operator
+    task = from_here(task_operator.removeprefix(TASK_PREFIX)) if task_operator.startswith(TASK_PREFIX) else ""
     options = {"task": task, "problem": problem, "seed": seed}
     return next_command("judge", *facts.submitted.targets, variants=facts.settings.variants, **options)
 
 
 def _section_faults(faults: Sequence[Fault], section: SectionName) -> tuple[Fault, ...]:
+    """Return the faults of one section."""
     return tuple(fault for fault in faults if CODES[fault.code].section == section)
 
 
@@ -487,8 +544,11 @@ def _summary(faults: Sequence[Fault], passed: str) -> str:
     return "; ".join(dict.fromkeys(CODES[fault.code].title for fault in faults)) or passed
 
 
-def _traced(traced: int, cases: int) -> str:
-    return f"{traced} traced case{'' if traced == 1 else 's'}" + ("" if traced == cases else f" of {cases}")
+def _traced(traced_cases: int, case_count: int) -> str:
+    """Return how many cases were traced, such as "3 traced cases of 5"."""
+    return f"{traced_cases} traced case{'' if traced_cases == 1 else 's'}" + (
+        "" if traced_cases == case_count else f" of {case_count}"
+    )
 
 
 def _text_of(submitted: SubmittedKernels, seen_sign: SeenSign) -> str:
@@ -501,4 +561,5 @@ def _text_of(submitted: SubmittedKernels, seen_sign: SeenSign) -> str:
 
 
 def _from_book(kind: str, problem: str, gpu: str, time: BookTime) -> Rival:
+    """Return a rival whose time is from a committed run."""
     return Rival(kind, time.case, problem, gpu, time.median_s, time.low_s, time.high_s, False)  # type: ignore[arg-type]

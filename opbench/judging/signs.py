@@ -53,10 +53,10 @@ class SeenSign:
     levels: tuple[str, ...]
     """"PTX", "SASS" or both."""
     instruction: str
-    """The first such instruction."""
+    """The first instruction that matches."""
     count: int = 1
     detail: str = ""
-    """Such as the name of the module variable that is written."""
+    """More on the sign, such as the name of the module variable that is written."""
 
 
 STATE_RULE = SignRule(
@@ -173,48 +173,51 @@ _SASS_TYPES = {"BF16": "bf16", "TF32": "tf32", "E4M3": "e4m3", "E5M2": "e5m2"}
 def signs_of(case: Case, ptx: Ptx | None, code: Mapping[str, KernelCode]) -> list[SeenSign]:
     """Return the signs in the PTX and machine code of a case's module, by source line.
 
-    `code` is empty without nvdisasm. Both are of one module; its files are those of the case's variant.
+    `code` has the machine code by kernel; it is empty without nvdisasm.
     """
     files = {str(source.path) for source in case.variant.sources}
-    seen: dict[tuple[str, str, int], SeenSign] = {}
+    signs_by_line: dict[tuple[str, str, int], SeenSign] = {}
     allowed = _allowed_types(case)
-    for rule, level, kernel, place, text, detail in (
+    for rule, level, kernel, location, text, detail in (
         *_in_ptx(ptx, allowed, files),
         *_in_sass(case, code, allowed),
     ):
-        key = (rule.name, *place)
-        if (known := seen.get(key)) is None:
-            seen[key] = SeenSign(rule, kernel, *place, (level,), text, detail=detail)
-        elif level in known.levels:
-            seen[key] = replace(known, count=known.count + (level == known.levels[0]))
+        key = (rule.name, *location)
+        if (earlier_sign := signs_by_line.get(key)) is None:
+            signs_by_line[key] = SeenSign(rule, kernel, *location, (level,), text, detail=detail)
+        elif level in earlier_sign.levels:
+            signs_by_line[key] = replace(earlier_sign, count=earlier_sign.count + (level == earlier_sign.levels[0]))
         else:
-            seen[key] = replace(known, levels=(*known.levels, level))
+            signs_by_line[key] = replace(earlier_sign, levels=(*earlier_sign.levels, level))
     order = [rule.name for rule in RULES]
-    return sorted(seen.values(), key=lambda sign: (order.index(sign.rule.name), sign.file, sign.line))
+    return sorted(signs_by_line.values(), key=lambda sign: (order.index(sign.rule.name), sign.file, sign.line))
 
 
-_Found = tuple[SignRule, str, str, tuple[str, int], str, str]
-"""Rule, level, kernel, place, instruction, detail."""
+_SignMatch = tuple[SignRule, str, str, tuple[str, int], str, str]
+"""Rule, level, kernel, file and line, instruction, detail: the values of a `SeenSign`."""
 
 
-def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterator[_Found]:
+def _in_ptx(ptx: Ptx | None, allowed: frozenset[str], files: set[str]) -> Iterator[_SignMatch]:
+    """Yield the signs in a module's PTX."""
     if ptx is None:
         return
     for instruction in ptx.instructions:
-        place = _own_place(instruction, files)
+        location = _own_location(instruction, files)
         for rule in RULES:
             if rule.ptx and re.search(rule.ptx, instruction.text):
-                yield rule, "PTX", instruction.function, place, instruction.text, ""
-        if lower := _matrix_types(instruction.opcode) - allowed:
-            yield TENSOR_RULE, "PTX", instruction.function, place, instruction.text, ", ".join(sorted(lower))
-        if lower := _narrow_types(instruction.opcode) - allowed:
-            yield NARROW_RULE, "PTX", instruction.function, place, instruction.text, ", ".join(sorted(lower))
+                yield rule, "PTX", instruction.function, location, instruction.text, ""
+        if lower_types := _matrix_types(instruction.opcode) - allowed:
+            yield TENSOR_RULE, "PTX", instruction.function, location, instruction.text, ", ".join(sorted(lower_types))
+        if lower_types := _narrow_types(instruction.opcode) - allowed:
+            yield NARROW_RULE, "PTX", instruction.function, location, instruction.text, ", ".join(sorted(lower_types))
     for instruction, name in ptx.variables_written():
-        yield STATE_RULE, "PTX", instruction.function, _own_place(instruction, files), instruction.text, name
+        yield STATE_RULE, "PTX", instruction.function, _own_location(instruction, files), instruction.text, name
 
 
-def _own_place(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str, int]:
-    """Return the line in the kernel's own files; for code from a compiler's header, the line that calls it."""
+def _own_location(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str, int]:
+    """Return file and line of an instruction; for code from a compiler's header, those of the call in the kernel's
+    files.
+    """
     return (
         ptx_instruction.called_from
         if ptx_instruction.file not in files and ptx_instruction.called_from[0] in files
@@ -222,20 +225,21 @@ def _own_place(ptx_instruction: PtxInstruction, files: set[str]) -> tuple[str, i
     )
 
 
-def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]) -> Iterator[_Found]:
-    names = {source.path.name: str(source.path) for source in case.variant.sources}
+def _in_sass(case: Case, code: Mapping[str, KernelCode], allowed: frozenset[str]) -> Iterator[_SignMatch]:
+    """Yield the signs in a module's machine code."""
+    paths_by_name = {source.path.name: str(source.path) for source in case.variant.sources}
     for kernel in code.values():
         for instruction in kernel.instructions:
             text = f"{instruction.opcode} {instruction.operands}".strip()
-            place = (
-                (names.get(instruction.file, instruction.file) if instruction.file else str(case.variant.path)),
+            location = (
+                (paths_by_name.get(instruction.file, instruction.file) if instruction.file else str(case.variant.path)),
                 instruction.line,
             )
             for rule in RULES:
                 if rule.sass and re.search(rule.sass, text):
-                    yield rule, "SASS", kernel.name, place, text, ""
-            if lower := _sass_types(text) - allowed:
-                yield TENSOR_RULE, "SASS", kernel.name, place, text, ", ".join(sorted(lower))
+                    yield rule, "SASS", kernel.name, location, text, ""
+            if lower_types := _sass_types(text) - allowed:
+                yield TENSOR_RULE, "SASS", kernel.name, location, text, ", ".join(sorted(lower_types))
 
 
 def _allowed_types(case: Case) -> frozenset[str]:
@@ -244,12 +248,14 @@ def _allowed_types(case: Case) -> frozenset[str]:
     These are the product in its header, the types of its tensors, and all more precise types.
     """
     variant, problem = case.variant, case.problem
-    stored = {tensor.dtype for tensor in (*problem.input_tensors(), *problem.output_tensors())}
-    named = set(PRODUCTS[variant.product].multiplies) if variant.product else {case.precision}
-    claimed = [UNIT_ROUNDOFF[name] for name in named if name in UNIT_ROUNDOFF]
-    finer = {name for name, roundoff in UNIT_ROUNDOFF.items() if claimed and roundoff < min(claimed)}
-    whole = {"s8", "u8", "s4", "u4", "b1"} if stored & set(INTEGERS) else set()
-    return frozenset({*stored, *named, *finer, *whole})
+    stored_types = {tensor.dtype for tensor in (*problem.input_tensors(), *problem.output_tensors())}
+    product_types = set(PRODUCTS[variant.product].multiplies) if variant.product else {case.precision}
+    claimed_roundoffs = [UNIT_ROUNDOFF[name] for name in product_types if name in UNIT_ROUNDOFF]
+    finer_types = {
+        name for name, roundoff in UNIT_ROUNDOFF.items() if claimed_roundoffs and roundoff < min(claimed_roundoffs)
+    }
+    integer_types = {"s8", "u8", "s4", "u4", "b1"} if stored_types & set(INTEGERS) else set()
+    return frozenset({*stored_types, *product_types, *finer_types, *integer_types})
 
 
 def _matrix_types(opcode: str) -> set[str]:
@@ -260,6 +266,7 @@ def _matrix_types(opcode: str) -> set[str]:
 
 
 def _sass_types(text: str) -> set[str]:
+    """Return the operand types of a tensor-core instruction in SASS; empty for other instructions."""
     if not _SASS_MMA.match(text):
         return set()
     # nvdisasm prints the shape of wgmma with a space: "HGMMA.64 x128x8.F32.TF32".
@@ -268,5 +275,8 @@ def _sass_types(text: str) -> set[str]:
 
 
 def _narrow_types(opcode: str) -> set[str]:
+    """Return the 16-bit or narrower type in which a PTX instruction rounds or computes; empty for other
+    instructions.
+    """
     match = _NARROW_CONVERSION.match(opcode) or _NARROW_ARITHMETIC.match(opcode)
     return {match[1]} if match else set()

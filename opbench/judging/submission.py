@@ -41,32 +41,34 @@ def read_submission(
     `trust`.
     """
     catalog = Catalog(folders)
-    wanted, task_operator = task.operator, ""
-    if wanted.startswith(TASK_PREFIX):
-        wanted = task_operator = catalog.add_task(read_reference(wanted, task_file.parent if task_file else Path()))
+    operator_name, task_operator = task.operator, ""
+    if operator_name.startswith(TASK_PREFIX):
+        operator_name = task_operator = catalog.add_task(
+            read_reference(operator_name, task_file.parent if task_file else Path())
+        )
     variants = [variant for target in targets for variant in _variants_of(target, catalog, task_operator)]
     operators = list(dict.fromkeys(variant.operator for variant in variants))
-    wanted = wanted or operators[0]
-    if other := next((variant for variant in variants if variant.operator != wanted), None):
+    operator_name = operator_name or operators[0]
+    if other_variant := next((variant for variant in variants if variant.operator != operator_name), None):
         raise UsageError(
-            f"{other.path}: is a kernel for operator {other.operator}, but the judged "
-            f"operator is {wanted}; judge this file in a command of its own"
+            f"{other_variant.path}: is a kernel for operator {other_variant.operator}, but the judged "
+            f"operator is {operator_name}; judge this file in a command of its own"
         )
     if not trust:
-        _require_no_host_code(variants, catalog, wanted, task_operator)
-    operator = catalog.operator(wanted)
-    named = tuple(operator.parse(problem) for problem in task.problems)
+        _require_no_host_code(variants, catalog, operator_name, task_operator)
+    operator = catalog.operator(operator_name)
+    named_problems = tuple(operator.parse(problem) for problem in task.problems)
     sources = {str(source.path): source for variant in variants for source in variant.sources}
     record = Submission(
         targets=tuple(targets),
         files=tuple(FileHash(document_path(Path(path)), _sha256(source.content)) for path, source in sources.items()),
         variants=tuple(JudgedVariant(v.id, v.precision, v.product) for v in variants),
-        operator=wanted,
-        operator_file=file_hash(catalog.operator_file(wanted)),
+        operator=operator_name,
+        operator_file=file_hash(catalog.operator_file(operator_name)),
         task=task,
         task_file=file_hash(task_file) if task_file else None,
     )
-    return SubmittedKernels(catalog, tuple(targets), tuple(variants), operator, named, task, record)
+    return SubmittedKernels(catalog, tuple(targets), tuple(variants), operator, named_problems, task, record)
 
 
 def _variants_of(target: str, catalog: Catalog, task_operator: str) -> Sequence[Variant]:
@@ -105,20 +107,23 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
                 value=task,
                 allowed="--task",
             )
-    root = shipped("variants")
-    file = catalog.operator_file(operator)
-    if (root / operator / "operator.py").exists() and not file.resolve().is_relative_to(root.resolve()):
+    shipped_folder = shipped("variants")
+    operator_file = catalog.operator_file(operator)
+    if (shipped_folder / operator / "operator.py").exists() and not operator_file.resolve().is_relative_to(
+        shipped_folder.resolve()
+    ):
         raise UsageError(
-            f"{file}: replaces the reference of the shipped operator {operator}; if you trust the file: --trust",
+            f"{operator_file}: replaces the reference of the shipped operator {operator}; if you trust the "
+            "file: --trust",
             kind="replaced-reference",
-            subject=file,
+            subject=operator_file,
             value=operator,
             allowed="--trust",
         )
 
 
 def document_path(path: Path) -> str:
-    """Return a path for the document: relative to opbench for shipped files, else to the current folder."""
+    """Return a path as a verdict names it: relative to opbench for shipped files, else to the current folder."""
     return from_here(portable(str(path.absolute())))
 
 
@@ -131,4 +136,5 @@ def file_hash(path: Path) -> FileHash:
 
 
 def _sha256(content: bytes) -> str:
+    """Return the SHA-256 of some bytes in hexadecimal."""
     return hashlib.sha256(content).hexdigest()

@@ -58,9 +58,9 @@ def read_task(path: Path) -> Task:
     table = read_toml(path)
     try:
         _require_keys(table, Task, "key")
-        for name, kind in (("tolerance", ErrorLimits), ("limits", Limits)):
+        for name, record_type in (("tolerance", ErrorLimits), ("limits", Limits)):
             if isinstance(part := table.get(name), dict):
-                _require_keys(part, kind, f"key of [{name}]")
+                _require_keys(part, record_type, f"key of [{name}]")
         task = from_json(Task, table)
     except (ValueError, UsageError) as error:
         raise UsageError(f"{path}: {error}", cause=error) from None
@@ -83,8 +83,9 @@ def read_task(path: Path) -> Task:
     return task
 
 
-def _require_keys(table: dict[str, Any], kind: type, what: str) -> None:
-    known = [member.name for member in fields(kind)]
+def _require_keys(table: dict[str, Any], record_type: type, key_text: str) -> None:
+    """Raise UsageError for a key that is no field of a record; `key_text` names the kind of key in the message."""
+    allowed_keys = [member.name for member in fields(record_type)]
     for key in table:
-        if key not in known:
-            raise UsageError(unknown(what, key, known))
+        if key not in allowed_keys:
+            raise UsageError(unknown(key_text, key, allowed_keys))

@@ -46,9 +46,9 @@ def verify(path: Path, targets: Sequence[str] = (), *, on_progress: OnProgress =
     `targets` replace the kernels that the verdict names. Raises UsageError for a file that is no verdict, or if
     a kernel is missing.
     """
-    stored = read_document(path)
-    again = judge_again(stored, targets or stored.submission.targets, on_progress)
-    return compare(stored, again)
+    stored_verdict = read_document(path)
+    new_verdict = judge_again(stored_verdict, targets or stored_verdict.submission.targets, on_progress)
+    return compare(stored_verdict, new_verdict)
 
 
 def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: OnProgress = silent) -> VerdictDocument:
@@ -63,52 +63,63 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: On
     return judge_submission(submitted, replace(settings, backend=backend), stored.seed, True, on_progress)
 
 
-def compare(stored: VerdictDocument, now: VerdictDocument) -> Verification:
+def compare(stored_verdict: VerdictDocument, new_verdict: VerdictDocument) -> Verification:
     """Return the fields that differ between two verdicts on the same submission."""
     notes = []
-    skipped = set(SKIPPED_FIELDS)
-    if stored.settings.backend != now.settings.backend:
+    skipped_fields = set(SKIPPED_FIELDS)
+    if stored_verdict.settings.backend != new_verdict.settings.backend:
         notes.append("times are not compared: this machine has no GPU that opbench can use (opbench doctor)")
-        skipped |= {*TIME_SECTIONS, "cases", "lacking", "reason", "right"}
+        skipped_fields |= {*TIME_SECTIONS, "cases", "lacking", "reason", "right"}
     differences = list(
-        _differences("", _without_fields(to_json(stored), skipped), _without_fields(to_json(now), skipped))
+        _differences(
+            "",
+            _without_fields(to_json(stored_verdict), skipped_fields),
+            _without_fields(to_json(new_verdict), skipped_fields),
+        )
     )
     return Verification(tuple(differences), tuple(notes))
 
 
-def _without_fields(value: Mapping[str, Any], skipped: set[str], place: str = "") -> dict[str, Any]:
+def _without_fields(value: Mapping[str, Any], skipped_fields: set[str], prefix: str = "") -> dict[str, Any]:
+    """Return JSON data without some fields, given by their paths."""
     remaining = {}
-    for key, member in value.items():
-        path = f"{place}{key}"
-        if path not in skipped:
-            remaining[key] = _without_fields(member, skipped, f"{path}.") if isinstance(member, dict) else member
+    for key, field_value in value.items():
+        path = f"{prefix}{key}"
+        if path not in skipped_fields:
+            remaining[key] = (
+                _without_fields(field_value, skipped_fields, f"{path}.")
+                if isinstance(field_value, dict)
+                else field_value
+            )
     return remaining
 
 
-def _differences(place: str, stored: Any, now: Any) -> Iterator[Difference]:
+def _differences(path: str, stored: Any, now: Any) -> Iterator[Difference]:
     """Yield the fields that differ; two measured times are equal if their intervals overlap."""
     if isinstance(stored, dict) and isinstance(now, dict):
         if _is_time(stored) and _is_time(now):
-            yield from _time_difference(place, stored, now)
+            yield from _time_difference(path, stored, now)
             return
         for key in dict.fromkeys((*stored, *now)):
-            yield from _differences(f"{place}.{key}" if place else key, stored.get(key, ABSENT), now.get(key, ABSENT))
+            yield from _differences(f"{path}.{key}" if path else key, stored.get(key, ABSENT), now.get(key, ABSENT))
     elif isinstance(stored, list) and isinstance(now, list):
         if len(stored) != len(now):
-            yield Difference(f"{place}, number", len(stored), len(now))
-        for index, (element, other) in enumerate(zip(stored, now, strict=False)):
-            yield from _differences(f"{place}[{index}]", element, other)
-    elif stored != now and not (place.endswith(".summary") and place.partition(".")[0] in TIME_SECTIONS):
-        yield Difference(place, stored, now)
+            yield Difference(f"{path}, number", len(stored), len(now))
+        for index, (stored_element, new_element) in enumerate(zip(stored, now, strict=False)):
+            yield from _differences(f"{path}[{index}]", stored_element, new_element)
+    elif stored != now and not (path.endswith(".summary") and path.partition(".")[0] in TIME_SECTIONS):
+        yield Difference(path, stored, now)
 
 
 def _is_time(value: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object holds a measured time with its interval."""
     return {"median_s", "low_s", "high_s"} <= value.keys()
 
 
-def _time_difference(place: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+def _time_difference(path: str, stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the differences of two measured times; times are equal if their intervals overlap."""
     for key in ("case", "problem", "kind", "gpu"):
         if stored.get(key) != now.get(key):
-            yield Difference(f"{place}.{key}", stored.get(key), now.get(key))
+            yield Difference(f"{path}.{key}", stored.get(key), now.get(key))
     if stored["low_s"] > now["high_s"] or now["low_s"] > stored["high_s"]:
-        yield Difference(f"{place}.median_s", stored["median_s"], now["median_s"])
+        yield Difference(f"{path}.median_s", stored["median_s"], now["median_s"])
