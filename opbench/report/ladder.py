@@ -53,18 +53,20 @@ def ladder_readme(
 def ladders_overview(operators: Sequence[str], runs: Sequence[Run]) -> str:
     """Return the Markdown table for variants/README.md: each ladder's start, its best variant, and the library."""
     lines = [
-        "| operator | problem | first variant | fastest variant | GPU time, rate | of peak | vs first | vs library |",
-        "|---|---|--:|---|--:|--:|--:|--:|",
+        "| operator | GPU | problem | first variant | fastest variant | GPU time, rate | of peak | vs first "
+        "| vs library |",
+        "|---|---|---|--:|---|--:|--:|--:|--:|",
     ]
     for operator in operators:
         problems_with_own = [
-            (p, [row for row in measured_rows if not row.library]) for _, p, measured_rows in _problems(operator, runs)
+            (run, problem, [row for row in measured_rows if not row.library])
+            for run, problem, measured_rows in _problems(operator, runs)
         ]
-        for problem, measured_rows in [(p, own_rows) for p, own_rows in problems_with_own if own_rows][:1]:
-            best = min(measured_rows, key=lambda r: r.time_s or math.inf)
-            start_s = _plainest_s(measured_rows)
+        for run, problem, own_rows in [measured for measured in problems_with_own if measured[2]][:1]:
+            best = min(own_rows, key=lambda r: r.time_s or math.inf)
+            start_s, gpu = _plainest_s(own_rows), _cell(_gpu(run).removeprefix("NVIDIA "))
             lines.append(
-                f"| [{operator}]({operator}/README.md) | `{problem}` | {units.time(start_s)} | "
+                f"| [{operator}]({operator}/README.md) | {gpu} | `{problem}` | {units.time(start_s)} | "
                 f"`{best.variant}` | {units.time(best.time_s)}, {rate(best)} | {_share(best)} | "
                 f"{units.ratio(start_s / best.time_s if best.time_s else None)} | "
                 f"{units.ratio(best.speedups.over_library)} |"
@@ -138,27 +140,37 @@ def _introduction(operator: str, variants: Sequence[Variant]) -> str:
 
 def _problems(operator: str, runs: Sequence[Run], variant_names: Collection[str] = ()) -> list[MeasuredRun]:
     """Choose at most three problems with times: first the one with the most variants, then those that add most
-    variants.
+    variants. Of problems that are equal in this, those on the GPU of the first run come first.
 
-    If `variant_names` is not empty, rows of other variants (renamed or removed since the run) are ignored.
+    Of the runs that measured a problem, the one with the most variants counts, and of equal ones the first. If
+    `variant_names` is not empty, rows of other variants (renamed or removed since the run) are ignored.
     """
     run_by_problem: dict[str, MeasuredRun] = {}
     for run in runs:
+        rows_by_problem: dict[str, list[Row]] = {}
         for row in rows(run):
             if row.operator == operator and row.ranked and (not variant_names or row.variant in variant_names):
-                run_by_problem.setdefault(row.problem, (run, row.problem, []))
-                if run_by_problem[row.problem][0] is run:
-                    run_by_problem[row.problem][2].append(row)
+                rows_by_problem.setdefault(row.problem, []).append(row)
+        for problem, measured_rows in rows_by_problem.items():
+            measured = (run, problem, measured_rows)
+            if problem not in run_by_problem or len(_names(measured)) > len(_names(run_by_problem[problem])):
+                run_by_problem[problem] = measured
     selected: list[MeasuredRun] = []
     covered: set[str] = set()
+
+    def priority(measured: MeasuredRun) -> tuple[int, int, bool, float, str]:
+        names, (run, problem, measured_rows) = _names(measured), measured
+        compulsory_bytes = measured_rows[0].compulsory_bytes or 0
+        return -len(names - covered), -len(names), _gpu(run) != _gpu(runs[0]), -compulsory_bytes, problem
+
     while len(selected) < PROBLEMS and (remaining := [m for m in run_by_problem.values() if m not in selected]):
-        best = min(
-            remaining,
-            key=lambda m: (-len(_names(m) - covered), -len(_names(m)), -(m[2][0].compulsory_bytes or 0), m[1]),
-        )
-        selected.append(best)
-        covered |= _names(best)
+        selected.append(min(remaining, key=priority))
+        covered |= _names(selected[-1])
     return selected
+
+
+def _gpu(run: Run) -> str:
+    return run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
 
 
 def _names(measured: MeasuredRun) -> set[str]:
@@ -274,7 +286,7 @@ def _best_config(measured_rows: Sequence[Row], variant: str) -> Row | None:
 def _table(
     variants: Sequence[Variant], run: Run, problem: str, measured_rows: Sequence[Row], charted: bool
 ) -> list[str]:
-    gpu = run.header.environment.gpu or (run.ceilings.gpu if run.ceilings else "") or "an unnamed GPU"
+    gpu = _gpu(run)
     first_row = measured_rows[0]
     flops = f"{units.si(first_row.flops, 'FLOP')}, " if first_row.flops else ""
     shown_rows = [(variant, row) for variant in variants if (row := _best_config(measured_rows, variant.name))]
