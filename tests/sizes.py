@@ -78,18 +78,23 @@ def repeated_windows(texts: list[KernelText]) -> dict[tuple[str, ...], list[tupl
     return {window: where for window, where in places.items() if len(where) > 1}
 
 
-def repeated_share(texts: list[KernelText]) -> float:
-    """Return the share of all lines, comments included, that lie in a window that repeats."""
+def repeated_lines(texts: list[KernelText]) -> dict[Path, int]:
+    """Return by file how many lines, comments included, lie in a window that repeats."""
     repeated = repeated_windows(texts)
-    count = 0
+    counts = {}
     for text in texts:
         inside: set[int] = set()
         for at, window in enumerate(text.windows):
             if window in repeated:
                 stretch = text.stretch(at, at)
                 inside.update(range(stretch.first, stretch.last + 1))
-        count += len(inside)
-    return count / lines([text.path for text in texts])
+        counts[text.path] = len(inside)
+    return counts
+
+
+def repeated_share(texts: list[KernelText]) -> float:
+    """Return the share of all lines, comments included, that lie in a window that repeats."""
+    return sum(repeated_lines(texts).values()) / lines([text.path for text in texts])
 
 
 def repeated_groups(texts: list[KernelText]) -> list[list[Stretch]]:
@@ -150,8 +155,11 @@ def print_sizes() -> None:
     kernels = kernel_files()
     variants = [path for path in kernels if path.suffix == ".cu"]
     print(f"{lines(variants):>8,} lines  {len(variants)} variants in CUDA C++")
-    share = repeated_share([KernelText(path) for path in kernels])
-    print(f"{100 * share:>8.1f} % of kernel lines repeat (windows of {WINDOW} tokens)")
+    repeats = repeated_lines([KernelText(path) for path in kernels])
+    total = lines(kernels)
+    shared = sum(repeats[path] for path in kernels if "#include <opbench/" in path.read_text())
+    print(f"{100 * sum(repeats.values()) / total:>8.1f} % of kernel lines repeat (windows of {WINDOW} tokens)")
+    print(f"{100 * shared / total:>8.1f} % of kernel lines repeat and are in files that include kernel headers")
     classes = Counter(name for path in modules for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE))
     repeated = sorted(name for name, times in classes.items() if times > 1)
     print(f"{len(repeated):>8,} class names of several modules{': ' if repeated else ''}{', '.join(repeated)}")
