@@ -35,6 +35,7 @@ FOR_CUDA_CORES = {
     "float_lines.cuh",
     "float_tile.cuh",
     "grid_sum.cuh",
+    "loss.cuh",
     "radix_digits.cuh",
     "reduction.cuh",
     "row_norm.cuh",

@@ -1,29 +1,48 @@
 // /// opbench
-// title     = "im2col into a workspace, then one register-tiled matrix product over all images"
-// builds_on = "multi_channel_out"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
+//
+// [variant.im2col_matmul]
+// title     = "im2col into a workspace, then one register-tiled matrix product over all images"
+// builds_on = "multi_channel_out"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [8] }
-// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
+// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0", POINTWISE = "0" }
 // workspace = { columns = "c * r * s * n * p * q" }
 //
-// [[launch]]
+// [[variant.im2col_matmul.launch]]
 // kernel = "conv2d_im2col"
 // grid   = ["cdiv(n * p * q, 256)", "min(c, 65535)"]
 // block  = [256]
 // args   = ["image", "columns", "n", "c", "h", "w", "r", "s", "stride", "padding"]
 //
-// [[launch]]
+// [[variant.im2col_matmul.launch]]
 // kernel = "conv2d_columns_matmul"
 // grid   = ["cdiv(k, BM) * cdiv(n * p * q, BN)"]
 // block  = ["BM * BN // 64"]
 // args   = ["weight", "columns", "out", "k", "c * r * s", "n", "p * q"]
+//
+// [variant.pointwise_gemm]
+// title     = "1x1 filters as a plain register-tiled matrix product on the image itself"
+// builds_on = "im2col_matmul"
+// tune      = { BM = [64, 32, 128], BN = [128, 64], BK = [8] }
+// define    = { PLANE4 = "1 if h * w % 4 == 0 else 0", POINTWISE = "1" }
+// requires  = ["r == 1 and s == 1", "stride == 1", "padding == 0"]
+//
+// [[variant.pointwise_gemm.launch]]
+// kernel = "conv2d_pointwise_gemm"
+// grid   = ["cdiv(k, BM) * cdiv(n * h * w, BN)"]
+// block  = ["BM * BN // 64"]
+// args   = ["weight", "image", "out", "k", "c", "n", "h * w"]
 // ///
 //
 // Turns the convolution into [k][c*r*s] x [c*r*s][n*p*q], where 8 x 8 outputs per thread need 4 shared loads per 64
 // multiply-adds. All images form one matrix, so small planes still fill the tiles. The price is r*s times the image
 // written and read again, and as much memory; for few output channels that traffic limits it. Idea: Chellapilla, Puri,
 // Simard, High Performance Convolutional Neural Networks (2006), and Caffe.
+//
+// A 1x1 filter's im2col matrix is the image, so `pointwise_gemm` rearranges nothing: [k][c] x [c][h*w] per image, with
+// all images laid side by side as columns, loaded 16 bytes at a time where 4 divides h*w. For few output channels memory
+// limits it, else the multiply-add rate.
 
 #include <opbench/float_tile.cuh>
 using namespace opbench;
@@ -33,6 +52,7 @@ constexpr int THREADS = Tiles::threads;
 constexpr int A_PITCH = BM + 4, B_PITCH = BN;
 constexpr int B_LOADS = BN * BK / 4 / THREADS;  // float4 each
 
+#if !POINTWISE
 // image [n][c][h][w] -> columns [c][r][s][n][p][q]
 extern "C" __global__ void conv2d_im2col(const float* __restrict__ image, float* __restrict__ columns, int n, int c,
                                          int h, int w, int r, int s, int stride, int padding) {
@@ -57,11 +77,17 @@ extern "C" __global__ void conv2d_im2col(const float* __restrict__ image, float*
         }
     }
 }
+#endif
 
-// weight [k][depth], matrix [depth][n * plane], out [n][k][plane]
+// weight [k][depth], matrix [depth][n * plane], or with POINTWISE the image [n][depth][plane]; out [n][k][plane]
 extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
-    conv2d_columns_matmul(const float* __restrict__ weight, const float* __restrict__ matrix, float* __restrict__ out,
-                          int k, int depth, int n, int plane) {
+#if POINTWISE
+    conv2d_pointwise_gemm(
+#else
+    conv2d_columns_matmul(
+#endif
+        const float* __restrict__ weight, const float* __restrict__ matrix, float* __restrict__ out, int k, int depth,
+        int n, int plane) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
     const long long columns = (long long)n * plane;
@@ -73,6 +99,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     const int m_thread = warp / Tiles::warps_n * 32 + lane / Tiles::lanes_n * 4;
     const int n_thread = warp % Tiles::warps_n * 64 + lane % Tiles::lanes_n * 4;
 
+#if POINTWISE
+    // Where this thread's columns lie in the image does not depend on the step; -1 marks a column beyond the end.
+    constexpr int POINTS = PLANE4 ? 1 : 4;
+    long long offset[POINTS];
+#pragma unroll
+    for (int o = 0; o < POINTS; ++o) {
+        const long long column = column0 + threadIdx.x % (BN / 4) * 4 + o;
+        offset[o] = column < columns ? column / plane * depth * plane + column % plane : -1;
+    }
+#endif
     TransposedRows<THREADS, BM, BK> a_next;
     float4 b_next[B_LOADS];
     auto load = [&](int step) {
@@ -82,9 +118,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
         for (int l = 0; l < B_LOADS; ++l) {
             const int e = threadIdx.x + l * THREADS;
             const int d = depth0 + e / (BN / 4);
+#if !POINTWISE
             const long long column = column0 + e % (BN / 4) * 4;
+#endif
             float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (d < depth) {
+#if POINTWISE
+                const float* source = matrix + (size_t)d * plane;
+#if PLANE4
+                if (offset[0] >= 0) v = *reinterpret_cast<const float4*>(source + offset[0]);
+#else
+                if (offset[0] >= 0) v.x = source[offset[0]];
+                if (offset[1] >= 0) v.y = source[offset[1]];
+                if (offset[2] >= 0) v.z = source[offset[2]];
+                if (offset[3] >= 0) v.w = source[offset[3]];
+#endif
+#else
                 const float* source = matrix + (size_t)d * columns + column;
                 if (PLANE4) {
                     if (column < columns) v = *reinterpret_cast<const float4*>(source);
@@ -94,6 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
                     if (column + 2 < columns) v.z = source[2];
                     if (column + 3 < columns) v.w = source[3];
                 }
+#endif
             }
             b_next[l] = v;
         }

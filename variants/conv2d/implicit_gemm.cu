@@ -1,26 +1,29 @@
 // /// opbench
-// title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
-// builds_on = "im2col_matmul"
 // mechanism = ["coalesced", "vectorised_access", "shared_memory_tile", "register_tile"]
 // tile      = { m = "BM", n = "BN", k = "BK" }
+// requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31"]
+//
+// [variant.implicit_gemm]
+// title     = "implicit matrix product: image gathered straight into register-tiled blocks, filter position outermost"
+// builds_on = "im2col_matmul"
 // tune      = { BM = [64, 128], BN = [128, 64], BK = [16, 8] }
 // supports  = { epilogue = ["none", "bias", "bias_relu", "bias_add_relu"] }
-// requires  = ["(c + 16) * h * w < 2 ** 31", "(c + 16) * r * s * (k + 4) < 2 ** 31", "cdiv(k, BM) <= 65535"]
+// requires  = ["cdiv(k, BM) <= 65535"]
 // workspace = { packed = "c * r * s * cdiv(k, 4) * 4" }
 //
-// [define]
+// [variant.implicit_gemm.define]
 // PLANE4   = "1 if p * q % 4 == 0 else 0"
 // BIAS     = "0 if epilogue == 'none' else 1"
 // RELU     = "1 if 'relu' in epilogue else 0"
 // RESIDUAL = "1 if epilogue == 'bias_add_relu' else 0"
 //
-// [[launch]]
+// [[variant.implicit_gemm.launch]]
 // kernel = "conv2d_pack_weights"
 // grid   = ["cdiv(k, 32) * cdiv(c * r * s, 32)"]
 // block  = [32, 8]
 // args   = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"]
 //
-// [[launch]]
+// [[variant.implicit_gemm.launch]]
 // kernel = "conv2d_implicit_gemm"
 // grid   = ["cdiv(n * p * q, BN)", "cdiv(k, BM)"]
 // block  = ["BM * BN // 64"]
@@ -28,6 +31,36 @@
 //     "packed", "image", "bias?", "residual?", "out", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q",
 //     "r * s", "r * s * cdiv(c, BK)",
 // ]
+//
+// [variant.implicit_gemm_split]
+// title     = "implicit matrix product with its depth split over SPLIT blocks, partial sums added in fixed order"
+// builds_on = "implicit_gemm"
+// mechanism = ["split_k"]
+// tile      = { m = "BM", n = "BN", k = "BK", split = "SPLIT" }
+// tune      = { BM = [64], BN = [64, 128], BK = [8], SPLIT = [4, 8, 16, 32] }
+// define    = { PLANE4 = "1 if p * q % 4 == 0 else 0" }
+// workspace = { packed = "c * r * s * cdiv(k, 4) * 4", partial = "SPLIT * n * k * p * q" }
+//
+// [[variant.implicit_gemm_split.launch]]
+// kernel = "conv2d_pack_weights"
+// grid   = ["cdiv(k, 32) * cdiv(c * r * s, 32)"]
+// block  = [32, 8]
+// args   = ["weight", "packed", "k", "c * r * s", "cdiv(k, 4) * 4"]
+//
+// [[variant.implicit_gemm_split.launch]]
+// kernel = "conv2d_implicit_gemm_split"
+// grid   = ["cdiv(n * p * q, BN)", "cdiv(k, BM)", "SPLIT"]
+// block  = ["BM * BN // 64"]
+// args   = [
+//     "packed", "image", "partial", "n", "c", "h", "w", "k", "s", "stride", "padding", "q", "p * q", "r * s",
+//     "r * s * cdiv(c, BK)",
+// ]
+//
+// [[variant.implicit_gemm_split.launch]]
+// kernel = "conv2d_add_partials"
+// grid   = ["cdiv(n * k * p * q, 256)"]
+// block  = [256]
+// args   = ["partial", "out", "n * k", "p * q"]
 // ///
 //
 // The im2col matrix is never written: each thread owns one output pixel (a column) and fetches its image elements while
@@ -37,9 +70,19 @@
 // prefetched into registers while the other is multiplied. Limited by the multiply-add rate and the shared loads that
 // feed it (4 per 64), and by idle SMs when k * n * p * q makes few tiles; with c below BK part of each step is zeros.
 // Idea: Chetlur et al., cuDNN (2014); tiling after CUTLASS, "implicit GEMM convolution".
+//
+// One image of a deep layer makes few tiles (12 x 12 pixels x 384 channels: 18 of 64 x 64, for 132 multiprocessors) but
+// a long sum (9 * 384 terms). In `implicit_gemm_split` SPLIT blocks share a tile, each taking a stretch of the depth; a
+// last kernel adds the SPLIT partial results in index order, so that the result does not depend on timing. Costs SPLIT
+// writes and reads of the output, hence only for small outputs. Limited by latency: few steps per block. Idea: split-K
+// of CUTLASS.
 
 #include <opbench/float_tile.cuh>
 using namespace opbench;
+
+#ifndef SPLIT
+#define SPLIT 1
+#endif
 
 typedef SquareTiles<BM, BN> Tiles;  // 8 x 8 outputs per thread
 constexpr int THREADS = Tiles::threads;
@@ -56,8 +99,13 @@ extern "C" __global__ void conv2d_pack_weights(const float* __restrict__ weight,
 }
 
 // plane = p * q, steps = r * s * ceil(c / BK): all that the host can compute saves registers here.
-// packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], residual and out [n][k][p][q]
+// packed [c][r][s][pitch] (output channels innermost), image [n][c][h][w], residual and out [n][k][p][q], partial
+// [SPLIT][n][k][p][q]
 extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
+#if SPLIT > 1
+    conv2d_implicit_gemm_split(const float* __restrict__ packed, const float* __restrict__ image,
+                               float* __restrict__ partial,
+#else
     conv2d_implicit_gemm(const float* __restrict__ packed, const float* __restrict__ image,
 #if BIAS
                          const float* __restrict__ bias,
@@ -65,8 +113,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
 #if RESIDUAL
                          const float* __restrict__ residual,
 #endif
-                         float* __restrict__ out, int n, int c, int h, int w, int k, int s, int stride, int padding,
-                         int q, unsigned plane, int positions, int steps) {
+                         float* __restrict__ out,
+#endif
+                               int n, int c, int h, int w, int k, int s, int stride, int padding, int q, unsigned plane,
+                               int positions, int steps) {
     __shared__ __align__(16) float a_tile[2][BK][A_PITCH];
     __shared__ __align__(16) float b_tile[2][BK][B_PITCH];
     const long long columns = (long long)n * plane;
@@ -92,14 +142,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     }
     const bool a_inside = row0 + a_column < pitch;
 
+#if SPLIT > 1
+    // This block's stretch of the depth, perhaps empty: then it contributes zeros.
+    const int blocks_c = (c + BK - 1) / BK;
+    const int stretch = (steps + SPLIT - 1) / SPLIT;
+    const int first = blockIdx.z * stretch;
+    const int last = min(first + stretch, steps);
+    float* out = partial + (size_t)blockIdx.z * k * columns;
+    int position = first / blocks_c, c0 = first % blocks_c * BK;  // filter position and first channel to be fetched
+#else
     int position = 0, c0 = 0;  // filter position and first channel of the step to be fetched
+#endif
     int a_offset = 0, b_offset = 0;
     bool inside = false;
     auto aim = [&] {
         const int y = y0 + position / s, x = x0 + position % s;
         inside = (unsigned)y < (unsigned)h && (unsigned)x < (unsigned)w;
-        b_offset = b_row * hw + (inside ? y * w + x : 0);
-        a_offset = a_row * weight_stride + position * pitch + row0 + a_column;
+        b_offset = (c0 + b_row) * hw + (inside ? y * w + x : 0);
+        a_offset = (c0 + a_row) * weight_stride + position * pitch + row0 + a_column;
     };
     float4 a_next[A_LOADS];
     float b_next[B_LOADS];
@@ -131,7 +191,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
 
     float sum[8][8] = {};
     aim();
+#if SPLIT > 1
+    if (first < last) load(first);
+    if (first < last) store(0);
+    __syncthreads();
+    for (int step = first; step < last; ++step) {
+        // Fetch the next step into registers, multiply this one meanwhile, then fill the other buffer.
+        const int buffer = (step - first) % 2;
+        if (step + 1 < last) load(step + 1);
+        multiply_squares<Tiles::lanes_m, Tiles::lanes_n>(a_tile[buffer], b_tile[buffer], m_thread, n_thread, sum);
+        if (step + 1 < last) store(buffer ^ 1);
+        __syncthreads();
+    }
+#else
     multiply_steps<Tiles>(a_tile, b_tile, m_thread, n_thread, steps, sum, load, store);
+#endif
 #if BIAS
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -152,3 +226,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, Tiles::resident)
     store_planes<Tiles::lanes_m, Tiles::lanes_n, PLANE4>(sum, out, row0, m_thread, column0 + n_thread, k, plane,
                                                          columns);
 }
+
+#if SPLIT > 1
+// partial [SPLIT][planes][plane], out [planes][plane]
+extern "C" __global__ void conv2d_add_partials(const float* __restrict__ partial, float* __restrict__ out, int planes,
+                                               int plane) {
+    const size_t total = (size_t)planes * plane;
+    const size_t index = (size_t)blockIdx.x * 256 + threadIdx.x;
+    if (index >= total) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int z = 0; z < SPLIT; ++z) sum += partial[z * total + index];
+    out[index] = sum;
+}
+#endif

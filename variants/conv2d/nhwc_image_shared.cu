@@ -66,23 +66,6 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, DEPTH = R * S * C;
 
-// K_REGS neighbours in shared memory, by the widest loads that they and the number of filters allow.
-__device__ __forceinline__ void load_group(float (&to)[K_REGS], const float* from) {
-    constexpr int vec = K_REGS % 4 == 0 && FILTERS % 4 == 0 ? 4 : K_REGS % 2 == 0 && FILTERS % 2 == 0 ? 2 : 1;
-#pragma unroll
-    for (int v = 0; v < K_REGS; v += vec) {
-        if (vec == 4) {
-            const float4 four = *reinterpret_cast<const float4*>(from + v);
-            to[v] = four.x, to[(v + 1) % K_REGS] = four.y, to[(v + 2) % K_REGS] = four.z, to[(v + 3) % K_REGS] = four.w;
-        } else if (vec == 2) {
-            const float2 two = *reinterpret_cast<const float2*>(from + v);
-            to[v] = two.x, to[(v + 1) % K_REGS] = two.y;
-        } else {
-            to[v] = from[v];
-        }
-    }
-}
-
 // image [n][HEIGHT][WIDTH][C], weight [FILTERS][R][S][C], bias [FILTERS], out [n][OUT_HEIGHT][OUT_WIDTH][FILTERS];
 // lines [LINES][PITCH], filters [R][S][C][FILTERS], sums [SPLIT][BAND * OUT_WIDTH][K_REGS][GROUPS]
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -118,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             float weights[S][K_REGS], window[WINDOW];
 #pragma unroll
             for (int j = 0; j < S; ++j)
-                load_group(weights[j], filters + ((i * S + j) * C + channel) * FILTERS + group * K_REGS);
+                load_group<FILTERS>(weights[j], filters + ((i * S + j) * C + channel) * FILTERS + group * K_REGS);
 #pragma unroll
             for (int e = 0; e < WINDOW; ++e) window[e] = from[i * PITCH + e * C + channel];
 #pragma unroll

@@ -73,23 +73,6 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS, WEIGHTS = FILTERS * R * S * C;
 
-// C_REGS neighbours in shared memory, by the widest loads that they and the C channels of a filter allow.
-__device__ __forceinline__ void load_group(float (&to)[C_REGS], const float* from) {
-    constexpr int vec = C_REGS % 4 == 0 && C % 4 == 0 ? 4 : C_REGS % 2 == 0 && C % 2 == 0 ? 2 : 1;
-#pragma unroll
-    for (int v = 0; v < C_REGS; v += vec) {
-        if (vec == 4) {
-            const float4 four = *reinterpret_cast<const float4*>(from + v);
-            to[v] = four.x, to[(v + 1) % C_REGS] = four.y, to[(v + 2) % C_REGS] = four.z, to[(v + 3) % C_REGS] = four.w;
-        } else if (vec == 2) {
-            const float2 two = *reinterpret_cast<const float2*>(from + v);
-            to[v] = two.x, to[(v + 1) % C_REGS] = two.y;
-        } else {
-            to[v] = from[v];
-        }
-    }
-}
-
 // dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], weight [FILTERS][R][S][C], other (skip or out) and dimage
 // [n][HEIGHT][WIDTH][C]; gradients [D_LINES][D_PITCH], filters [R][S][W_PITCH], sums
 // [SPLIT][BAND * WIDTH][C_REGS][GROUPS]
@@ -128,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 float weights[S][C_REGS];
 #pragma unroll
                 for (int j = 0; j < S; ++j)
-                    load_group(weights[j], filters + (i * S + j) * W_PITCH + k * C + group * C_REGS);
+                    load_group<C>(weights[j], filters + (i * S + j) * W_PITCH + k * C + group * C_REGS);
 #pragma unroll
                 for (int d = 0; d < WINDOW; ++d) {
                     const int x = PADDING / STRIDE + D_FIRST + d;  // of dout, in the first run of a row

@@ -75,23 +75,6 @@ using namespace opbench;
 typedef Element<BF16> T;
 constexpr int CHUNKS = BAND * ACROSS;
 
-// K_REGS neighbours in shared memory, by the widest loads that they allow.
-__device__ __forceinline__ void load_group(float (&to)[K_REGS], const float* from) {
-    constexpr int vec = K_REGS % 4 == 0 ? 4 : K_REGS % 2 == 0 ? 2 : 1;
-#pragma unroll
-    for (int v = 0; v < K_REGS; v += vec) {
-        if (vec == 4) {
-            const float4 four = *reinterpret_cast<const float4*>(from + v);
-            to[v] = four.x, to[(v + 1) % K_REGS] = four.y, to[(v + 2) % K_REGS] = four.z, to[(v + 3) % K_REGS] = four.w;
-        } else if (vec == 2) {
-            const float2 two = *reinterpret_cast<const float2*>(from + v);
-            to[v] = two.x, to[(v + 1) % K_REGS] = two.y;
-        } else {
-            to[v] = from[v];
-        }
-    }
-}
-
 // image [n][HEIGHT][WIDTH][C], dout [n][OUT_HEIGHT][OUT_WIDTH][FILTERS], parts [PARTS][S][K_REGS][COLUMNS]
 // lines [LINES][PITCH], with BIAS a line of ones, gradients [BAND][D_PITCH]; afterwards sums [STRIPS][SUMS][COLUMNS]
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -129,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int u = 0; u < PIXELS; ++u) {
                 float filters[K_REGS];
-                load_group(filters, gradient + u * FILTERS);
+                load_group<K_REGS>(filters, gradient + u * FILTERS);
 #pragma unroll
                 for (int j = 0; j < S; ++j)
 #pragma unroll

@@ -41,6 +41,7 @@
 
 #include <opbench/activations.cuh>
 #include <opbench/barrier.cuh>
+#include <opbench/loss.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -132,16 +133,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 512 / THREADS)
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int rows, int micro) {
     // partial [rows]; loss [1]; one block of 1024 threads
-    __shared__ float warps[32];
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < rows; i += 1024) sum += partial[i];
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    sum = warps[threadIdx.x];
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (threadIdx.x == 0) loss[0] = sum / (float)((long long)rows * micro);
+    store_mean_loss(partial, loss, rows, rows, micro);
 }

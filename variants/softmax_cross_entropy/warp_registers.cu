@@ -29,6 +29,7 @@
 // the cache, as no index can choose a register. Limits: 4 bytes (2) per access; at 2048 columns a lane holds 64
 // elements.
 
+#include <opbench/loss.cuh>
 #include <opbench/vectors.cuh>
 using namespace opbench;
 
@@ -79,16 +80,5 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS_PER_BLOCK)
 extern "C" __global__ void __launch_bounds__(1024)
     mean_of_partials(const float* __restrict__ partial, float* __restrict__ loss, int count, int rows, int micro) {
     // partial [count]; loss [1]; one block of 1024 threads
-    __shared__ float warps[32];
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < count; i += 1024) sum += partial[i];
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    sum = warps[threadIdx.x];
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-    if (threadIdx.x == 0) loss[0] = sum / (float)((long long)rows * micro);
+    store_mean_loss(partial, loss, count, rows, micro);
 }

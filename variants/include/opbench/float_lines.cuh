@@ -92,4 +92,23 @@ __device__ __forceinline__ void bring_lines(float* to, const T* __restrict__ fro
     }
 }
 
+// Load `count` neighbours from shared memory by the widest loads that `count` and the distance of two such groups
+// allow, a multiple of `distance` floats.
+template <int distance, int count>
+__device__ __forceinline__ void load_group(float (&to)[count], const float* from) {
+    constexpr int vec = count % 4 == 0 && distance % 4 == 0 ? 4 : count % 2 == 0 && distance % 2 == 0 ? 2 : 1;
+#pragma unroll
+    for (int v = 0; v < count; v += vec) {
+        if (vec == 4) {
+            const float4 four = *reinterpret_cast<const float4*>(from + v);
+            to[v] = four.x, to[(v + 1) % count] = four.y, to[(v + 2) % count] = four.z, to[(v + 3) % count] = four.w;
+        } else if (vec == 2) {
+            const float2 two = *reinterpret_cast<const float2*>(from + v);
+            to[v] = two.x, to[(v + 1) % count] = two.y;
+        } else {
+            to[v] = from[v];
+        }
+    }
+}
+
 }  // namespace opbench
