@@ -160,8 +160,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + (PLANES == 1 ? EpilogueSmem<>::block_bytes : 0));
     const Walk walk(m, n);
     const int steps = (k + 63) / 64;
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

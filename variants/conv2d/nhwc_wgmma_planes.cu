@@ -120,8 +120,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, memory + Stages::bytes);
     const int pixels = n * p * q, steps = r * s * ((c + BK - 1) / BK);
     const Walk walk(pixels, k);
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

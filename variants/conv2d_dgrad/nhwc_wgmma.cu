@@ -76,6 +76,7 @@
 // blocks that stay. A gradient that is added, or the mask of the ReLU before, is read where the sums lie. Limit: L2,
 // which gives each pixel of dout r s times.
 
+#include <opbench/consumer_tiles.cuh>
 #include <opbench/gradients.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
@@ -104,8 +105,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const int pixels = n * h * w, steps = r * s * ((k + BK - 1) / BK);
     const Walk walk(pixels, c);
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
@@ -131,26 +131,16 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             });
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 128;  // of 64 pixels, that a warpgroup has
-        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
-        float sum[tiles][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        walk.for_each_tile([&](TilePlace tile) {
-            ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<Format::PRODUCT, BK == 64>(sum, a + first * 128, a + BM * 128, step > 0);
-            });
-#pragma unroll
-            for (int i = 0; i < tiles; ++i) {
-                const int row = tile.row + first + i * 64 + warp * 16;
+        multiply_tiles<Format::PRODUCT, BK == 64>(ring, walk, steps, [&](auto& sum, int row, int column) {
 #if OTHER
-                combine_pairs(sum[i], other, row, tile.column, pixels, c, finished<EPILOGUE>);
+            combine_pairs(sum, other, row, column, pixels, c, finished<EPILOGUE>);
 #endif
 #if BK == 64
-                out_slabs.store_rows(sum[i], &map_out, row, tile.column, pixels, c);
+            out_slabs.store_rows(sum, &map_out, row, column, pixels, c);
 #else
-                store_pairs(sum[i], dimage, row, tile.column, pixels, c);
+                store_pairs(sum, dimage, row, column, pixels, c);
 #endif
-            }
         });
         if (BK == 64) out_slabs.finish();
     }

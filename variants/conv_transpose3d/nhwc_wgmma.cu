@@ -44,6 +44,7 @@
 // places that are s voxels apart, which is a box of a four-dimensional tensor map: TMA scatters them, 128 bytes each.
 // Limit: HBM for few channels, as the output is the largest tensor; the tiles' way out of L2.
 
+#include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -82,8 +83,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + EpilogueSmem<>::block_bytes);
     const int columns = t * r * s * k, steps = (c + 63) / 64;
     const Walk walk(rows, columns);
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
@@ -99,28 +99,18 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         }
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
-        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
-        float sum[tiles][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        walk.for_each_tile([&](TilePlace tile) {
-            ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<Format::PRODUCT, true>(sum, a + first * 128, a + BM * 128, step > 0);
-            });
-#pragma unroll
-            for (int i = 0; i < tiles; ++i) {
-                const int row = tile.row + first + i * 64 + warp * 16;
+        multiply_tiles<Format::PRODUCT, true>(ring, walk, steps, [&](auto& sum, int row, int column) {
 #if BIAS
-                add_channel_bias(sum[i], bias, tile.column, k);
+            add_channel_bias(sum, bias, column, k);
 #endif
-                const int line = row / w, y = line % h, plane = line / h;
-                out_slabs.store_parts(sum[i], [&](unsigned slab, int at) {
-                    const int column = tile.column + at, tap = column / k;
-                    if (row >= rows || column >= columns) return;
-                    const int target = ((plane * t + tap / (r * s)) * h + y) * r + tap / s % r;
-                    store(&map_out, slab, column % k, tap % s, row % w, target);
-                });
-            }
+            const int line = row / w, y = line % h, plane = line / h;
+            out_slabs.store_parts(sum, [&](unsigned slab, int at) {
+                const int own = column + at, tap = own / k;
+                if (row >= rows || own >= columns) return;
+                const int target = ((plane * t + tap / (r * s)) * h + y) * r + tap / s % r;
+                store(&map_out, slab, own % k, tap % s, row % w, target);
+            });
         });
         out_slabs.finish();
     }

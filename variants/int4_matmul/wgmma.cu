@@ -61,8 +61,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + 8 * BM * 32);
     const Walk walk(n, m);
     const int groups = (k + 127) / 128;
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

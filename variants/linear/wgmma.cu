@@ -53,6 +53,7 @@
 // and leave by TMA. TMA rounds floats to TF32, to nearest even, on their way. Limit: with many rows power; with few
 // there are too few tiles for all multiprocessors, as nothing splits k here, and the weights' way out of DRAM.
 
+#include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -79,8 +80,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const Walk walk(m, n);
     const int steps = (k + BK - 1) / BK;
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
@@ -93,26 +93,16 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
             });
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
-        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
-        float sum[tiles][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        walk.for_each_tile([&](TilePlace tile) {
-            ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<Format::PRODUCT>(sum, a + first * 128, a + BM * 128, step > 0);
-            });
-#pragma unroll
-            for (int i = 0; i < tiles; ++i) {
-                const int row = tile.row + first + i * 64 + warp * 16;
+        multiply_tiles<Format::PRODUCT, false>(ring, walk, steps, [&](auto& sum, int row, int column) {
 #if BIAS
-                add_bias<FOLLOWS>(sum[i], bias, tile.column, n);
+            add_bias<FOLLOWS>(sum, bias, column, n);
 #endif
 #if BK == 64
-                out_slabs.store_rows(sum[i], &map_out, row, tile.column, m, n);
+            out_slabs.store_rows(sum, &map_out, row, column, m, n);
 #else
-                store_pairs(sum[i], out, row, tile.column, m, n);
+                store_pairs(sum, out, row, column, m, n);
 #endif
-            }
         });
         if (BK == 64) out_slabs.finish();
     }

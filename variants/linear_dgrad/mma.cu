@@ -73,8 +73,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
 #endif
                      T* __restrict__ dx, int m, int n, int k) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the columns of weight, the larger operand
-    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    const auto [m0, n0] = Tile::along_rows(m);  // neighbouring blocks share the columns of weight, the larger operand
     RowsAndColumns<Tile, N_ALIGNED, K_ALIGNED> rows(shared, dout, weight, m0, n0, m, k, n, 0, n);
     const ColumnsWarp<Tile> warp;
     Tile::Sums sum = {};

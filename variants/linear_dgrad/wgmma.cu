@@ -54,8 +54,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     const unsigned memory = shared_address(shared);
     Ring<6, 32768> ring(memory, memory + 6 * 32768);
     const StreamK share(m, k, (n + 63) / 64, gridDim.x);
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

@@ -56,9 +56,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-struct P : Product<Format::PRODUCT> {
-    static constexpr int promoted = Format::PRODUCT == Format::bf16 ? 4 : Product<Format::PRODUCT>::promoted;
-};
+typedef DeepProduct<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 typedef DepthRows<Tile, WideA<Tile>, N_ALIGNED> Gradients;
@@ -72,8 +70,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
 #endif
                      int m, int n, int k) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const int tiles_n = (k + BIAS + BN - 1) / BN;
-    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    const auto [m0, n0] = Tile::along_columns(k + BIAS);
     BothByDepth<Tile, Gradients, Items> rows(shared, Gradients(dout, m0, n, 0, m), Items(x, n0, k, 0, m));
     const DepthWarp<Tile> warp;
     Tile::Sums sum = {};

@@ -62,9 +62,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-struct P : Product<Format::PRODUCT> {
-    static constexpr int promoted = Format::PRODUCT == Format::bf16 ? 4 : Product<Format::PRODUCT>::promoted;
-};
+typedef DeepProduct<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 typedef DepthRows<Tile, WideA<Tile>, N_ALIGNED> Gradients;
@@ -75,8 +73,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     linear_wgrad_mma_parts(const T* __restrict__ x, const T* __restrict__ dout, float* __restrict__ parts,
                            float* __restrict__ bias_parts, int m, int n, int k) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const int tiles_n = (k + BIAS + BN - 1) / BN;
-    const int m0 = (int)(blockIdx.x / tiles_n) * BM, n0 = (int)(blockIdx.x % tiles_n) * BN;
+    const auto [m0, n0] = Tile::along_columns(k + BIAS);
     const SplitK part((m + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     const int start = part.first * Tile::bk, end = min(m, (part.first + part.steps) * Tile::bk);
     BothByDepth<Tile, Gradients, Items> rows(shared, Gradients(dout, m0, n, start, end), Items(x, n0, k, start, end));

@@ -80,8 +80,7 @@ typedef Warp<Tile> Lanes;
 extern "C" __global__ void __launch_bounds__(Tile::threads)
     matmul_mma(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int m, int n, int k) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the columns of b
-    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    const auto [m0, n0] = Tile::along_rows(m);  // neighbouring blocks share the columns of b
     Operands operands(shared, a, b, m0, n0, m, n, k, 0, k);
     const Lanes warp;
     Tile::Sums sum = {};

@@ -87,8 +87,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, memory + Stages::bytes);
     const Tiles<128, BN, GROUP> walk(m, n);
     const int steps = (k + 63) / 64;
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
     wait_for_launches_before();
 
     if (threadIdx.x < 128) {

@@ -84,6 +84,7 @@
 // Limit: power; the clock falls under load, for cuBLAS alike. After CUTLASS's persistent schedules and P. Shah,
 // Outperforming cuBLAS (2024).
 
+#include <opbench/consumer_tiles.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -108,8 +109,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + (BK == 64 ? EpilogueSmem<>::block_bytes : 0));
     const Walk walk(m, n);
     const int steps = (k + BK - 1) / BK;
-    if (threadIdx.x == 0) ring.init();
-    sync_blocks<CLUSTER>();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();
@@ -134,23 +134,13 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
         }
     } else {
         registers_up<consumer_registers>();
-        constexpr int tiles = BM / 128;  // of 64 rows, that a warpgroup has
-        const int first = (threadIdx.x / 128 - 1) * tiles * 64, warp = threadIdx.x / 32 % 4;
-        float sum[tiles][BN / 2];
         EpilogueSmem<> out_slabs(slabs);
-        walk.for_each_tile([&](TilePlace tile) {
-            ring.drain(steps, [&](int step, unsigned a) {
-                multiply_stage<Format::PRODUCT, by_n>(sum, a + first * 128, a + BM * 128, step > 0);
-            });
-#pragma unroll
-            for (int i = 0; i < tiles; ++i) {
-                const int row = tile.row + first + i * 64 + warp * 16;
+        multiply_tiles<Format::PRODUCT, by_n>(ring, walk, steps, [&](auto& sum, int row, int column) {
 #if BK == 64
-                out_slabs.store_rows(sum[i], &map_out, row, tile.column, m, n);
+            out_slabs.store_rows(sum, &map_out, row, column, m, n);
 #else
-                store_pairs(sum[i], out, row, tile.column, m, n);
+                store_pairs(sum, out, row, column, m, n);
 #endif
-            }
         });
         if (BK == 64) out_slabs.finish();
     }

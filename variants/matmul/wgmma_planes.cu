@@ -96,8 +96,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, memory + Stages::bytes);
     const Walk walk(m, n);
     const int steps = (k + 63) / 64;
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

@@ -68,8 +68,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, memory + Stages::bytes);
     const int tiles_m = (m + BM - 1) / BM, steps = (k + BK - 1) / BK;  // neighbouring blocks share the columns of b
     const int row0 = (int)(blockIdx.x % tiles_m) * BM, column0 = (int)(blockIdx.x / tiles_m) * BN;
-    if (threadIdx.x == 0) ring.init();
-    __syncthreads();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

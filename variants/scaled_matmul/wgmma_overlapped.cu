@@ -59,8 +59,7 @@ extern "C" __global__ void __launch_bounds__(ring_threads, 1)
     Stages ring(memory, slabs + EpilogueSmem<>::block_bytes);
     const Walk walk(m, n);
     const int steps = (k + 127) / 128;
-    if (threadIdx.x == 0) ring.init();
-    sync_blocks<CLUSTER>();
+    ring.start();
 
     if (threadIdx.x < 128) {
         registers_down<copier_registers>();

@@ -34,6 +34,11 @@ struct Ring {
         }
         barrier_init_fence();
     }
+    // Initialise the barriers, and synchronise all threads of the cluster.
+    __device__ __forceinline__ void start() const {
+        if (threadIdx.x == 0) init();
+        sync_blocks<blocks>();
+    }
     __device__ __forceinline__ void advance() {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
