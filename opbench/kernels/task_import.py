@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+
+import numpy as np
 
 from opbench.errors import OpbenchError, UsageError
+from opbench.kernels.flashinfer_task import Definition, IndexLimit, task_text
 from opbench.kernels.operator import Operator
 from opbench.kernels.task_file import TASK_FILE, TorchTask
-from opbench.kernels.torch_task import torch_operator
+from opbench.kernels.torch_task import TaskProcess, torch_operator
 from opbench.records import from_json
 
 SOURCE_SUFFIX = "_task.py"
 """The task's Python file in an operator's folder; the underscore says that it is no variant."""
-EXAMPLE_SIZE = 128
-"""The size of an axis that a FlashInfer-Bench definition leaves open."""
-TORCH_TYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,14 @@ def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedT
     files = [path for path in sorted(_require_folder(source).rglob("*.py")) if _is_kernelbench(path)]
     if not files:
         raise UsageError(f"{source}: has no KernelBench task; it is a Python file with a class Model and get_inputs()")
-    tasks = [(TorchTask(str(path)).name, path, path.read_text(encoding="utf-8"), "Model") for path in files]
-    return _import(tasks, out, on_task)
+    return _import(
+        [
+            _Source(TorchTask(str(path)).name, path, "Model", functools.partial(path.read_text, "utf-8"))
+            for path in files
+        ],
+        out,
+        on_task,
+    )
 
 
 def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTask]:
@@ -59,70 +65,43 @@ def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTa
     A task that fails is in the result with a reason. Raises UsageError for an existing folder, or without
     tasks.
     """
-    tasks, refused = [], list[ImportedTask]()
-    for path in sorted(_require_folder(source).rglob("*.json")):
-        definition = _definition(path)
-        if definition is None:
-            continue
-        name = "torch_" + re.sub(r"\W+", "_", definition.name).lower()
-        try:
-            tasks.append((name, path, task_text(definition), "run"))
-        except UsageError as error:
-            refused.append(ImportedTask(str(path), name, reason=error.message))
-    if not tasks and not refused:
+    definitions = [(path, _definition(path)) for path in sorted(_require_folder(source).rglob("*.json"))]
+    tasks = [
+        _Source(
+            "torch_" + re.sub(r"\W+", "_", definition.name).lower(),
+            path,
+            "run",
+            functools.partial(task_text, definition, _find_limits),
+        )
+        for path, definition in definitions
+        if definition is not None
+    ]
+    if not tasks:
         raise UsageError(f"{source}: has no FlashInfer-Bench definition; it is a JSON file with axes and a reference")
-    for refusal in refused:
-        on_task(refusal)
-    return [*refused, *_import(tasks, out, on_task)]
+    return _import(tasks, out, on_task)
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis in a FlashInfer-Bench definition."""
+class _Source:
+    """A task to be imported; `text` returns the text of its Python file, and raises UsageError if there is none."""
 
-    type: Literal["const", "var"]
-    value: int | None = None
-
-
-@dataclass(frozen=True)
-class DefinedTensor:
-    """An input of a definition; its shape is None for a single number."""
-
-    shape: tuple[str, ...] | None
-    dtype: str
+    operator: str
+    path: Path
+    model: str
+    text: Callable[[], str]
 
 
-@dataclass(frozen=True)
-class Definition:
-    """A FlashInfer-Bench definition."""
-
-    name: str
-    axes: dict[str, Axis]
-    inputs: dict[str, DefinedTensor]
-    reference: str
-    outputs: dict[str, DefinedTensor] = field(default_factory=dict)
-
-
-def task_text(definition: Definition) -> str:
-    """Return the text of a Python file with the definition's reference and a get_inputs().
-
-    Raises UsageError for inputs that cannot be generated.
-    """
-    lines = [definition.reference.rstrip(), "", "import torch as _torch", ""]
-    lines += [f"{name} = {axis.value or EXAMPLE_SIZE}" for name, axis in definition.axes.items()]
-    lines += ["", "", "def get_inputs():", "    return ["]
-    for name, tensor in definition.inputs.items():
-        if tensor.shape is None:
-            lines.append("        1.0,")
-            continue
-        if tensor.dtype not in TORCH_TYPES:
-            raise UsageError(
-                f"input '{name}' has the type {tensor.dtype}, whose values the definition does not limit; "
-                f"imported are {', '.join(TORCH_TYPES)}"
-            )
-        shape = "".join(f"{axis}, " for axis in tensor.shape)
-        lines.append(f"        _torch.randn(({shape}), dtype=_torch.{tensor.dtype}),")
-    return "\n".join([*lines, "    ]", ""])
+def _find_limits(text: str, candidates: Mapping[str, Sequence[int]]) -> dict[str, IndexLimit]:
+    """Run the reference of a task in a process of its own, and return the limit of each index input."""
+    with tempfile.TemporaryDirectory(prefix="opbench-import-") as scratch:
+        (file := Path(scratch) / SOURCE_SUFFIX).write_text(text, encoding="utf-8")
+        process = TaskProcess(TorchTask(str(file), "run"))
+        try:
+            tried = {name: np.array(sizes, np.int64) for name, sizes in candidates.items()}
+            header, _ = process.ask("limits", {}, tried)
+        finally:
+            process.stop()
+    return {name: from_json(IndexLimit, limit) for name, limit in header["limits"].items()}
 
 
 def _definition(path: Path) -> Definition | None:
@@ -147,26 +126,28 @@ def _is_kernelbench(path: Path) -> bool:
     return {"Model", "get_inputs"} <= names
 
 
-def _import(tasks: Sequence[tuple[str, Path, str, str]], out: Path, on_task: Done) -> list[ImportedTask]:
-    for name, path, _, _ in tasks:
-        if (out / name).exists():
+def _import(tasks: Sequence[_Source], out: Path, on_task: Done) -> list[ImportedTask]:
+    for source in tasks:
+        if (out / source.operator).exists():
             raise UsageError(
-                f"{out / name}: exists already, and {path.name} would replace it; choose another --out DIR"
+                f"{out / source.operator}: exists already, and {source.path.name} would replace it; "
+                "choose another --out DIR"
             )
     out.mkdir(parents=True, exist_ok=True)
     imported = []
-    for name, path, text, model in tasks:
+    for source in tasks:
+        name = source.operator
         with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as scratch:
             folder = Path(scratch) / name
             folder.mkdir()
-            (folder / SOURCE_SUFFIX).write_text(text, encoding="utf-8")
-            (folder / TASK_FILE).write_text(f'torch = "{SOURCE_SUFFIX}:{model}"\n', encoding="utf-8")
-            task = TorchTask(str(folder / SOURCE_SUFFIX), model, name)
             try:
-                task_result = ImportedTask(str(path), name, str(_first_example(task)))
+                (folder / SOURCE_SUFFIX).write_text(source.text(), encoding="utf-8")
+                (folder / TASK_FILE).write_text(f'torch = "{SOURCE_SUFFIX}:{source.model}"\n', encoding="utf-8")
+                example = _first_example(TorchTask(str(folder / SOURCE_SUFFIX), source.model, name))
+                task_result = ImportedTask(str(source.path), name, str(example))
                 shutil.move(folder, out / name)
             except UsageError as error:
-                task_result = ImportedTask(str(path), name, reason=error.message)
+                task_result = ImportedTask(str(source.path), name, reason=error.message)
         imported.append(task_result)
         on_task(task_result)
     return imported

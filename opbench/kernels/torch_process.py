@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from opbench.kernels.special_inputs import SPECIAL_INPUTS
+from opbench.kernels.task_limits import limits_of
 from opbench.kernels.torch_task import TorchOperator
 from opbench.source.precision import UNIT_ROUNDOFF
 
@@ -145,6 +146,8 @@ class BuiltTask:
             inputs = module["get_inputs"]()
             self.arguments: list[Any] = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             self.model, self.state = self._model(module[server.model], module, torch)
+            self.declared: list[Any] | None = module["get_outputs"]() if "get_outputs" in module else None
+            """The outputs that the file declares, which need not be computed to know their shapes."""
         names = _argument_names(self.model, len(self.arguments))
         self.positions = {name: i for i, name in enumerate(names) if isinstance(self.arguments[i], torch.Tensor)}
         self.scalars = {name: a for name, a in zip(names, self.arguments, strict=True) if type(a) in (int, bool)}
@@ -180,7 +183,7 @@ class BuiltTask:
         previous_dtype = torch.get_default_dtype()
         try:
             torch.set_default_dtype(float_type or previous_dtype)
-            with torch.no_grad(), torch.device("meta") if precision == "meta" else nullcontext():
+            with torch.no_grad(), torch.device("meta") if precision == "meta" else computing_in(float_type):
                 result = self._call(arguments, state, float_type)
         finally:
             torch.set_default_dtype(previous_dtype)
@@ -202,6 +205,30 @@ class BuiltTask:
             for n, b in self.model.named_buffers()
         }
         return torch.func.functional_call(self.model, {**copy.deepcopy(buffers), **state}, tuple(arguments))
+
+
+def computing_in(dtype: Any) -> AbstractContextManager[Any]:
+    """Return a context in which PyTorch computes in `dtype` where a task asks for another floating-point type.
+
+    A reference that casts to float32, or stores its results in bfloat16, is then as exact as any other.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    floats = (torch.float16, torch.bfloat16, torch.float32)
+    casts = (torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.float)
+
+    class Computing(TorchFunctionMode):  # type: ignore[misc]  # PyTorch may be missing
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function in casts:
+                return args[0].to(dtype)
+            if function is torch.Tensor.view:  # view(dtype) reads bits
+                return function(*args, **(kwargs or {}))
+            given = {n: dtype if value in floats else value for n, value in (kwargs or {}).items() if n == "dtype"}
+            changed = [dtype if isinstance(value, torch.dtype) and value in floats else value for value in args]
+            return function(*changed, **{**(kwargs or {}), **given})
+
+    return Computing()
 
 
 def _argument_names(function: Any, count: int) -> list[str]:
@@ -272,6 +299,9 @@ class TaskServer:
             return self.describe(), []
         if request["do"] == "shapes":
             return self.meta(sizes), []
+        if request["do"] == "limits":
+            built = BuiltTask(self, dict(sizes), "cpu", 0)
+            return {"limits": limits_of(built, dict(_example_inputs(built)), arrays)}, []
         if request["do"] == "draw":
             return {}, _example_inputs(BuiltTask(self, dict(sizes), "cpu", request["seed"]))
         return {}, self.outputs(sizes, request["do"], arrays)
@@ -291,7 +321,7 @@ class TaskServer:
 
         built = BuiltTask(self, dict(sizes), "meta", None)
         with FlopCounterMode(display=False) as counter:
-            outputs = built.run("meta")
+            outputs = built.run("meta") if built.declared is None else built.declared
         inputs = [_tensor(name, tensor, name in built.parameters) for name, tensor in built.inputs.items()]
         results = [_tensor(n, o, False) for n, o in zip(_output_names(len(outputs)), outputs, strict=True)]
         return {
@@ -342,6 +372,7 @@ class TaskServer:
         built = self.built(base)
         arrays = dict(_example_inputs(built))
         self._require_repeatable(base, arrays)
+        self._require_declared(base, built, arrays)
         own_inputs = self._own_inputs(base, built, arrays)
         normal = self._normals(built, own_inputs, arrays)
         return {
@@ -371,8 +402,11 @@ class TaskServer:
     def _examples(self, axes: Sizes) -> list[Sizes]:
         rng = random.Random(len(self.source))
         base = dict(axes)
-        for goals in (FIRST_SIZES, SMALLER_SIZES):
+        # A size that may not become smaller than another is reduced after that one: in the second round.
+        for goals in (FIRST_SIZES, FIRST_SIZES, SMALLER_SIZES):
             for name in sorted(axes, key=lambda axis: -axes[axis]):
+                if goals is FIRST_SIZES and base[name] != axes[name]:
+                    continue
                 if _cost(self.try_meta(base)) <= BASE_COST and goals is SMALLER_SIZES:
                     break
                 for size in goals:
@@ -404,17 +438,31 @@ class TaskServer:
                 "remove the randomness, because a reference must be deterministic"
             )
 
+    def _require_declared(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise BadTask if the outputs differ from those that the file declares, or have NaN."""
+        if built.declared is None:
+            return
+        outputs = self.outputs(sizes, "f64", arrays)
+        seen, declared = [list(o.shape) for _, o in outputs], [list(_least_one(o).shape) for o in built.declared]
+        if seen != declared:
+            raise BadTask(f"returns outputs of the shapes {seen}; get_outputs() declares {declared}")
+        if any(np.isnan(array).any() for _, array in outputs):
+            raise BadTask("gives NaN for the inputs of get_inputs(), so that there is no right result")
+
     def _own_inputs(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""
         own_inputs = [name for name, tensor in built.inputs.items() if not tensor.dtype.is_floating_point]
-        if not _finite(self.outputs(sizes, "f64", arrays)):
+        example_outputs = self.outputs(sizes, "f64", arrays)
+        if not _is_defined_where(example_outputs, example_outputs) or (
+            not own_inputs and not _is_finite(example_outputs)
+        ):
             return list(built.inputs)
         for name in built.inputs:
-            if name not in own_inputs and not _finite(
-                self.outputs(sizes, "f64", {**arrays, name: _normal(arrays[name], 1)})
+            if name not in own_inputs and not _is_defined_where(
+                self.outputs(sizes, "f64", {**arrays, name: _normal(arrays[name], 1)}), example_outputs
             ):
                 own_inputs.append(name)
-        if not _finite(self.outputs(sizes, "f64", self._normals(built, own_inputs, arrays))):
+        if not _is_defined_where(self.outputs(sizes, "f64", self._normals(built, own_inputs, arrays)), example_outputs):
             return list(built.inputs)
         return own_inputs
 
@@ -478,8 +526,10 @@ class TaskServer:
         normal = self._normals(built, own_inputs, dict(_example_inputs(built)))
         worst = 0.0
         for (_, exact), (_, single) in zip(*self._in_both_precisions(sizes, normal), strict=True):
-            scale = np.maximum(np.abs(exact), np.sqrt(np.mean(exact**2))) + np.finfo(np.float32).tiny
-            worst = max(worst, float(np.max(np.abs(single - exact) / scale)))
+            other = ~np.isinf(exact) | (single != exact)
+            sizes_of_results, errors = np.abs(exact[other]), np.abs(single[other] - exact[other])
+            scale = np.maximum(sizes_of_results, np.sqrt(np.mean(sizes_of_results**2))) + np.finfo(np.float32).tiny
+            worst = max(worst, float(np.max(errors / scale, initial=0.0)))
         return worst
 
 
@@ -511,8 +561,21 @@ def _normal(array: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(array.shape, np.float32).astype(np.float64)
 
 
-def _finite(outputs: Sequence[tuple[str, np.ndarray]]) -> bool:
+def _is_finite(outputs: Sequence[tuple[str, np.ndarray]]) -> bool:
     return all(bool(np.all(np.isfinite(array))) for _, array in outputs)
+
+
+def _is_defined_where(
+    outputs: Sequence[tuple[str, np.ndarray]], example_outputs: Sequence[tuple[str, np.ndarray]]
+) -> bool:
+    """Return whether outputs are finite, or have the infinity that the inputs of get_inputs() give, too.
+
+    An empty segment has such a result: the logarithm of a sum of no exponentials is -infinity.
+    """
+    return all(
+        bool(np.all(np.isfinite(array) | (np.isinf(first) & (array == first))))
+        for (_, array), (_, first) in zip(outputs, example_outputs, strict=True)
+    )
 
 
 if __name__ == "__main__":

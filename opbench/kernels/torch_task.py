@@ -277,7 +277,13 @@ def _dimensions(tensor: TaskTensor) -> str:
 @functools.cache
 def torch_operator(task: TorchTask) -> type[TorchOperator]:
     """Return the operator of a PyTorch task; raise UsageError with file and line where the task fails."""
-    return _operator_of(task, process := TaskProcess(task), _facts_of(task, process))
+    process = TaskProcess(task)
+    try:
+        facts = _facts_of(task, process)
+    except UsageError:
+        process.stop()
+        raise
+    return _operator_of(task, process, facts)
 
 
 def _operator_of(task: TorchTask, process: TaskProcess, task_facts: TaskFacts) -> type[TorchOperator]:

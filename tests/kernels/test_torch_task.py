@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -98,6 +99,18 @@ def test_a_bad_task_is_an_error_with_its_line(tmp_path: Path, text: str, line: i
     with pytest.raises(UsageError) as caught:
         torch_operator(TorchTask(str(task), "f"))
     assert caught.value.location is not None and caught.value.location.line == line
+
+
+def test_a_bad_task_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    task, started, start = tmp_path / "bad.py", list[subprocess.Popen[bytes]](), subprocess.Popen
+    task.write_text(TASK.format("def f(x):\n    return x.nothing()"))
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **options: started.append(start(*args, **options)) or started[-1]
+    )
+    with pytest.raises(UsageError):
+        torch_operator(TorchTask(str(task), "f"))
+    assert started and started[0].poll() is not None
 
 
 def test_without_pytorch_the_error_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
