@@ -80,9 +80,7 @@
 #include <opbench/stages.cuh>
 using namespace opbench;
 
-struct P : Product<Format::PRODUCT> {
-    static constexpr int promoted = Format::PRODUCT == Format::bf16 ? 4 : Product<Format::PRODUCT>::promoted;
-};
+typedef DeepProduct<Format::PRODUCT> P;
 typedef Block<P, BM, BN, WM, WN, STAGES> Tile;
 typedef P::T T;
 

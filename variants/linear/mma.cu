@@ -103,8 +103,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     const T* bias = nullptr;
 #endif
     extern __shared__ __align__(128) unsigned char shared[];
-    const int tiles_m = (m + BM - 1) / BM;  // neighbouring blocks share the rows of weight, the larger operand
-    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    const auto [m0, n0] = Tile::along_rows(m);  // neighbouring blocks share the rows of weight, the larger operand
     MatrixRows<Tile, ALIGNED> rows(shared, x, weight, m0, n0, m, n, k, 0, k);
     const Warp<Tile> warp;
     Tile::Sums sum = {};

@@ -76,8 +76,7 @@ extern "C" __global__ void __launch_bounds__(Tile::threads)
     linear_mma_parts(const T* __restrict__ x, const T* __restrict__ weight, float* __restrict__ parts, int m, int n,
                      int k) {
     extern __shared__ __align__(128) unsigned char shared[];
-    const int tiles_m = (m + BM - 1) / BM;
-    const int m0 = (int)(blockIdx.x % tiles_m) * BM, n0 = (int)(blockIdx.x / tiles_m) * BN;
+    const auto [m0, n0] = Tile::along_rows(m);
     const SplitK part((k + Tile::bk - 1) / Tile::bk, blockIdx.y, SPLIT);
     MatrixRows<Tile, ALIGNED> rows(shared, x, weight, m0, n0, m, n, k, part.first * Tile::bk,
                                    min(k, (part.first + part.steps) * Tile::bk));
