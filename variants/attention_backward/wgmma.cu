@@ -115,7 +115,6 @@
 // of 5. Idea: Shah et al., "FlashAttention-3" (2024).
 
 #include <opbench/activations.cuh>
-#include <opbench/head_walk.cuh>
 #include <opbench/ring.cuh>
 #include <opbench/sums.cuh>
 #include <opbench/tma.cuh>
@@ -125,6 +124,32 @@ constexpr int block_threads = 128 * (GROUPS + 1), copier = GROUPS == 2 ? 24 : 32
 constexpr int BM = 64 * GROUPS, STEP = 64, HALVES = DEPTH / 64, SUMS = DEPTH / 2, SCORES = STEP / 2;
 constexpr int OWN_BYTES = BM * DEPTH * 2, STEP_BYTES = STEP * DEPTH * 2, STATISTIC_BYTES = 2 * STEP * 4;
 constexpr float LOG2_E = 1.44269504f;
+
+// The work of a persistent attention kernel: blocks of rows of each head of each sequence. All blocks of some heads are
+// walked before those of the next heads, because they read the same tensors from L2. Among these heads, the longest
+// blocks (of a causal mask) come first, and thread blocks take the work in turn, forwards and backwards, so that each
+// gets as much.
+template <int rows>
+struct HeadWalk {
+    int blocks, heads, total, group;  // blocks of a head; heads of a sequence, of all; heads that are walked together
+
+    __device__ __forceinline__ HeadWalk(int rows_of_head, int heads_, int sequences)
+        : blocks((rows_of_head + rows - 1) / rows), heads(heads_), total(heads_ * sequences),
+          group((2 * (int)gridDim.x + blocks - 1) / blocks) {}
+    // Call work(block, head, sequence) for the work of this thread block; block 0 of a head is the longest.
+    template <class Work>
+    __device__ __forceinline__ void for_each(const Work& work) const {
+        const int count = blocks * total;
+        bool back = false;
+        for (int start = 0; start < count; start += gridDim.x, back = !back) {
+            const int index = start + (int)(back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+            if (index >= count) continue;
+            const int strip = index / (group * blocks), within = index - strip * group * blocks;
+            const int together = min(group, total - strip * group), head = strip * group + within % together;
+            work(within / together, head % heads, head / heads);
+        }
+    }
+};
 
 // A ring whose stages each warp takes and gives back. With one arrival of a warpgroup, a stage that needs no products
 // could be filled again, and its phase flip twice, before another warp has seen it: that warp would wait forever.
