@@ -179,7 +179,7 @@ class KernelProcess:
         self._child.kill()
 
     def _share(self, memory: SharedMemory) -> None:
-        """Pass shared memory to the process, once."""
+        """Pass memory shared between the processes to the kernel's process, once."""
         if memory.number in self._shared:
             return
         offsets = itertools.accumulate((b.whole.size for b in memory.buffers.values()), initial=0)

@@ -263,7 +263,7 @@ class Server:
         return Reply(findings=tuple(self._backend.synchronize()))
 
     def _share(self, message: Share) -> Reply:
-        """Receive shared memory, and map the buffers in it under the message's number."""
+        """Receive the file of memory shared between the processes, and map its buffers under `message.number`."""
         _, files, _, _ = socket.recv_fds(self._channel, 1, 1)
         try:
             self._shared[message.number] = {buffer.name: MappedBuffer(buffer, files[0]) for buffer in message.buffers}

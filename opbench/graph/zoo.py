@@ -325,7 +325,7 @@ def gpt2_for_training(
 def _gpt2_rows(
     net: Builder, batch: int, tokens: int, layers: int, heads: int, width: int, vocabulary: int
 ) -> tuple[Value, Value]:
-    """Add the layers of GPT-2; return a row per token, and the embedding table of tokens."""
+    """Add the layers of GPT-2 up to the last norm; return the activations, a row per token, and the table of tokens."""
     if width % heads:
         raise UsageError(
             f"gpt2: width={width} is not a multiple of heads={heads}; every head must have the same number of columns",

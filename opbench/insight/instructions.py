@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from opbench.backend.counts import LineTraffic, Traffic
-from opbench.gpu.limits.resources import OUTSIDE_KERNEL, CodeBlock, LaunchResources, MachineCode
+from opbench.gpu.limits.resources import OUTSIDE_KERNEL, BasicBlock, LaunchResources, MachineCode
 from opbench.insight.lowering import INSTRUCTIONS, KERNEL_SUFFIX, lower
 
 WARP = 32
@@ -65,13 +65,13 @@ def executed_instructions(traffic: Traffic, resources: Mapping[str, LaunchResour
         warps = entry.blocks * -(-entry.threads // WARP)
         lines = total_traffic.select(kernel=entry.kernel)
         counts = block_counts(code, lines, warps)
-        for block, count in zip(code.blocks, counts, strict=True):
-            size = sum(block.classes.values())
+        for basic_block, count in zip(code.blocks, counts, strict=True):
+            size = sum(basic_block.classes.values())
             all_instructions += size
             known_instructions += size if count else 0
-            for name, class_count in block.classes.items():
+            for name, class_count in basic_block.classes.items():
                 classes[name] += class_count * count
-            for name, block_flops in block.product_flops.items():
+            for name, block_flops in basic_block.product_flops.items():
                 flops[name] += block_flops * count
         for name, min_count in _instructions_of_split_lines(code, lines, counts).items():
             classes[name] += min_count
@@ -88,8 +88,8 @@ def block_counts(code: MachineCode, lines: Iterable[LineTraffic], warps: int) ->
         counts[position] = min(access_counts)
     if blocks:
         counts[0] = max(counts[0], float(warps)) if not blocks[0].before else counts[0]
-    for index, block in enumerate(blocks):
-        if not block.in_loop:
+    for index, basic_block in enumerate(blocks):
+        if not basic_block.in_loop:
             counts[index] = min(counts[index], float(warps))
     # A warp that executes a block outside of loops has passed all blocks that lie on every way to it.
     for index, dominators in enumerate(_dominators(blocks)):
@@ -100,15 +100,15 @@ def block_counts(code: MachineCode, lines: Iterable[LineTraffic], warps: int) ->
     return counts
 
 
-def _dominators(blocks: Sequence[CodeBlock]) -> list[set[int]]:
+def _dominators(blocks: Sequence[BasicBlock]) -> list[set[int]]:
     """Return for each block the set of blocks on every path from the start to it, itself included."""
     all_blocks = set(range(len(blocks)))
     dominators = [{0} if index == 0 else set(all_blocks) for index in range(len(blocks))]
     changed = True
     while changed:
         changed = False
-        for index, block in enumerate(blocks[1:], start=1):
-            incoming = [dominators[other] for other in block.before]
+        for index, basic_block in enumerate(blocks[1:], start=1):
+            incoming = [dominators[other] for other in basic_block.before]
             new = ({index} | set.intersection(*incoming)) if incoming else {index}
             if new != dominators[index]:
                 dominators[index] = new
@@ -116,7 +116,7 @@ def _dominators(blocks: Sequence[CodeBlock]) -> list[set[int]]:
     return dominators
 
 
-def _counts_of_accesses(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> dict[int, list[float]]:
+def _counts_of_accesses(blocks: Sequence[BasicBlock], lines: Iterable[LineTraffic]) -> dict[int, list[float]]:
     """Return the executions of each block by the accesses of lines whose instructions are all in that block.
 
     If a block has accesses without a predicate, only these are used: a warp whose lanes are all switched off makes no
@@ -125,8 +125,10 @@ def _counts_of_accesses(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic
     unconditional: dict[int, list[float]] = {}
     conditional: dict[int, list[float]] = {}
     for name, line_key, requests in _requests(blocks, lines):
-        copies = {index: _copies(block.accesses, line_key, name) for index, block in enumerate(blocks)}
-        conditional_copies = {index: _copies(block.conditional, line_key, name) for index, block in enumerate(blocks)}
+        copies = {index: _copies(basic_block.accesses, line_key, name) for index, basic_block in enumerate(blocks)}
+        conditional_copies = {
+            index: _copies(basic_block.conditional, line_key, name) for index, basic_block in enumerate(blocks)
+        }
         block_indices = {
             index for counts in (copies, conditional_copies) for index, copy_count in counts.items() if copy_count
         }
@@ -138,7 +140,7 @@ def _counts_of_accesses(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic
     return {**conditional, **unconditional}
 
 
-def _requests(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> list[tuple[str, str, int]]:
+def _requests(blocks: Sequence[BasicBlock], lines: Iterable[LineTraffic]) -> list[tuple[str, str, int]]:
     """Return opcode, line and requests of each line's loads and stores; lines are written as in the machine code.
 
     Lines are left out whose instructions have other widths than their accesses: their requests are not those counted.
@@ -146,8 +148,8 @@ def _requests(blocks: Sequence[CodeBlock], lines: Iterable[LineTraffic]) -> list
     requests_by_access: Counter[tuple[str, str]] = Counter()
     widths: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     compiled: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
-    for block in blocks:
-        for accesses in (block.accesses, block.conditional):
+    for basic_block in blocks:
+        for accesses in (basic_block.accesses, basic_block.conditional):
             for line_key, counts in accesses.items():
                 for key in counts:
                     name, _, bits = key.partition(".")
@@ -171,19 +173,19 @@ def _copies(accesses: Mapping[str, Mapping[str, int]], line_key: str, name: str)
     return sum(copies for key, copies in accesses.get(line_key, {}).items() if key.partition(".")[0] == name)
 
 
-def _propagate_counts(blocks: Sequence[CodeBlock], counts: list[float], warps: int) -> None:
+def _propagate_counts(blocks: Sequence[BasicBlock], counts: list[float], warps: int) -> None:
     """Raise the counts of blocks to those of neighbours that run only together with them."""
     for _ in blocks:
         changed = False
-        for index, block in enumerate(blocks):
+        for index, basic_block in enumerate(blocks):
             min_count = counts[index]
-            for other in block.before:
+            for other in basic_block.before:
                 if blocks[other].after == (index,):
                     min_count = max(min_count, counts[other])
-            for other in block.after:
+            for other in basic_block.after:
                 if other != OUTSIDE_KERNEL and blocks[other].before == (index,):
                     min_count = max(min_count, counts[other])
-            if not block.in_loop:
+            if not basic_block.in_loop:
                 min_count = min(min_count, float(warps))
             if min_count > counts[index]:
                 counts[index] = min_count
@@ -204,8 +206,8 @@ def _instructions_of_split_lines(
     counted_blocks = {index for index, count in enumerate(counts) if count}
     for name, line_key, requests in sorted(_requests(code.blocks, lines), key=lambda entry: -entry[2]):
         copies = {
-            index: _copies(block.accesses, line_key, name) + _copies(block.conditional, line_key, name)
-            for index, block in enumerate(code.blocks)
+            index: _copies(basic_block.accesses, line_key, name) + _copies(basic_block.conditional, line_key, name)
+            for index, basic_block in enumerate(code.blocks)
         }
         block_indices = [index for index, copy_count in copies.items() if copy_count]
         if len(block_indices) < 2 or counted_blocks & set(block_indices):

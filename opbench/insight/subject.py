@@ -46,7 +46,10 @@ class Subject:
         return self.case is not None and mechanism in self.case.variant.mechanism
 
     def remedies(self, mechanism: str) -> list[str]:
-        """Return the variants that use a mechanism and may replace the case's own, the nearest first."""
+        """Return the names of variants that use a mechanism and may replace the case's variant.
+
+        Those that build on it come first, with the fewest steps between them.
+        """
         if self.case is None:
             return []
         return remedies(mechanism, self.case.variant, self.case.problem, self.variants)

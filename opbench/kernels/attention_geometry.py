@@ -198,7 +198,7 @@ class PagedDecodeGeometry(Operator):
         return [1 + (self.keys - 1) * i // (self.sequences - 1) for i in range(self.sequences)]
 
     def tensor_dtype(self, name: str) -> str:
-        """Return int32 for the page table and the lengths."""
+        """Return the dtype of a tensor: `i32` for the page table and the lengths, `storage` for all others."""
         return "i32" if name in ("page_table", "lengths") else self.storage
 
     def bytes_of_tokens(self, token_bytes: int) -> int:

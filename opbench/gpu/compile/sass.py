@@ -18,7 +18,7 @@ from opbench import paths
 from opbench.errors import EnvironmentFault
 from opbench.gpu.compile import nvrtc
 from opbench.gpu.compile.cubin import read_cubin
-from opbench.gpu.limits.resources import OUTSIDE_KERNEL, CodeBlock, MachineCode
+from opbench.gpu.limits.resources import OUTSIDE_KERNEL, BasicBlock, MachineCode
 from opbench.paths import MissingExtra
 
 LIMIT_S = 120.0
@@ -157,7 +157,7 @@ class KernelCode:
     sunk: Mapping[str, int] = field(default_factory=dict)
     """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
 
-    blocks: tuple[CodeBlock, ...] = ()
+    blocks: tuple[BasicBlock, ...] = ()
     """The basic blocks in the order of the code."""
 
     @property
@@ -300,7 +300,7 @@ def _is_reachable(after: list[set[int]], start: int, target: int) -> bool:
     return False
 
 
-def _code_block(code: list[Instruction], before: set[int], after: set[int], in_loop: bool) -> CodeBlock:
+def _code_block(code: list[Instruction], before: set[int], after: set[int], in_loop: bool) -> BasicBlock:
     """Return a basic block with the counts of its instructions."""
     real = [instruction for instruction in code if not instruction.idle]
     accesses: dict[str, Counter[str]] = {}
@@ -314,7 +314,7 @@ def _code_block(code: list[Instruction], before: set[int], after: set[int], in_l
         if instruction.kind == "tensor" and not instruction.predicate:
             precision, flop_count = instruction.product_flops
             flops[precision] += flop_count
-    return CodeBlock(
+    return BasicBlock(
         _count_texts(instruction.kind for instruction in real),
         {place: dict(counts) for place, counts in accesses.items()},
         {place: dict(counts) for place, counts in conditional.items()},
@@ -371,7 +371,7 @@ class _KernelReader:
             digest.update(text.encode() + b"\n")
         return KernelCode(self.name, tuple(code), digest.hexdigest(), self._sunk_loads(code), self._blocks(code))
 
-    def _blocks(self, code: list[Instruction]) -> tuple[CodeBlock, ...]:
+    def _blocks(self, code: list[Instruction]) -> tuple[BasicBlock, ...]:
         """Return the basic blocks of the code; a call continues at its target and returns behind the call."""
         jumps = {
             index: self._target(instruction) for index, instruction in enumerate(code) if instruction.base in _JUMPS

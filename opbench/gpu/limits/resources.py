@@ -10,7 +10,7 @@ OUTSIDE_KERNEL = -1
 
 
 @dataclass(frozen=True)
-class CodeBlock:
+class BasicBlock:
     """A basic block: instructions that a warp executes one after the other without a jump between them."""
 
     classes: dict[str, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class MachineCode:
     """Source line -> the later line whose branch guards all loads of the first: the compiler sank them there."""
     sha256: str = ""
     """Hash of instructions and constants; the names of file, kernel and labels do not change it."""
-    blocks: tuple[CodeBlock, ...] = ()
+    blocks: tuple[BasicBlock, ...] = ()
     """The basic blocks in the order of the code; empty unless requested, because results do not store them."""
 
 
