@@ -17,7 +17,7 @@ from opbench.report import ladder_readme, write_report
 from opbench.report.charts.chart import shorten, variant_styles
 from opbench.report.charts.histogram import BARS, histogram, samples_beyond_axis
 from opbench.report.charts.svg import spread
-from opbench.report.ladder import in_order
+from opbench.report.ladder import in_order, ladders_overview
 from opbench.report.run.sections import sections
 from opbench.report.run.sentences import library_comparison
 from opbench.results.files import Run
@@ -194,6 +194,19 @@ def test_the_ladder_without_a_run_lists_the_variants() -> None:
     text = ladder_readme("relu", "", LADDER, [])
     assert "No committed run has measured it yet." in text and "[`vec4`](vec4.cu)" in text
     assert "No committed run" in ladder_readme("relu", "", LADDER, [cpu_run()]), "a cpu run has no times"
+
+
+def test_of_two_runs_of_a_problem_the_ladder_shows_the_one_with_more_variants() -> None:
+    h100 = {"gpu": "NVIDIA H100 80GB HBM3", "driver": "580.0", "sm_count": 132}
+    naive, vec4 = result("naive", 4e-3), result("vec4", 2e-3)
+    fewer, more = run([naive], environment=h100), run([result("naive", 5e-3), vec4])
+    for runs in ([fewer, more], [more, fewer]):
+        text = ladder_readme("relu", "", LADDER, runs)
+        assert "Measured on NVIDIA H200" in text and "H100" not in text
+    alike = run([result("naive", 5e-3)])
+    assert "Measured on NVIDIA H100" in ladder_readme("relu", "", LADDER, [fewer, alike]), "of equal ones the first"
+    rows_of_table = [line.split(" | ")[:2] for line in ladders_overview(["relu"], [fewer, more]).splitlines()[2:]]
+    assert rows_of_table == [["| [relu](relu/README.md)", "H200"]]
 
 
 def test_the_ladder_shows_three_problems_and_every_variant() -> None:
