@@ -150,14 +150,18 @@ def expand(
     target, *others = target_names(target)
     if others and (name := next((name for name in (target, *others) if not is_file(name)), None)):
         raise UsageError(
-            f"'{name}' is not a .cu file; several targets must all be .cu files", kind="not-a-kernel-file", subject=name
+            f"'{name}' is not a .cu file; several targets must all be .cu files, so name '{name}' in a separate "
+            "command",
+            kind="not-a-kernel-file",
+            subject=name,
         )
     catalog = Catalog(variants)
     backend = backends.resolve(backend)
     path, (operator, _, variant) = Path(target), str(target).partition("/")
     if problems and not is_file(target):
         raise UsageError(
-            f"--problem {problems[0]}: '{target}' is not a .cu file; suites and operators define their own sizes"
+            f"--problem {problems[0]}: '{target}' is not a .cu file, and suites and operators define their own "
+            "sizes; remove --problem, or select cases with --case PATTERN"
         )
     if is_file(target):
         file_variants = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]
@@ -173,7 +177,9 @@ def expand(
     elif operator in catalog.operator_names() and not (path.suffix and path.is_file()):
         if variant:
             catalog.variant(operator, variant)
-            raise UsageError(f"{target}: is one variant; run it with: {catalog.command('run', operator, case=target)}")
+            raise UsageError(
+                f"{target}: is one variant; run the variant with: {catalog.command('run', operator, case=target)}"
+            )
         suite = suite_for_operator(operator, catalog, backend)
     else:
         suite = read_suite(path, catalog, backend)
@@ -352,7 +358,8 @@ def _require_distinct_names(variants: Iterable[tuple[str, Path]]) -> None:
     for name, path in variants:
         if (other_path := files.setdefault(name, path)) != path:
             raise UsageError(
-                f"{other_path} and {path} are both {name}; rename one, or take one after the other",
+                f"{other_path} and {path} both define the variant {name}; rename one of the two, or name each file "
+                "in a separate command",
                 kind="duplicate-variant",
                 subject=path,
                 value=name,

@@ -119,7 +119,7 @@ def read_seconds(least_s: float) -> Callable[[str], float]:
         value_s = float(match[1]) * {"min": 60, "h": 3600}.get(match[2], 1) if match else 0.0
         if value_s < least_s:
             raise NotAllowed(
-                f"{text!r} is not allowed; a time of {least_s:g}s or more: 60s, 5min, 1h",
+                f"{text!r} is not allowed; give a time of {least_s:g}s or more, such as 60s, 5min or 1h",
                 kind="not-allowed",
                 value=text,
                 allowed=least_s,

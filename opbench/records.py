@@ -92,7 +92,7 @@ def read_json(path: Path, remedy: str) -> Any:
             value=error.errno,
         ) from None
     except (ValueError, RecursionError) as error:  # the text is not JSON or not UTF-8, or is nested too deeply
-        raise UsageError(f"{path}: is no JSON ({error}); {remedy}", kind="not-json", subject=path) from None
+        raise UsageError(f"{path}: is not valid JSON ({error}); {remedy}", kind="not-json", subject=path) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -100,9 +100,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", kind="unreadable", subject=path) from None
+        raise UsageError(
+            f"{path}: cannot be read: {error}; check the path and its permissions with: ls -l {path}",
+            kind="unreadable",
+            subject=path,
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}", kind="not-toml", subject=path) from None
+        raise UsageError(
+            f"{path}: is not valid TOML: {error}; correct the file there", kind="not-toml", subject=path
+        ) from None
 
 
 def read_record(
@@ -167,7 +173,7 @@ def _validation_error(expected_type: Any, value: Any, message: str) -> NotAllowe
     path_text = path_text.lstrip(".")
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
         key = f"{path_text}.{missing[1]}".lstrip(".")
-        return NotAllowed(f"{key} is missing", kind="missing-key", subject=key)
+        return NotAllowed(f"{key} is missing; add the key", kind="missing-key", subject=key)
     if extra := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         known = [name for option in _union_members(expected_type) for name in getattr(option, "__struct_fields__", ())]
         return NotAllowed(unknown("key", extra[1], known, where=path_text))

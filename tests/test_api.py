@@ -70,15 +70,15 @@ def test_a_case_is_found_by_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("relu", "'relu' is not a case name"),
-        ("relu/scalar", "is not a case name; an example is"),
+        ("relu", "'relu' is not the name of a case"),
+        ("relu/scalar", "is not the name of a case; write a name such as"),
         ("relo/scalar(n=3)", "did you mean 'relu'"),
         ("relu/scaler(n=3)", "did you mean 'scalar'"),
         ("relu/scalar(m=3)", "unknown axis 'm'"),
         ("relu/scalar(n=x)", "n='x' is not allowed"),
-        ("relu/scalar(n=0)", "every size must be >= 1"),
+        ("relu/scalar(n=0)", "choose sizes with which every axis of the tensor is at least 1"),
         ("relu/scalar()", "axis 'n' has no value"),
-        ("relu/scalar[BLOCK=3](n=3)", "has no config [BLOCK=3]; it has [BLOCK=256] [BLOCK=128]"),
+        ("relu/scalar[BLOCK=3](n=3)", "has no config [BLOCK=3]; choose one of its configs: [BLOCK=256] [BLOCK=128]"),
     ],
 )
 def test_a_case_that_is_none_is_told_what_is_wrong(name: str, words: str) -> None:

@@ -36,12 +36,16 @@ def propose(
     for declaration in file.own_declarations:
         if [token.text for token in declaration.tokens[:2]] == ["texture", "<"]:
             raise UsageError(
-                "texture references are gone since CUDA 12; take a cudaTextureObject_t",
+                "texture references do not exist since CUDA 12; give the kernel a parameter of type "
+                "cudaTextureObject_t instead",
                 Location(path, declaration.line),
                 kind="texture-reference",
             )
     if not kernels:
-        raise UsageError(f"{path}: defines no __global__ function that can be read; write its header by hand")
+        raise UsageError(
+            f"{path}: defines no __global__ function that opbench can read; write the kernel's header by hand (see "
+            "'Write your own kernel' in README.md)"
+        )
     kernel_name, other_kernels = _choose_kernel(file, kernel)
     if operator and operator not in operators:
         raise UsageError(unknown("operator", operator, operators, next_command("list operators", variants=roots)))
@@ -50,9 +54,9 @@ def propose(
     for group in launched_kernel.groups:
         if group.unreadable:
             raise NoOperator(
-                f"{path}:{launched_kernel.kernel.line}: structure '{group.parameter.name}' has a member that no "
-                f"header gives "
-                f"({group.unreadable}): let the kernel take its fields one by one",
+                f"{path}:{launched_kernel.kernel.line}: structure '{group.parameter.name}' has a member that a "
+                f"header cannot set ({group.unreadable}); give the kernel one parameter for each field of the "
+                "structure",
                 subject=group.parameter.name,
             )
     ranked = rank_operators(
@@ -117,7 +121,9 @@ def adopt(
         memory_proposal = propose_memory(file)
     except UsageError as error:
         raise UsageError(
-            f"{mismatch.fact}. Nor can its launches be read for a header without an operator: {error}", cause=error
+            f"{mismatch.fact}. A header without an operator is not possible either, because opbench cannot read the "
+            f"launches: {error}",
+            cause=error,
         ) from None
     memory_proposal.notes.insert(0, mismatch.fact)
     return memory_proposal
@@ -143,7 +149,9 @@ def require_no_header(path: Path) -> None:
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}"
+        ) from None
     for line_number, line in enumerate(lines, 1):
         if OPENING_LINE in line:
             raise UsageError(
@@ -204,15 +212,15 @@ def _most_likely_operator(
     )
     contradiction_text = f": it is no {named[0].operator}, as {named[0].contradictions[0]}" if named else ""
     commands = (
-        f"{next_command('adopt', path, variants=roots, operator=nearest_names[0])}; "
-        f"a new one: {next_command('new operator', _snake_case(launched_kernel.kernel.name))} --in mine"
+        f"{next_command('adopt', path, variants=roots, operator=nearest_names[0])}; define a new operator with: "
+        f"{next_command('new operator', _snake_case(launched_kernel.kernel.name))} --in mine"
     )
     raise NoOperator(
-        f"{path}:{launched_kernel.kernel.line}: no operator fits kernel '{launched_kernel.kernel.name}'"
-        f"{contradiction_text}. Nearest: {', '.join(nearest_names)}; "
-        f"take one with: {commands}",
+        f"{path}:{launched_kernel.kernel.line}: no operator fits kernel "
+        f"'{launched_kernel.kernel.name}'{contradiction_text}. Nearest: {', '.join(nearest_names)}; use the nearest "
+        f"operator with: {commands}",
         nearest_names,
-        f"; memory and races without one: {next_command('check', path, variants=roots)}",
+        f"; or check memory and races without an operator: {next_command('check', path, variants=roots)}",
         subject=launched_kernel.kernel.name,
     )
 

@@ -111,7 +111,9 @@ def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
     try:
         return FileFacts(path, include_closure(path, (*include, *project_folders(path, include))))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}"
+        ) from None
 
 
 def _with_alias_resolved(parameter: Parameter, values_by_name: Mapping[str, Sequence[Token]]) -> Parameter:

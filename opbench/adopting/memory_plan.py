@@ -387,7 +387,9 @@ class _Planner:
             buffer = next((buffer for buffer in self.header.buffers if buffer.name == argument.fields[0]), None)
             if buffer is None:
                 raise UsageError(
-                    f"{self.header.path}: an argument of {launch_template.kernel}: no buffer '{argument.fields[0]}'"
+                    f"{self.header.path}: an argument of {launch_template.kernel} names the buffer "
+                    f"'{argument.fields[0]}', which the header does not declare; declare the buffer under buffers, "
+                    "or correct the name"
                 )
             offset = self._evaluate(str(argument.offset), f"an offset into '{buffer.name}'")
             return BufferAddress(argument.fields, offset * ELEMENT_BYTES[buffer.type])

@@ -53,7 +53,10 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     """
     path, kernels = file.path, file.kernels
     if not kernels:
-        raise UsageError(f"{path}: defines no __global__ function that can be read")
+        raise UsageError(
+            f"{path}: defines no __global__ function that opbench can read; write a header by hand (see 'Write your "
+            "own kernel' in README.md)"
+        )
     program = file.program(in_order=True)
     launches = [launch for launch in program.launches if launch.kernel in kernels]
     proposal = Proposal(NO_OPERATOR, next(iter(kernels)))
@@ -72,7 +75,11 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
         ]
         program = program_of([*device_declarations, *declarations(host_source)], file.constants)
         if not program.launches:
-            raise UsageError(f"{path}: no launch of its kernels can be read, nor written for {', '.join(kernels)}")
+            raise UsageError(
+                f"{path}: opbench can neither read nor propose a launch of {', '.join(kernels)}; add host code with "
+                f"a launch such as {next(iter(kernels))}<<<grid, block>>>(…), or write a header by hand (see 'Write "
+                "your own kernel' in README.md)"
+            )
         grid_synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
         launches = [replace(launch, cooperative=launch.kernel in grid_synchronised) for launch in program.launches]
         proposal.guess("each launch", "a thread an element of the first size", "no launch of its kernels can be read")
@@ -81,7 +88,9 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     for launched_kernel in launched_kernels:
         if missing := missing_template_arguments(launched_kernel):
             raise UsageError(
-                f"{path}: no launch says {', '.join(missing)} of the template of {launched_kernel.kernel.name}"
+                f"{path}: no launch gives the template parameters {', '.join(missing)} of "
+                f"{launched_kernel.kernel.name}; add host code that launches {launched_kernel.kernel.name} with its "
+                "template arguments"
             )
     writer = _Writer(path, proposal, program, launched_kernels, dict(sizes or {}), is_unlaunched)
     writer.values |= {f"sizeof {name}": str(size) for name, size in sizes_of(file.structs).items()}
@@ -343,7 +352,7 @@ class _Writer:
         except UnsupportedExpression as error:
             name = self._unknown_variable(tokens, launched_kernel) or subject.split("'")[1]
             raise UsageError(
-                f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); pass its value: "
+                f"{self.path}: {subject} cannot be read ({plain_name(str(error))}); give the value with: "
                 + next_command("check", self.path, size=f"{plain_name(name)}=1024")
             ) from None
         return self._expression(tokens, number, launched_kernel)
@@ -397,8 +406,8 @@ class _Writer:
         for group in launched_kernel.groups:
             if group.unreadable:
                 raise UsageError(
-                    f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that cannot be "
-                    f"given ({group.unreadable}); let the kernel take its fields one by one"
+                    f"{self.path}: structure '{group.parameter.name}' of {launch.kernel} has a member that a header "
+                    f"cannot set ({group.unreadable}); give the kernel one parameter for each field of the structure"
                 )
             if not group.parameter.name and not group.is_struct:
                 continue  # f(void)
@@ -427,9 +436,8 @@ class _Writer:
         if parameter.views:
             raise UsageError(
                 f"{self.path}: {launched_kernel.kernel.name} takes {parameter.views} ('{parameter.name}'); a check "
-                f"without an "
-                f"operator knows numbers, pointers and structures only; name the operator, whose header describes "
-                f"{parameter.name}: {next_command('adopt', self.path, operator='NAME')}",
+                "without an operator supports only numbers, pointers and structures; let opbench write a header for "
+                f"an operator, which describes {parameter.name}: {next_command('adopt', self.path, operator='NAME')}",
                 kind="needs-header",
                 subject=parameter.name,
                 value=parameter.views,
@@ -565,9 +573,8 @@ class _Writer:
         """Return the buffer of an argument (a new one if unknown), and the argument as header text."""
         if parameter.type.count("*") + parameter.type.count("[") > 1:
             raise UsageError(
-                f"{self.path}: '{parameter.name}' of {launched_kernel.kernel.name} points to pointers, which no header "
-                "fills; "
-                "let the kernel take one pointer and an index",
+                f"{self.path}: '{parameter.name}' of {launched_kernel.kernel.name} points to pointers, which a "
+                "header cannot set; give the kernel one pointer and an index instead",
                 kind="pointer-to-pointers",
                 subject=parameter.name,
                 value=launched_kernel.kernel.name,

@@ -169,7 +169,7 @@ class Tools:
         A name such as "softmax/online" compares with that shipped variant; without a GPU only.
         """
         if len(files) < 2:
-            raise UsageError(f"files: {len(files)} given; compare needs two or more, such as a.cu and b.cu")
+            raise UsageError(f"files: {len(files)} given; compare needs two or more; add files, such as a.cu and b.cu")
         if backends.resolve("auto") == "cuda":
             paths = [self._file(file) for file in files]
             options = RunOptions(
@@ -249,7 +249,9 @@ class Tools:
         try:
             return explain_in_worker(case, catalog, self.gpu, not self.trust, self.time_limit_s)
         except NotExplained as fault:
-            raise UsageError(f"{fault}; only a right kernel can be explained: call the tool check first") from None
+            raise UsageError(
+                f"{fault}; only a kernel with correct results can be explained; call the tool check first"
+            ) from None
 
 
 TOOLS = ("list_operators", "describe_operator", "check", "run", "explain", "compare", "profile", "judge")

@@ -67,9 +67,8 @@ def require() -> CageFacts:
     facts = available()
     if facts.missing_feature:
         raise EnvironmentFault(
-            f"--untrusted is not possible here: {facts.missing_feature}; run it on another machine, or, if "
-            "you trust the "
-            "kernel, without --untrusted (opbench doctor)",
+            f"--untrusted is not possible here: {facts.missing_feature}; run the command on another machine, or "
+            "remove --untrusted if you trust the kernel; see what is missing with: opbench doctor",
             kind="cage-impossible",
             subject="--untrusted",
             value=facts.missing_feature,

@@ -104,7 +104,8 @@ class ForkServer:
         """Run a function in the server itself, and wait; what it loads is there in all children that start later."""
         if self._send(_Request(task, arguments, here=True), ()).wait() != 0:
             raise EnvironmentFault(
-                "the cage cannot be prepared; the worker's log has the reason (opbench doctor)",
+                "the sandbox of --untrusted cannot be prepared; read the reason in the worker's log, and see what is "
+                "missing with: opbench doctor",
                 kind="cage-not-prepared",
             )
 
@@ -116,13 +117,18 @@ class ForkServer:
                 socket.send_fds(self._socket, [pickle.dumps(request)], [write_end, *files])
         except OSError as error:
             os.close(read_end)
-            raise EnvironmentFault(f"the process that starts confined kernels has ended: {error}") from None
+            raise EnvironmentFault(
+                f"the process that starts confined kernels has ended: {error}; run the command again"
+            ) from None
         finally:
             os.close(write_end)
         pid_bytes = os.read(read_end, NUMBER.size)
         if len(pid_bytes) < NUMBER.size:
             os.close(read_end)
-            raise EnvironmentFault("the process that starts confined kernels has ended; check: ulimit -u")
+            raise EnvironmentFault(
+                "the process that starts confined kernels has ended; check the limit of processes with: ulimit -u, "
+                "then run the command again"
+            )
         return Child(NUMBER.unpack(pid_bytes)[0], read_end)
 
     def __enter__(self) -> ForkServer:

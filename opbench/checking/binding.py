@@ -89,11 +89,14 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
     outputs, outside the timed interval.
     """
     if not isinstance(backend, LibraryBackend):
-        raise UsageError(f"{case.name}: calls a GPU library; needs the cuda backend")
+        raise UsageError(f"{case.name}: calls a GPU library, so the variant needs a GPU; add --backend cuda")
     digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
     module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")
     if not hasattr(module, "bind"):
-        raise UsageError("defines no function bind(problem, buffers, **config)", Location(case.variant.path, 1))
+        raise UsageError(
+            "defines no function bind(problem, buffers, **config); define it, for example as in variants/relu/torch.py",
+            Location(case.variant.path, 1),
+        )
     with backend.on_stream():
         launch: Launch = module.bind(case.problem, backend.arrays(buffers), **case.config)
 

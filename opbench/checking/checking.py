@@ -37,7 +37,7 @@ from opbench.kernels.operator import Operator
 from opbench.kernels.shapes import emulated_work
 from opbench.kernels.special_inputs import SPECIAL_INPUTS, special_inputs_of
 from opbench.kernels.tensors import Arrays, Tensor, Tolerance
-from opbench.paths import portable
+from opbench.paths import next_command, portable
 from opbench.results.result import Launched, Verdict
 from opbench.timing.clock import Launch
 
@@ -478,7 +478,10 @@ def trace_case(
     """
     session = Session(open_backend("cpu"), seed, modelled_gpu)
     if reason := session.unsupported(case):
-        raise UsageError(f"{case.name}: unsupported on the cpu backend: {reason}")
+        raise UsageError(
+            f"{case.name}: unsupported on the cpu backend: {reason}; check the case on a GPU with: "
+            f"{next_command('check', case.name, backend='cuda')}"
+        )
     trace = session.trace(case, max_blocks)
     return trace.traffic, [f for f in trace.findings if not f.hint]
 

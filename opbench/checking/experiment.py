@@ -12,6 +12,7 @@ from opbench.checking.contents import InputSets, load_contents
 from opbench.checking.launch_sources import CaseLaunches, SampleJudge
 from opbench.errors import EnvironmentFault, LaunchError, OpbenchError, UsageError
 from opbench.kernels.case import Case
+from opbench.paths import next_command
 from opbench.results.experiment import ORIGINAL
 from opbench.timing.measurement import Measurement
 from opbench.timing.sampling import TimingOptions, measure
@@ -46,7 +47,7 @@ def time_cubins(
     backend = session.backend
     if not isinstance(backend, CubinBackend):
         raise UsageError(
-            f"the {backend.name} backend has no clock; experiments run on cuda",
+            f"the {backend.name} backend measures no time; run the experiment on a GPU with --backend cuda",
             kind="needs-gpu",
             subject="--experiment",
             value=backend.name,
@@ -116,8 +117,8 @@ def _require_right(session: Session, bound_case: BoundCase, when: str) -> None:
         return
     if when == "before":
         raise UsageError(
-            f"{bound_case.case.name}: {verdict.reason}; an experiment needs a kernel whose results are right; "
-            "find out what is wrong with: opbench check",
+            f"{bound_case.case.name}: {verdict.reason}; an experiment needs a kernel with correct results; see what "
+            f"is wrong with: {next_command('check', bound_case.case.name)}",
             kind="not-right",
             subject=bound_case.case.name,
             value=verdict.reason,

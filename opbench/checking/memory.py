@@ -102,7 +102,9 @@ class _TracedPlan:
 def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions) -> _TracedPlan | str:
     """Trace a plan's launches on new buffers; return the reason instead if the backend cannot run them."""
     if not isinstance(backend, TracingBackend):
-        raise UsageError(f"{plan.path}: without a header it is checked on the cpu backend only: --backend cpu")
+        raise UsageError(
+            f"{plan.path}: a file without an operator can be checked only on the cpu backend; add --backend cpu"
+        )
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
         source = None
         if plan.edits:

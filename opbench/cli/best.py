@@ -52,7 +52,8 @@ def best_command(names: tuple[str, ...], roots: tuple[Path, ...], as_json: bool)
     chosen_entries = tuple(entry for entry in book.entries if not operators or entry.operator in operators)
     if not chosen_entries:
         raise UsageError(
-            f"no run named has {' or '.join(operators) or 'a time'}; measure: opbench run OPERATOR --backend cuda"
+            f"none of the named runs contains {' or '.join(operators) or 'a time'}; measure one with: opbench run "
+            f"{next(iter(operators), 'OPERATOR')} --backend cuda"
         )
     best = Book(book.mode, chosen_entries)
     click.echo(json.dumps(best.to_json(), indent=1) if as_json else "\n".join(lines(best)))
@@ -75,7 +76,8 @@ def _timed_runs() -> list[Path]:
         nested_runs = sorted({file.parent for file in RUNS_FOLDER.glob("*/*/results.jsonl*")})
         example = f", such as {nested_runs[0]}" if nested_runs else ""
         raise UsageError(
-            f"no GPU run was found in {RUNS_FOLDER}/; name one{example}, or measure: opbench run SUITE --backend cuda"
+            f"no GPU run was found in {RUNS_FOLDER}/; name a run{example}, or measure one with: opbench run quick "
+            "--backend cuda"
         )
     return run_folders
 
@@ -86,7 +88,7 @@ def open_command(run: Path) -> None:
     """Open the page of RUN in the browser, and print its path."""
     pages = [run] if run.is_file() else [run / name for name in PAGE_NAMES if (run / name).is_file()]
     if not pages:
-        raise UsageError(f"{run}: has no page; write it: {next_command('report', run)}")
+        raise UsageError(f"{run}: has no page; write the page with: {next_command('report', run)}")
     click.echo(pages[0])
     if click.launch(str(pages[0])) != 0:
         click.echo("no browser could be started", err=True)

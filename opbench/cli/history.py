@@ -66,7 +66,10 @@ def history_command(
     from opbench.results import history
 
     if not places and (database is None or not database.exists()):
-        raise click.UsageError("name the folders that hold runs, such as reports, or a --database FILE that has some")
+        raise click.UsageError(
+            "no run is named; name the folders that contain runs, such as: opbench history reports, or a database "
+            "with --database FILE"
+        )
     connection = history.open_database(database)
     try:
         read_runs = history.add_runs(connection, history.find_runs(places))

@@ -188,7 +188,7 @@ def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int
     for key in given_sizes:
         if key not in default_sizes:
             accepted_options = ", ".join(f"--{name} {value}" for name, value in default_sizes.items())
-            raise UsageError(f"--{key}: {network} has no such size; it has {accepted_options}")
+            raise UsageError(f"--{key}: {network} has no such size; use one of {accepted_options}")
     return {**default_sizes, **given_sizes}
 
 
@@ -207,7 +207,8 @@ def picture_inputs(network: str, sizes: Mapping[str, int], image: str) -> Pictur
     graph = make_graph(NetOptions(network, sizes))
     if len(graph.inputs) != 1:
         raise UsageError(
-            f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}; one picture is not enough",
+            f"--image: {graph.name} has the inputs {', '.join(graph.inputs)}, and a picture can fill only one input; "
+            "remove --image",
             kind="several-inputs",
             subject="--image",
         )

@@ -80,11 +80,17 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
         first_variants, key=lambda v: len(v.supports), default=None
     )  # the most general first variant of a ladder
     if simplest is None:
-        raise UsageError(f"no variant of {operator} stands alone in a file to begin with; see opbench list {operator}")
+        raise UsageError(
+            f"every variant of {operator} builds on another one or shares its file, so opbench has no file to copy; "
+            f"choose a file from: opbench list {operator}, and copy the file by hand"
+        )
     source = simplest.path.read_text()
     title = re.compile(r'^(// title\s*= )".*"$', re.MULTILINE)
     if len(title.findall(source)) != 1:
-        raise UsageError(f"{simplest.path}: has no single title to begin with; copy it by hand")
+        raise UsageError(
+            f"{simplest.path}: needs exactly one line that begins with '// title =', so opbench cannot copy the "
+            "file; copy the file by hand"
+        )
     header_lines = rf'\1"{variant_name}: what it does otherwise"' + f'\n// builds_on = "{simplest.name}"'
     new_source = title.sub(header_lines, source)
     header, header_end, body = new_source.partition("// ///\n//\n")
@@ -157,7 +163,9 @@ def _write(texts: Mapping[Path, str]) -> None:
 
     there = [path for path in texts if path.exists()]
     if there:
-        raise UsageError(f"{there[0]}: exists already and is not overwritten; choose another name or --in DIR")
+        raise UsageError(
+            f"{there[0]}: exists already, and opbench does not overwrite a file; choose another name or --in DIR"
+        )
     written: list[Path] = []
     try:
         for path, text in texts.items():

@@ -90,7 +90,8 @@ def profile_command(
 
     if source and tool != "ncu":
         raise UsageError(
-            "--source needs --tool ncu: Nsight Systems samples no instructions",
+            f"--source needs --tool ncu, because Nsight Systems samples no instructions; replace --tool {tool} by "
+            "--tool ncu",
             kind="wrong-tool",
             subject="--source",
             value=tool,
@@ -205,10 +206,16 @@ def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]
     session = Session(backend)
     reason = session.unsupported(selected)
     if reason:
-        raise UsageError(f"{selected.name}: unsupported: {reason}")
+        raise UsageError(
+            f"{selected.name}: not profiled, because this GPU does not support the case: {reason}; choose another "
+            "case from: opbench list cases"
+        )
     verdict = session.check(selected).verdict
     if not verdict.right:
-        raise OpbenchError(f"{selected.name}: wrong: {verdict.reason}")
+        raise OpbenchError(
+            f"{selected.name}: not profiled, because its result is wrong: {verdict.reason}; details: "
+            f"{next_command('check', file or selected.name, variants=roots)}"
+        )
     launch = session.launch(selected)
     launch()
     backend.synchronize()

@@ -168,7 +168,7 @@ def ladder_command(runs: tuple[Path, ...], write: bool, only_check: bool, as_jso
 
     root = paths.checkout()
     if write and only_check:
-        raise UsageError("--check writes nothing, and --write writes; give one of them")
+        raise UsageError("--check writes nothing, and --write writes; remove one of the two options")
     if root is None:
         raise UsageError(
             f"opbench ladder is for a checkout, whose committed READMEs it keeps; this opbench is installed in "

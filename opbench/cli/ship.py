@@ -51,7 +51,8 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
             raise UsageError(f"'{networks[0]}' is a network and becomes a separate program; ship it alone")
         if options.name != ShipOptions.name:
             raise UsageError(
-                f"--name {options.name} applies to a library; the files of a network have the network's name"
+                f"--name {options.name} applies to a library; the files of a network have the network's name, so "
+                "remove --name"
             )
         if options.book is not None:
             raise UsageError("--book applies to operators; for a network, give a plan: --plan plan.json")
@@ -66,7 +67,8 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
     network_values = {**sizes, "plan": options.plan, "weights": options.weights, "image": options.image}
     if network_options := [key for key, value in network_values.items() if value]:
         raise UsageError(
-            f"--{network_options[0]} applies to networks; {', '.join(names)} is not a network: opbench net list",
+            f"--{network_options[0]} applies to networks, and {', '.join(names)} is not a network; list the networks "
+            "with: opbench net list",
             kind="not-a-network",
             subject=f"--{network_options[0]}",
             value=tuple(names),

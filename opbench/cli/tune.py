@@ -72,8 +72,8 @@ def tune_command(
         again = next_command("tune", target, variants=options.variants, case=pattern, space=options.space, dry_run=True)
         check = next_command("check", target if is_file(target) else variant.id, variants=options.variants)
         raise EnvironmentFault(
-            f"{reason}; a search compares times, and the cpu backend measures no time. To count the configs: {again}; "
-            f"whether its kernels are right: {check}"
+            f"{reason}; a search compares times, and the cpu backend measures no time. Only count the configs with: "
+            f"{again}; check that the kernels are correct with: {check}"
         )
     options = replace(options, out=out or paths.new_run("tune"), command=tuple(sys.argv[1:]))
     with progress_on_stderr() as on_progress:

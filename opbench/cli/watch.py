@@ -51,12 +51,14 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
     `roots` are extra folders of variants. Raises UsageError for a target that is not the user's own file.
     """
     if not targets:
-        raise UsageError("--watch: watches files; name them: opbench check FILE.cu --watch")
+        raise UsageError("--watch needs files to watch; name them, for example: opbench check FILE.cu --watch")
     for target in targets:
         if not is_file(target):
             raise UsageError(f"--watch: '{target}' is not a .cu file; check operators and variants without --watch")
         if not Path(target).is_file():
-            raise UsageError(f"--watch: {target}: no such file; make one: opbench new variant OPERATOR/NAME")
+            raise UsageError(
+                f"--watch: the file {target} does not exist; create one with: opbench new variant OPERATOR/NAME"
+            )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_interrupt)
     watched = WatchedFiles(tuple(dict.fromkeys(targets)), tuple(Catalog(roots).include))

@@ -362,8 +362,8 @@ class KernelBuilder:
         flags += RUNTIME_FLAGS if self.toolchain.family == "gcc" else ()
         if message := self._call_once(final_path, [*flags, str(RUNTIME)]):
             raise EnvironmentFault(
-                f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; "
-                f"OPBENCH_CXX names another compiler\n{shortened(message)}"
+                f"{self.toolchain.describe()} cannot compile the cpu backend's runtime; name another compiler with "
+                f"the environment variable OPBENCH_CXX, such as OPBENCH_CXX=clang++\n{shortened(message)}"
             )
         return final_path
 
@@ -385,7 +385,10 @@ class KernelBuilder:
         try:
             sources = include_closure(request.source, request.include)
         except OSError as problem:
-            raise CompileError(f"{request.source}: cannot be read: {problem.strerror}") from None
+            raise CompileError(
+                f"{request.source}: cannot be read: {problem.strerror}; check the path and its permissions with: ls "
+                f"-l {request.source}"
+            ) from None
         files = (part for source in sources for part in (str(source.path.absolute()), source.content))
         macros = self._with_architecture(request).macros
         key = self._key(*files, repr((request.roots, len(request.kernels), macros)))
@@ -457,7 +460,10 @@ class KernelBuilder:
                 command, capture_output=True, text=True, errors="replace", env=environment, check=False
             )
         except OSError as problem:
-            raise EnvironmentFault(f"{self.toolchain.command[0]} does not run: {problem.strerror}") from None
+            raise EnvironmentFault(
+                f"{self.toolchain.command[0]} cannot be started: {problem.strerror}; name another compiler with the "
+                "environment variable OPBENCH_CXX, such as OPBENCH_CXX=g++"
+            ) from None
 
 
 def prepare(folder: Path) -> None:

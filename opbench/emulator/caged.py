@@ -81,8 +81,8 @@ def import_all() -> None:
 def _huge_refused(subject: str, size: str, value: int) -> UsageError:
     """Return the error for a problem whose buffers do not fit into memory and therefore cannot be copied."""
     return UsageError(
-        f"{subject}: --untrusted cannot check problems beyond the memory (here {size}), because it copies all buffers; "
-        "leave out --huge, or leave out --untrusted for a kernel that you trust",
+        f"{subject}: --untrusted cannot check problems beyond the memory (here {size}), because it copies all "
+        "buffers; remove --huge, or remove --untrusted for a kernel that you trust",
         kind="untrusted-huge",
         subject=subject,
         value=value,
@@ -206,7 +206,9 @@ class KernelProcess:
         except (ValueError, msgspec.MsgspecError, KeyError, RecursionError) as error:
             self._child.kill()
             raise LaunchError(
-                f"{self.source}: the kernel's process answered with no valid report ({error})", cause=error
+                f"{self.source}: the kernel's process sent an invalid report ({error}) and was stopped; the kernel "
+                "may have overwritten the process's memory, so check its addresses and indices",
+                cause=error,
             ) from None
         if reply.error:
             location = Location(Path(reply.file), reply.line) if reply.file else None
@@ -218,9 +220,15 @@ class KernelProcess:
         code = self._child.wait(5.0)
         self._child.kill()
         if code == -signal.SIGSYS:
-            return f"{self.source}: the kernel made a system call that an untrusted kernel may not make; it was stopped"
+            return (
+                f"{self.source}: the kernel made a system call that is not allowed for an untrusted kernel, so opbench "
+                "stopped the kernel; remove the code that makes the call"
+            )
         cause = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        return f"{self.source}: the process of the kernel died ({cause})"
+        return (
+            f"{self.source}: the process of the kernel died ({cause}); if you trust the kernel, check it without "
+            "--untrusted to see the line of the invalid access"
+        )
 
 
 class CagedProgram:
@@ -284,7 +292,11 @@ class CagedVariable(CpuArray):
         """Read the variable from the kernel's process into the copy here."""
         content = self._ask(ReadVariable(self.name))
         if len(content) != self.bytes:
-            raise LaunchError(f"{self.name}: the kernel's process sent {len(content)} bytes, not {self.bytes}")
+            raise LaunchError(
+                f"{self.name}: the kernel's process sent {len(content)} bytes of this variable instead of "
+                f"{self.bytes}; the kernel may have overwritten the process's memory, so check its addresses and "
+                "indices"
+            )
         self._bytes[:] = np.frombuffer(content, np.uint8)
 
     def _store(self) -> None:
@@ -369,7 +381,9 @@ class CagedBackend(CpuBackend):
             traffic = Traffic.from_json(msgspec.json.decode(reply.traffic))
         except (ValueError, KeyError, TypeError, RecursionError, OpbenchError) as error:
             raise LaunchError(
-                f"{request.source}: the kernel's process reported no valid counts ({error})", cause=error
+                f"{request.source}: the kernel's process sent invalid counts of memory accesses ({error}); the "
+                "kernel may have overwritten the process's memory, so check its addresses and indices",
+                cause=error,
             ) from None
         return Trace(reply.findings, traffic, reply.completed, reply.accesses, notes=reply.notes)
 

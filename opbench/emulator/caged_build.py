@@ -52,8 +52,8 @@ class CagedBuilder(KernelBuilder):
     ) -> None:
         if toolchain.family == "zig":
             raise EnvironmentFault(
-                "--untrusted needs g++ or clang++, and found zig, which writes into its own cache; install one with "
-                "your distribution's g++ package, or name one with OPBENCH_CXX"
+                "--untrusted needs g++ or clang++, but only zig is installed, which writes into its own cache; "
+                "install one with your distribution's g++ package, or name one with OPBENCH_CXX"
             )
         modules = folder / MODULES
         modules.mkdir(parents=True, exist_ok=True)

@@ -48,8 +48,8 @@ def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
     if len(candidate_lines) > 1:
         *other_lines, (file, line) = candidate_lines
         return CompileError(
-            f"kernel '{kernel}' is the name of {len(candidate_lines)} functions; rename the one that is meant (others: "
-            f"{', '.join(f'{other}:{number}' for other, number in other_lines)})",
+            f"kernel '{kernel}' is the name of {len(candidate_lines)} functions; rename the kernel that the header "
+            f"names (other functions of this name: {', '.join(f'{other}:{number}' for other, number in other_lines)})",
             Location(Path(file), line),
         )
     message = f"kernel '{kernel}' does not fit the template's arguments"

@@ -40,7 +40,7 @@ class Runtime:
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError as problem:
             raise EnvironmentFault(
-                f"the cpu backend's runtime does not load: {problem}; delete {path}, retry"
+                f"the cpu backend's runtime cannot be loaded: {problem}; delete {path}, then run the command again"
             ) from None
         self.library = library
         self._launch = library.opb_launch
@@ -57,7 +57,10 @@ class Runtime:
         outcome = self._launch(ctypes.byref(launch))
         self.require_memory()
         if outcome == LAUNCH_WITHOUT_THREAD:
-            raise EnvironmentFault("the system grants the cpu backend no thread; check: ulimit -u")
+            raise EnvironmentFault(
+                "the system refuses to start a thread for the cpu backend; check the limit of processes with: ulimit "
+                "-u, and end other programs or raise the limit"
+            )
         return bool(outcome == LAUNCH_DONE)
 
     def require_memory(self) -> None:

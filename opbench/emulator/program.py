@@ -98,7 +98,10 @@ class CpuProgram:
         try:
             self._library = ctypes.CDLL(str(path))
         except OSError as problem:
-            raise LaunchError(f"{request.source}: the compiled module cannot be loaded: {problem}") from None
+            raise LaunchError(
+                f"{request.source}: the compiled module cannot be loaded: {problem}; delete {path}, then run the "
+                "command again"
+            ) from None
         self._touch = _address(self._library, TOUCH_SYMBOL)
         self._dynamic = _address(self._library, "opb_dynamic_shared")
         self._constants = {name: self._constant(index) for index, name in enumerate(request.constants)}
@@ -230,7 +233,10 @@ class CpuProgram:
         source = _buffer(buffers, launch.tensor, "constants") if launch.tensor else None
         given_bytes = source.bytes if source else len(launch.content)
         if given_bytes > size:
-            raise LaunchError(f"constants.{launch.constant}: {given_bytes} bytes are given; the variable has {size}")
+            raise LaunchError(
+                f"constants.{launch.constant}: {given_bytes} bytes are given, but the variable has {size}; give at "
+                "most as many numbers as the variable has elements, in its type"
+            )
         if source:
             return lambda: _copy(address, source.address, given_bytes)
         return lambda: _copy(address, launch.content, given_bytes)
@@ -320,18 +326,26 @@ def check_limits(launch: KernelLaunch, launch_bound: int | None = None) -> None:
     if min(launch.block) < 1:
         problems.append(
             (
-                f"block of {_dimensions_text(launch.block)} threads; every size must be at least 1",
+                f"a block of {_dimensions_text(launch.block)} threads is not allowed; use at least 1 per dimension",
                 "block",
                 launch.block,
                 1,
             )
         )
     elif threads > MAX_THREADS:
-        problems.append((f"block of {threads} threads; the limit is {MAX_THREADS}", "block", threads, MAX_THREADS))
+        problems.append(
+            (
+                f"a block of {threads} threads is too large; use at most {MAX_THREADS} threads",
+                "block",
+                threads,
+                MAX_THREADS,
+            )
+        )
     elif launch_bound is not None and threads > launch_bound:
         problems.append(
             (
-                f"block of {threads} threads; its __launch_bounds__({launch_bound}) allows {launch_bound}",
+                f"a block of {threads} threads is too large for __launch_bounds__({launch_bound}); use at most "
+                f"{launch_bound} threads, or raise the bound",
                 "block",
                 threads,
                 launch_bound,
@@ -339,17 +353,24 @@ def check_limits(launch: KernelLaunch, launch_bound: int | None = None) -> None:
         )
     if min(launch.grid) < 1:
         problems.append(
-            (f"grid of {_dimensions_text(launch.grid)} blocks; every size must be at least 1", "grid", launch.grid, 1)
+            (
+                f"a grid of {_dimensions_text(launch.grid)} blocks is not allowed; use at least 1 per dimension",
+                "grid",
+                launch.grid,
+                1,
+            )
         )
     for name, sizes, limits in (("block", launch.block, MAX_BLOCK), ("grid", launch.grid, MAX_GRID)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if size > limit:
-                problems.append((f"{name} {axis} of {size}; the limit is {limit}", f"{name}.{axis}", size, limit))
+                problems.append(
+                    (f"{name}.{axis} = {size} is too large; use at most {limit}", f"{name}.{axis}", size, limit)
+                )
     if not 0 <= launch.shared_bytes <= MAX_SHARED_BYTES:
-        text = f"{launch.shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}"
+        text = f"{launch.shared_bytes} bytes of dynamic shared memory are not allowed; use 0 to {MAX_SHARED_BYTES}"
         problems.append((text, "shared", launch.shared_bytes, MAX_SHARED_BYTES))
     if launch.cooperative and (blocks := prod(launch.grid)) > MAX_COOPERATIVE:
-        text = f"cooperative launch of {blocks} blocks; the cpu backend runs at most {MAX_COOPERATIVE} at once"
+        text = f"a cooperative launch of {blocks} blocks is too large; the cpu backend runs at most {MAX_COOPERATIVE}"
         problems.append((text, "cooperative", blocks, MAX_COOPERATIVE))
     if fault := launch.fault_of_cluster():
         problems.append((fault, "cluster", launch.cluster, None))
@@ -364,7 +385,7 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
     if len(launch.args) != len(kernel.signature):
         raise LaunchError(
             f"kernel {kernel.name} takes {len(kernel.signature)} arguments; the launch gives {len(launch.args)}: "
-            f"{', '.join(map(str, launch.args))}",
+            f"{', '.join(map(str, launch.args))}; write one entry in args for each parameter",
             kind="argument-count",
             subject=kernel.name,
             value=len(launch.args),
@@ -415,7 +436,8 @@ def _check_bytes(launch: KernelLaunch, argument: Scalar | Struct, position: int,
     if given_bytes != parameter_bytes:
         raise LaunchError(
             f"kernel {kernel.name}: argument {position + 1} ('{argument}') has {given_bytes} bytes; the kernel's "
-            f"parameter has {parameter_bytes} (pointers 8, int and float 4, each at a multiple of its size)",
+            f"parameter has {parameter_bytes} (pointers 8, int and float 4, each at a multiple of its size); change "
+            "the fields or types in args",
             kind="argument-size",
             subject=kernel.name,
             value=(position + 1, given_bytes),
@@ -467,7 +489,10 @@ def _argument_memory(argument: Argument, launch: KernelLaunch, buffers: Mapping[
         slot.value = _buffer(buffers, argument, launch.kernel).address
     elif isinstance(argument, int):
         if not -(2**31) <= argument < 2**31:
-            raise LaunchError(f"kernel {launch.kernel}: argument {argument} does not fit into a C int")
+            raise LaunchError(
+                f"kernel {launch.kernel}: argument {argument} does not fit into a C int; pass its factors as "
+                'separate arguments, or give a wider type, such as { i64 = "n" }'
+            )
         slot.value = argument & 0xFFFFFFFF
     else:
         ctypes.memmove(ctypes.addressof(slot), ctypes.addressof(ctypes.c_float(argument)), 4)

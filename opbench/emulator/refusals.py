@@ -88,12 +88,11 @@ def refuse_static_shared(launch: KernelLaunch, arrays: Sequence[SharedArray], ma
     if static_bytes > STATIC_SHARED_BYTES:
         raise LaunchError(
             f"kernel {launch.kernel}: {static_bytes} bytes of static shared memory; the limit is "
-            f"{STATIC_SHARED_BYTES}, "
-            "and more has to be dynamic: extern __shared__"
+            f"{STATIC_SHARED_BYTES}, so use less, or declare the memory as extern __shared__ and write its bytes as "
+            "shared in the launch"
         )
     if static_bytes + launch.shared_bytes > max_bytes:
         raise LaunchError(
-            f"kernel {launch.kernel}: {static_bytes} bytes of static and {launch.shared_bytes} of dynamic "
-            "shared memory; "
-            f"the limit of both is {max_bytes}"
+            f"kernel {launch.kernel}: {static_bytes} bytes of static and {launch.shared_bytes} of dynamic shared "
+            f"memory; the limit of both together is {max_bytes}; use less shared memory per block"
         )

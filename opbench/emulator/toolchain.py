@@ -261,7 +261,9 @@ def find_toolchain() -> Toolchain:
         toolchain = _probe(command)
         if toolchain is not None:
             return toolchain
-    raise EnvironmentFault(f"no C++ compiler (looked for g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}")
+    raise EnvironmentFault(
+        f"no C++ compiler was found (searched: g++ >= {OLDEST_GCC}, clang++, the ziglang package); {REMEDY}"
+    )
 
 
 def _candidates() -> list[tuple[str, ...]]:

@@ -115,8 +115,8 @@ def require_own_files(request: BuildRequest, sources: Sequence[Source]) -> None:
         is_outside = relative is None or any(part.startswith(".") for part in relative.parts)
         if is_outside or (resolved.suffix not in HEADER_SUFFIXES):
             raise CompileError(
-                f"{source.path.name} is included, but it is no header ({' '.join(HEADER_SUFFIXES)}) in the kernel's "
-                "folder or below it; an untrusted kernel may include only its own headers: move it there"
+                f"{source.path.name} is included, but an untrusted kernel may include only headers "
+                f"({' '.join(HEADER_SUFFIXES)}) in the kernel's folder or below it; move the file there"
             )
         for line, text in _logical_lines(source.text):
             if directive := _forbidden_part(text):
@@ -197,7 +197,10 @@ def _require_device_symbol(elf: ELFFile, symbol: Symbol, arrays: Collection[str]
 
 def _not_allowed_error(text: str, file: Path, line: int = 0) -> CompileError:
     """Return the error for code that is not allowed in an untrusted kernel."""
-    message = f"'{text}' is not allowed in an untrusted kernel: it may contain device code only"
+    message = (
+        f"'{text}' is not allowed in an untrusted kernel, which may contain only device code; remove this code, or "
+        "remove --untrusted if you trust the kernel"
+    )
     return CompileError(message, Location(file, line)) if line else CompileError(f"{file}: {message}")
 
 

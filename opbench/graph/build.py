@@ -41,7 +41,12 @@ class Builder:
     def graph(self, *outputs: Value) -> Graph:
         """Return the network that computes these outputs; nodes that they do not need are omitted."""
         if not outputs:
-            raise UsageError(f"{self.name}: a network needs at least one output", kind="no-output", subject=self.name)
+            raise UsageError(
+                f"{self.name}: a network needs at least one output; pass the output values to graph(), such as "
+                "graph(y)",
+                kind="no-output",
+                subject=self.name,
+            )
         names = tuple(value.name for value in outputs)
         needed, nodes = set(self._inputs), []
 
@@ -146,8 +151,9 @@ class Builder:
         rows, width = self._require_rows(name, "attention", qkv)
         if rows % batch or width % (3 * heads):
             raise UsageError(
-                f"{name}: '{qkv.name}' has the shape {qkv.shape}; its rows must be a multiple of "
-                f"batch={batch}, its columns of 3 x heads={3 * heads}",
+                f"{name}: '{qkv.name}' has the shape {qkv.shape}; the rows of '{qkv.name}' must be a multiple of "
+                f"batch={batch}, and the columns a multiple of 3 x heads={3 * heads}; change batch, heads or the "
+                "shape",
                 kind="other-shape",
                 subject=name,
                 value=qkv.shape,
@@ -173,7 +179,8 @@ class Builder:
         required_inputs = self._problem(name, "elementwise", axes).inputs
         if set(required_inputs) != set(inputs):
             raise UsageError(
-                f"{name}: op={op!r} needs {' and '.join(required_inputs)}, given {' and '.join(inputs)}",
+                f"{name}: op={op!r} needs {' and '.join(required_inputs)}, but {' and '.join(inputs)} is given; pass "
+                f"exactly {' and '.join(required_inputs)}",
                 kind="other-tensors",
                 subject=name,
                 value=tuple(inputs),
@@ -181,7 +188,8 @@ class Builder:
             )
         if gate and gate.shape != x.shape:
             raise UsageError(
-                f"{name}: '{gate.name}' {gate.shape} must have the shape of '{x.name}' {x.shape}",
+                f"{name}: '{gate.name}' has the shape {gate.shape}; pass a value with the shape of '{x.name}', "
+                f"{x.shape}",
                 kind="other-shape",
                 subject=name,
                 value=gate.shape,
@@ -243,7 +251,8 @@ class Builder:
         n, _, h, w = self._require_image(name, like)
         if row_count != n * h * w:
             raise UsageError(
-                f"{name}: '{rows.name}' {rows.shape} has not a row for each pixel of '{like.name}' {like.shape}",
+                f"{name}: '{rows.name}' has the shape {rows.shape}; pass a value with one row for each pixel of "
+                f"'{like.name}' {like.shape}",
                 kind="other-shape",
                 subject=name,
                 value=rows.shape,
@@ -272,7 +281,8 @@ class Builder:
         n, c1, h, w = self._require_image(name, a)
         if (other_image := self._require_image(name, b))[0::2] + other_image[3:] != (n, h, w):
             raise UsageError(
-                f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} must agree in all but channels",
+                f"{name}: '{a.name}' {a.shape} and '{b.name}' {b.shape} may differ only in their number of channels; "
+                "resize one of the two",
                 kind="other-shape",
                 subject=name,
                 value=b.shape,
@@ -291,7 +301,8 @@ class Builder:
         axis_range = range(varying_axes[0], varying_axes[-1] + 1) if varying_axes else range(0)
         if len(padded_shape) != len(a.shape) or any(padded_shape[axis] != a.shape[axis] for axis in axis_range):
             raise UsageError(
-                f"{name}: '{b.name}' {b.shape} must have the shape of '{a.name}' {a.shape}, or one run of its axes",
+                f"{name}: '{b.name}' has the shape {b.shape}; pass a value with the shape of '{a.name}', {a.shape}, "
+                "or with consecutive axes of that shape",
                 kind="other-shape",
                 subject=name,
                 value=b.shape,
@@ -327,7 +338,9 @@ class Builder:
     def view(self, x: Value, shape: tuple[int, ...], *, name: str) -> Value:
         """Return a view of the same memory with another shape or name."""
         if math.prod(shape) != x.elements:
-            raise UsageError(f"{name}: '{x.name}' {x.shape} cannot be seen as {shape}")
+            raise UsageError(
+                f"{name}: '{x.name}' {x.shape} cannot be viewed as {shape}; choose a shape with {x.elements} elements"
+            )
         return self._value(name, shape, of=x.name)
 
     def node(
@@ -418,7 +431,8 @@ class Builder:
         """Return rows and columns of a value with two axes; raise UsageError for another value."""
         if len(x.shape) != 2:
             raise UsageError(
-                f"{name}: {operator} takes rows of features, but '{x.name}' has shape {x.shape}; flatten it first",
+                f"{name}: {operator} needs rows of features, but '{x.name}' has shape {x.shape}; flatten '{x.name}' "
+                "first",
                 kind="not-rows",
                 subject=name,
                 value=x.shape,

@@ -31,7 +31,7 @@ def append_backward(
         gradient = backward.gradient(name)
         if gradient is None:
             raise UsageError(
-                f"{graph.name}: no loss depends on '{name}'; exclude it from training",
+                f"{graph.name}: no loss depends on '{name}'; exclude '{name}' from training",
                 kind="no-gradient-path",
                 subject=name,
             )
@@ -96,8 +96,8 @@ class _Backward:
         for entry in entries:
             if missing := [tensor_name for tensor_name in entry.inputs.values() if tensor_name not in names]:
                 raise UsageError(
-                    f"{node.name}: its gradient needs '{missing[0]}', and no loss depends on that; "
-                    "use all its results or remove them"
+                    f"{node.name}: the gradient of this node needs '{missing[0]}', on which no loss depends; use all "
+                    "results of the node, or remove the unused ones"
                 )
             if entry.operator:
                 self._append_node(node, entry, names)

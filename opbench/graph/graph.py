@@ -124,9 +124,17 @@ class Graph:
                     or (value.of and not is_part_of_state)
                 )
                 if out in producers or is_given:
-                    other_producer = producers.get(out, "a view" if value.of else "an input, weight or state")
+                    other_producer = producers.get(out, "")
+                    other_source = (
+                        f"the result of {other_producer}"
+                        if other_producer
+                        else "a view"
+                        if value.of
+                        else "an input, weight or state"
+                    )
                     raise UsageError(
-                        f"{node.name}: it produces '{out}', as {other_producer} does",
+                        f"{node.name}: this node produces '{out}', but '{out}' is already {other_source}; give the "
+                        "result of this node another name",
                         kind="two-producers",
                         subject=node.name,
                         value=out,
@@ -140,11 +148,15 @@ class Graph:
             ranges.sort()
             for (_, end, first_writer), (start, _, second_writer) in itertools.pairwise(ranges):
                 if start < end:
-                    raise UsageError(f"{second_writer}: it writes elements of '{base}' that {first_writer} writes, too")
+                    raise UsageError(
+                        f"{second_writer}: this node writes elements of '{base}' that the node {first_writer} also "
+                        f"writes; give the two results separate ranges of '{base}'"
+                    )
         for name in self.outputs:
             if (base := self.base(name)) not in producers and base not in (*self.inputs, *self.state):
                 raise UsageError(
-                    f"{self.name}: nothing produces the output '{name}'",
+                    f"{self.name}: no node produces the output '{name}'; add a node that outputs '{name}', or remove "
+                    f"'{name}' from outputs",
                     kind="no-producer",
                     subject="outputs",
                     value=name,
@@ -155,18 +167,26 @@ class Graph:
         state = self._require_value(node.name, value.updates)
         if state.name not in self.state or (state.shape, state.dtype) != (value.shape, value.dtype):
             raise UsageError(
-                f"{node.name}: '{value.name}' updates '{state.name}', which is not a state of the same shape and dtype"
+                f"{node.name}: '{value.name}' updates '{state.name}', which is not a state of shape {value.shape} "
+                f"and dtype {value.dtype}; declare such a state, or update another one"
             )
         in_place_input = node.problem.in_place.get(tensor)
         is_unread = all(self.base(name) != state.name for name in node.inputs.values())
         if not (is_unread if in_place_input is None else node.inputs[in_place_input] == state.name):
+            replaceable = ", ".join(node.problem.in_place.values())
+            over = (
+                f"{node.operator} may overwrite only {replaceable}"
+                if replaceable
+                else "the operator overwrites no input"
+            )
             raise UsageError(
-                f"{node.name}: {node.operator} cannot write '{tensor}' over '{state.name}'; it may over its own "
-                f"{', '.join(node.problem.in_place.values()) or 'inputs not at all'}"
+                f"{node.name}: {node.operator} cannot write '{tensor}' over the state '{state.name}', because "
+                f"{over}; write '{tensor}' to a new value"
             )
         if other_updates := [v.name for v in self.values.values() if v.updates == state.name and v.name != value.name]:
             raise UsageError(
-                f"{node.name}: '{state.name}' is updated twice, as '{value.name}' and '{other_updates[0]}'"
+                f"{node.name}: the state '{state.name}' is updated twice, by '{value.name}' and "
+                f"'{other_updates[0]}'; remove one of the two updates"
             )
 
     def _require_value(self, owner: str, name: str) -> Value:
@@ -185,13 +205,15 @@ class Graph:
         for name in given_names:
             if self.values[name].of or self.values[name].updates:
                 raise UsageError(
-                    f"{self.name}: '{name}' is an input, weight or state, so it cannot be a view of another value",
+                    f"{self.name}: '{name}' is an input, weight or state, so '{name}' cannot be a view of another "
+                    f"value; remove of and updates from '{name}'",
                     kind="view-of-input",
                     subject=name,
                 )
             if given_names.count(name) > 1:
                 raise UsageError(
-                    f"{self.name}: '{name}' occurs twice among inputs, weights and state",
+                    f"{self.name}: '{name}' occurs twice among inputs, weights and state; remove one of the two "
+                    "entries",
                     kind="duplicate-name",
                     subject=name,
                 )
@@ -199,13 +221,13 @@ class Graph:
             value = self.values[name]
             if (array.shape, array.dtype) != (value.shape, DTYPES[value.dtype]):
                 raise UsageError(
-                    f"state '{name}' is {array.dtype}{list(array.shape)}; "
-                    f"the network needs {value.dtype}{list(value.shape)}"
+                    f"state '{name}' is {array.dtype}{list(array.shape)}; give an array of "
+                    f"{value.dtype}{list(value.shape)}"
                 )
         for name, array in self.weights.items():
             if array.shape != self.values[name].shape:
                 raise UsageError(
-                    f"weight '{name}' has shape {array.shape}; the network needs {self.values[name].shape}",
+                    f"weight '{name}' has shape {array.shape}; give an array of shape {self.values[name].shape}",
                     kind="other-shape",
                     subject=name,
                     value=array.shape,
@@ -213,7 +235,7 @@ class Graph:
                 )
             if array.dtype != np.float32:
                 raise UsageError(
-                    f"weight '{name}' is {array.dtype}; give it as float32 (.astype('float32'))",
+                    f"weight '{name}' is {array.dtype}; convert the array with .astype('float32')",
                     kind="other-dtype",
                     subject=name,
                     value=str(array.dtype),
@@ -238,7 +260,8 @@ class Graph:
             if base.dtype != value.dtype or not is_inside or not is_flat_or_whole:
                 raise UsageError(
                     f"'{value.name}' {value.shape} {value.dtype} cannot be a view, at {value.offset}, of "
-                    f"'{base.name}' {base.shape} {base.dtype}",
+                    f"'{base.name}' {base.shape} {base.dtype}; a view needs the dtype of '{base.name}', and either "
+                    f"as many elements as '{base.name}' or a range of a flat '{base.name}'",
                     kind="view-does-not-fit",
                     subject=value.name,
                     value=value.offset,
@@ -258,7 +281,8 @@ class Graph:
         for tensor in tensors:
             if tensor.name not in value_by_tensor:
                 raise UsageError(
-                    f"{node.name}: its tensor '{tensor.name}' {tensor.shape} has no value",
+                    f"{node.name}: the tensor '{tensor.name}' {tensor.shape} of this node has no value; connect "
+                    f"'{tensor.name}' to a value of that shape",
                     kind="missing-tensor",
                     subject=node.name,
                     value=tensor.name,
@@ -267,8 +291,8 @@ class Graph:
             splits = tensor.name not in layouts and splits_axes(value.shape, tensor.shape)
             if value.shape != tensor.shape and not splits and not seen_flat(value.shape, tensor.shape):
                 raise UsageError(
-                    f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, "
-                    f"but '{value.name}' has {value.shape}",
+                    f"{node.name}: {node.operator} needs '{tensor.name}' of shape {tensor.shape}, but '{value.name}' "
+                    f"has {value.shape}; connect a value of the right shape, or change the sizes of the node",
                     kind="other-shape",
                     subject=node.name,
                     value=value.shape,
@@ -276,8 +300,8 @@ class Graph:
                 )
             if value.dtype != tensor.dtype:
                 raise UsageError(
-                    f"{node.name}: {node.operator} needs '{tensor.name}' in {tensor.dtype}, "
-                    f"but '{value.name}' is {value.dtype}",
+                    f"{node.name}: {node.operator} needs '{tensor.name}' in {tensor.dtype}, but '{value.name}' is "
+                    f"{value.dtype}; connect a value in {tensor.dtype}, or change the dtype of the node",
                     kind="other-dtype",
                     subject=node.name,
                     value=value.dtype,
@@ -288,8 +312,8 @@ class Graph:
             images.append(value)
             if value.layout != layouts.get(tensor.name, value.layout):
                 raise UsageError(
-                    f"{node.name}: {node.operator} needs '{tensor.name}' in layout {layouts[tensor.name]}, "
-                    f"but '{value.name}' is in layout {value.layout}",
+                    f"{node.name}: {node.operator} needs '{tensor.name}' in layout {layouts[tensor.name]}, but "
+                    f"'{value.name}' is in layout {value.layout}; change the layout of the value or of the node",
                     kind="other-layout",
                     subject=node.name,
                     value=value.layout,
@@ -298,7 +322,7 @@ class Graph:
         if not layouts and (other := next((v for v in images if v.layout != images[0].layout), None)):
             raise UsageError(
                 f"{node.name}: '{images[0].name}' is in layout {images[0].layout}, but '{other.name}' is in layout "
-                f"{other.layout}; {node.operator} needs both in one layout",
+                f"{other.layout}; {node.operator} needs both in one layout, so change one of the two layouts",
                 kind="mixed-layouts",
                 subject=node.name,
                 value=other.layout,
@@ -323,7 +347,8 @@ class Graph:
                 base, start, end = self.memory_range(value)
                 if base not in produced_ranges and base not in given_names:
                     raise UsageError(
-                        f"{node.name}: nothing produces '{base}'; it is neither an input nor a weight",
+                        f"{node.name}: no node produces '{base}', and the graph has no such input, weight or state; "
+                        f"add a node that outputs '{base}', or declare '{base}' as an input, weight or state",
                         kind="no-producer",
                         subject=node.name,
                         value=base,
@@ -347,7 +372,8 @@ class Graph:
             sorter.prepare()
         except graphlib.CycleError as error:
             raise UsageError(
-                f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}",
+                f"{self.name}: the graph has a cycle: {' -> '.join(error.args[1])}; change the input of one of these "
+                "nodes",
                 kind="graph-cycle",
                 subject=self.name,
                 value=tuple(error.args[1]),
@@ -414,7 +440,8 @@ class Graph:
         missing = [name for name in self.weights if name not in weights]
         if missing:
             raise UsageError(
-                f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)})",
+                f"{self.name}: weight '{missing[0]}' is missing ({len(missing)} of {len(self.weights)} weights are "
+                "missing); add the missing arrays",
                 kind="missing-weight",
                 subject=missing[0],
                 value=len(missing),
@@ -426,7 +453,7 @@ class Graph:
         for name in self.inputs:
             if name not in inputs:
                 raise UsageError(
-                    f"{self.name}: input '{name}' {self.values[name].shape} is missing",
+                    f"{self.name}: input '{name}' is missing; pass {name}= an array of shape {self.values[name].shape}",
                     kind="missing-input",
                     subject=name,
                     allowed=self.values[name].shape,
@@ -437,7 +464,7 @@ class Graph:
             if array.shape != self.values[name].shape:
                 required_shape = self.values[name].shape
                 raise UsageError(
-                    f"{self.name}: input '{name}' has shape {array.shape}; the network takes {required_shape}",
+                    f"{self.name}: input '{name}' has shape {array.shape}; pass an array of shape {required_shape}",
                     kind="other-shape",
                     subject=name,
                     value=array.shape,
@@ -447,8 +474,7 @@ class Graph:
             required_dtype = DTYPES[stored_dtype].name if stored_dtype in INTEGERS else "float32"
             if array.dtype != required_dtype:
                 raise UsageError(
-                    f"{self.name}: input '{name}' is {array.dtype}; give it as {required_dtype} "
-                    f"(.astype('{required_dtype}'))",
+                    f"{self.name}: input '{name}' is {array.dtype}; convert the array with .astype('{required_dtype}')",
                     kind="other-dtype",
                     subject=name,
                     value=str(array.dtype),

@@ -55,7 +55,7 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
         return name, array
     original_name, _, permutation = name.rpartition(".nhwc")
     if original_name not in weights:
-        raise UsageError(f"'{name}' is not a weight of the network; its weights: {', '.join(weights)}")
+        raise UsageError(f"'{name}' is not a weight of the network; use one of its weights: {', '.join(weights)}")
     if permutation:  # the columns of a linear layer that reads a flattened image
         c, h, w = map(int, permutation.removeprefix("_").split("x"))
         columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)
@@ -202,7 +202,7 @@ def check_layouts(graph: Graph, layouts: Mapping[str, str]) -> None:
             raise UsageError(unknown("layout", layout, LAYOUTS, where=name))
         if layout not in allowed_layouts(graph, node):
             raise UsageError(
-                f"{name}: {node.operator} works in nchw only, not in {layout}",
+                f"{name}: {node.operator} does not support the layout {layout}; use nchw for this node",
                 kind="other-layout",
                 subject=name,
                 value=layout,
@@ -303,7 +303,7 @@ class _LayoutRewriter:
         """Add a value to the network unless it exists; return its name."""
         if value.name in self.graph.values:
             raise UsageError(
-                f"{self.graph.name}: '{value.name}' exists already; give that value another name",
+                f"{self.graph.name}: '{value.name}' exists already; give the value '{value.name}' another name",
                 kind="duplicate-name",
                 subject=value.name,
             )

@@ -256,8 +256,8 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
         if node.name not in keep:
             if dtype not in node.problem.choices.get("dtype", ("f32",)):
                 raise UsageError(
-                    f"{node.name}: {node.operator} cannot be stored in {dtype}; fuse it away "
-                    f"(passes: {', '.join(PASSES)}) or stay with f32",
+                    f"{node.name}: {node.operator} has no {dtype} implementation; enable the passes that fuse this "
+                    f"node into another one ({', '.join(PASSES)}), or use f32",
                     kind="other-dtype",
                     subject=node.name,
                     value=dtype,
@@ -266,8 +266,8 @@ def to_dtype(graph: Graph, dtype: str, keep: Collection[str] = ()) -> Graph:
         for tensor, name in node.tensors():
             if dtypes.setdefault(graph.base(name), tensor.dtype) != tensor.dtype:
                 raise UsageError(
-                    f"{node.name}: it has '{name}' in {tensor.dtype}, another node in {dtypes[graph.base(name)]}; "
-                    "give each node a separate value, or use f32",
+                    f"{node.name}: this node has '{name}' in {tensor.dtype}, and another node has '{name}' in "
+                    f"{dtypes[graph.base(name)]}; give each node a separate value, or use f32",
                     kind="mixed-dtypes",
                     subject=name,
                     value=tensor.dtype,

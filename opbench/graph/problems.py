@@ -73,7 +73,7 @@ def require_sizes(name: str, sizes: Mapping[str, object]) -> None:
             raise UsageError(unknown("size", key, size_parameters, where=name))
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UsageError(
-                f"{name}: {key} = {value!r} is not allowed; a whole number >= 1",
+                f"{name}: {key} = {value!r} is not allowed; write a whole number >= 1",
                 kind="not-allowed",
                 subject=key,
                 value=value,

@@ -75,7 +75,7 @@ class Recipe(OptimiserOptions):
                 raise UsageError(unknown(flag.removeprefix("--"), value, allowed_names, where=flag))
         if self.steps < 1:
             raise UsageError(
-                f"{self.steps} steps are not allowed; at least 1",
+                f"--steps {self.steps} is not allowed; give at least 1",
                 kind="not-allowed",
                 subject="--steps",
                 value=self.steps,
@@ -84,7 +84,7 @@ class Recipe(OptimiserOptions):
         for flag, count in (("--accumulate", self.accumulate), ("--gpus", self.ranks)):
             if count < 1:
                 raise UsageError(
-                    f"{flag} {count} is not allowed; at least 1",
+                    f"{flag} {count} is not allowed; give at least 1",
                     kind="not-allowed",
                     subject=flag,
                     value=count,
@@ -92,7 +92,7 @@ class Recipe(OptimiserOptions):
                 )
         if not 0 < self.learning_rate < math.inf:
             raise UsageError(
-                f"--lr {self.learning_rate} is not allowed; a number above 0",
+                f"--lr {self.learning_rate} is not allowed; give a number above 0",
                 kind="not-allowed",
                 subject="--lr",
                 value=self.learning_rate,
@@ -100,7 +100,7 @@ class Recipe(OptimiserOptions):
             )
         if not 0 <= self.clip < math.inf:
             raise UsageError(
-                f"--clip {self.clip} is not allowed; a number above 0, or 0 for no limit",
+                f"--clip {self.clip} is not allowed; give a number above 0, or 0 for no limit",
                 kind="not-allowed",
                 subject="--clip",
                 value=self.clip,

@@ -73,7 +73,7 @@ def save(graph: Graph, path: str | Path) -> None:
     path = Path(path)
     if path.suffix != ".json":
         raise UsageError(
-            f"{path}: a network's structure is a JSON file; call it {path.with_suffix('.json').name}",
+            f"{path}: a network's structure is a JSON file; name the file {path.with_suffix('.json').name}",
             kind="not-a-json-name",
             subject=path,
             allowed=path.with_suffix(".json").name,
@@ -99,7 +99,7 @@ def save(graph: Graph, path: str | Path) -> None:
 def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     """Load the network at `path`; raise UsageError that names the file and the wrong key."""
     path, catalog = Path(path), catalog or Catalog()
-    saved = read_record(_SavedNetwork, path, FORMAT, "`save` writes one")
+    saved = read_record(_SavedNetwork, path, FORMAT, "write the file again with opbench.graph.saving.save(graph, path)")
     if Path(saved.weights.file).name != saved.weights.file:
         raise UsageError(
             f"{path}: weights.file: {saved.weights.file!r} is not allowed; the file must be in the same folder; give "
@@ -113,14 +113,16 @@ def load(path: str | Path, catalog: Catalog | None = None) -> Graph:
     weights = [name for name, value in saved.values.items() if value.weight]
     if missing_tensors := [name for name in weights if name not in arrays]:
         raise UsageError(
-            f"{file}: tensor '{missing_tensors[0]}' is missing ({len(arrays)} exist)",
+            f"{file}: tensor '{missing_tensors[0]}' is missing; the file has {len(arrays)} tensors; save the network "
+            "again with opbench.graph.saving.save(graph, path)",
             kind="missing-weight",
             subject=missing_tensors[0],
             value=len(missing_tensors),
         )
     if extra_tensors := sorted(arrays.keys() - weights):
         raise UsageError(
-            f"{file}: tensor '{extra_tensors[0]}' belongs to no weight of {path.name}",
+            f"{file}: tensor '{extra_tensors[0]}' belongs to no weight of {path.name}; remove the tensor, or save "
+            "the network again with opbench.graph.saving.save(graph, path)",
             kind="extra-weight",
             subject=extra_tensors[0],
         )
@@ -174,15 +176,16 @@ def _read_weights(file: Path, expected_sha256: str, structure_file: str) -> dict
         content = file.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"{file}: cannot read: {error.strerror or error}; {structure_file} has its weights there",
+            f"{file}: cannot read: {error.strerror or error}; {structure_file} names this file for its weights, so "
+            "copy the weights there",
             kind="unreadable",
             subject=file,
             value=error.errno,
         ) from None
     if expected_sha256 and hashlib.sha256(content).hexdigest() != expected_sha256:
         raise UsageError(
-            f"{file}: is damaged or not what {structure_file} was saved with; "
-            "take the file that was, or remove the key weights.sha256 if these are meant",
+            f"{file}: is damaged, or is not the file that was saved with {structure_file}; restore that file, or "
+            f"remove the key weights.sha256 from {structure_file} if you want to use these weights",
             kind="other-weights",
             subject=file,
         )
@@ -190,6 +193,9 @@ def _read_weights(file: Path, expected_sha256: str, structure_file: str) -> dict
         arrays: dict[str, np.ndarray] = unpacked(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{file}: is not a readable safetensors file: {error}", kind="not-safetensors", subject=file
+            f"{file}: is not a readable safetensors file: {error}; copy the file again, or save the network again "
+            "with opbench.graph.saving.save(graph, path)",
+            kind="not-safetensors",
+            subject=file,
         ) from None
     return arrays

@@ -50,8 +50,8 @@ def training_graph(
     """
     if len(network.inputs) != 1 or len(network.outputs) != 1:
         raise UsageError(
-            f"{network.name}: it has {len(network.inputs)} inputs and {len(network.outputs)} outputs; training takes "
-            "a network of one each",
+            f"{network.name}: it has {len(network.inputs)} inputs and {len(network.outputs)} outputs; train a "
+            "network with one input and one output",
             kind="not-one-each",
             subject=network.name,
             value=(len(network.inputs), len(network.outputs)),
@@ -102,7 +102,7 @@ class _TrainingBuilder:
         }
         trainable = [name for name in self.network.weights if name not in statistics]
         if not trainable:
-            raise UsageError(f"{self.network.name}: it has no weights to train")
+            raise UsageError(f"{self.network.name}: the network has no weights to train; add a layer with weights")
         return trainable
 
     def _original_name(self, name: str) -> str:
@@ -193,7 +193,8 @@ class _TrainingBuilder:
             running = node.inputs[name]
             if running not in graph.weights:
                 raise UsageError(
-                    f"{node.name}: its running {name} '{running}' is computed; training needs a weight there"
+                    f"{node.name}: the running {name} '{running}' is computed by a node; make '{running}' a weight "
+                    "of the network"
                 )
             state[running] = graph.weights[running]
             statistics[running] = (running, 0)
@@ -220,14 +221,18 @@ class _TrainingBuilder:
         has_classes = self.recipe.loss == "cross_entropy"
         if has_classes and len(scores.shape) != 2:
             raise UsageError(
-                f"--loss cross_entropy takes rows of scores, one a class, and '{out}' is {scores.shape}; for an output "
-                "in the shape of the target take binary_cross_entropy, l1 or mse",
+                f"--loss cross_entropy needs rows with one score per class, but '{out}' has the shape "
+                f"{scores.shape}; for an output in the shape of the target, use --loss binary_cross_entropy, l1 or "
+                "mse",
                 kind="not-rows",
                 subject=out,
                 value=scores.shape,
             )
         if scores.shape[0] != rows and (not has_classes or scores.shape[0] % rows):
-            raise UsageError(f"{graph.name}: '{out}' {scores.shape} has another batch than '{name}' {image.shape}")
+            raise UsageError(
+                f"{graph.name}: the output '{out}' {scores.shape} and the input '{name}' {image.shape} have "
+                "different batch sizes; give both the same first axis"
+            )
         target_dtype = "i32" if has_classes else scores.dtype
         target_features = scores.shape[0] // rows if has_classes else scores.elements // rows  # of text, one a token
         values, state, nodes = dict(graph.values), dict(graph.state), []
@@ -291,7 +296,10 @@ class _TrainingBuilder:
         writer_index = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs.values()}
         for name, gradient in gradients.items():
             if gradient not in writer_index:
-                raise UsageError(f"'{name}': its gradient '{gradient}' is not the result of a separate node")
+                raise UsageError(
+                    f"weight '{name}': the gradient '{gradient}' is not the result of a separate node; use the "
+                    f"weight in a node that computes a gradient for it, or exclude '{name}' from training"
+                )
         order = sorted(gradients, key=lambda name: (writer_index[gradients[name]], name))
         positions, values, end_element = {}, dict(graph.values), 0
         for name in order:

@@ -71,7 +71,7 @@ class Value:
         """Return the shape (n, c, h, w) of an image in any layout; raise UsageError for other values."""
         if len(self.shape) != 4:
             raise UsageError(
-                f"'{self.name}' {self.shape} is not an image: an image has four axes",
+                f"'{self.name}' {self.shape} is not an image; pass a value with the four axes (n, c, h, w)",
                 kind="not-an-image",
                 subject=self.name,
                 value=self.shape,

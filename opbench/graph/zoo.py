@@ -46,7 +46,7 @@ def unet(
     """
     if size % (1 << levels):
         raise UsageError(
-            f"unet: size={size} cannot be halved {levels} times; take a multiple of {1 << levels}, or fewer levels"
+            f"unet: size={size} cannot be halved {levels} times; choose a multiple of {1 << levels}, or fewer levels"
         )
     net = Builder("unet")
 
@@ -89,7 +89,7 @@ def _resnet(
     """Return a ResNet with some blocks per stage."""
     if size % 32:
         raise UsageError(
-            f"{name}: size={size} cannot be halved five times; take a multiple of 32",
+            f"{name}: size={size} cannot be halved five times; choose a multiple of 32",
             kind="not-allowed",
             subject="size",
             value=size,
@@ -133,7 +133,7 @@ def mobilenetv3(batch: int = 1, size: int = 224, channels: int = 3, classes: int
     """
     if size % 32:
         raise UsageError(
-            f"mobilenetv3: size={size} cannot be halved five times; take a multiple of 32",
+            f"mobilenetv3: size={size} cannot be halved five times; choose a multiple of 32",
             kind="not-allowed",
             subject="size",
             value=size,
@@ -236,7 +236,8 @@ def diffusion_for_training(batch: int = 1, size: int = 64, channels: int = 4, ba
     _require_diffusion(size, base)
     if base > size * size:
         raise UsageError(
-            f"diffusion: base={base} is more than the {size * size} pixels of a channel that hold the time's features",
+            f"diffusion: base={base} is not allowed; choose a base of at most {size * size}, the number of pixels of "
+            "one channel, which stores the features of the time step",
             kind="not-allowed",
             subject="base",
             value=base,
@@ -253,7 +254,7 @@ def diffusion_for_training(batch: int = 1, size: int = 64, channels: int = 4, ba
 def _require_diffusion(size: int, base: int) -> None:
     if size % 2 or base % 32:
         raise UsageError(
-            f"diffusion: size={size}, base={base} is not allowed; take an even size, and for base a multiple of 32",
+            f"diffusion: size={size}, base={base} is not allowed; choose an even size, and a multiple of 32 for base",
             kind="not-allowed",
             subject="size" if size % 2 else "base",
             value=size if size % 2 else base,
@@ -328,7 +329,8 @@ def _gpt2_rows(
     """Add the layers of GPT-2 up to the last norm; return the activations, a row per token, and the table of tokens."""
     if width % heads:
         raise UsageError(
-            f"gpt2: width={width} is not a multiple of heads={heads}; every head must have the same number of columns",
+            f"gpt2: width={width} is not a multiple of heads={heads}, but every head must have the same number of "
+            f"columns; choose a multiple of {heads}",
             kind="not-allowed",
             subject="width",
             value=width,

@@ -130,7 +130,6 @@ def require_cage() -> None:
 
     if missing_feature := available().missing_feature:
         raise EnvironmentFault(
-            f"a stranger's kernel cannot be confined here: {missing_feature}; judge the kernel on another "
-            "machine or, if you "
-            "trust the kernel, with --trust (opbench doctor)"
+            f"an untrusted kernel cannot be confined here: {missing_feature}; judge the kernel on another machine, "
+            "or add --trust if you trust the kernel; see what is missing with: opbench doctor"
         )

@@ -51,8 +51,8 @@ def read_submission(
     operator_name = operator_name or operators[0]
     if other_variant := next((variant for variant in variants if variant.operator != operator_name), None):
         raise UsageError(
-            f"{other_variant.path}: is a kernel for operator {other_variant.operator}, but the judged "
-            f"operator is {operator_name}; judge this file in a command of its own"
+            f"{other_variant.path}: is a kernel for operator {other_variant.operator}, but the judged operator is "
+            f"{operator_name}; judge this file in a separate command"
         )
     if not trust:
         _require_no_host_code(variants, catalog, operator_name, task_operator)
@@ -92,7 +92,7 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
     for variant in variants:
         if variant.is_library:
             raise UsageError(
-                f"{variant.path}: is Python, which runs with your rights; if you trust the file: --trust",
+                f"{variant.path}: is Python code, which runs with your rights; add --trust if you trust the file",
                 kind="host-code",
                 subject=variant.path,
                 allowed="--trust",
@@ -100,7 +100,7 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
         if variant.torch_task and variant.operator != task_operator:
             task = from_here(str(variant.torch_task.file))
             raise UsageError(
-                f"{variant.path}: names the PyTorch task {task}, which is Python code; if it is the task that you set: "
+                f"{variant.path}: names the PyTorch task {task}, which is Python code; if you wrote this task, add "
                 f"--task {task}:{variant.torch_task.model}",
                 kind="other-task",
                 subject=variant.path,
@@ -113,8 +113,8 @@ def _require_no_host_code(variants: Sequence[Variant], catalog: Catalog, operato
         shipped_folder.resolve()
     ):
         raise UsageError(
-            f"{operator_file}: replaces the reference of the shipped operator {operator}; if you trust the "
-            "file: --trust",
+            f"{operator_file}: replaces the reference of the shipped operator {operator}; add --trust if you trust "
+            "the file",
             kind="replaced-reference",
             subject=operator_file,
             value=operator,
@@ -132,7 +132,9 @@ def file_hash(path: Path) -> FileHash:
     try:
         return FileHash(document_path(path), _sha256(path.read_bytes()))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror or error}; check the path and its permissions with: ls -l {path}"
+        ) from None
 
 
 def _sha256(content: bytes) -> str:

@@ -74,7 +74,7 @@ def read_task(path: Path) -> Task:
             value = getattr(part, member.name)
             if value is not None and not 0 < value < float("inf"):
                 raise UsageError(
-                    f"{path}: {member.name} = {value:g} is not allowed; it must be a number > 0",
+                    f"{path}: {member.name} = {value:g} is not allowed; write a number > 0",
                     kind="not-allowed",
                     subject=member.name,
                     value=value,

@@ -56,7 +56,9 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: On
     settings, submission = stored.settings, stored.submission
     for target in targets:
         if Path(target).suffix == ".cu" and not Path(target).is_file():
-            raise UsageError(f"{target}: no such file; name the kernel: opbench verify VERDICT.json KERNEL.cu")
+            raise UsageError(
+                f"{target}: the file does not exist; name the kernel: opbench verify VERDICT.json KERNEL.cu"
+            )
     folders = [Path(folder) for folder in settings.variants]
     submitted = read_submission(targets, submission.task, None, folders, settings.trust)
     backend = settings.backend if settings.backend == "cpu" else backends.resolve("auto")

@@ -48,8 +48,8 @@ class AttentionGeometry(Operator):
         if self.layout == "qkv" and (self.kv_heads != self.heads or self.keys != self.queries):
             raise UsageError(
                 f"{self.name}: layout=qkv with heads={self.heads}, kv_heads={self.kv_heads}, queries={self.queries} "
-                f"and keys={self.keys}: a token has as many heads of each; kv_heads = heads and keys = queries are "
-                "needed",
+                f"and keys={self.keys}; in this layout every token has one query, key and value per head, so set "
+                "kv_heads = heads and keys = queries",
                 kind="not-allowed",
                 subject="layout",
                 value=self.layout,
@@ -57,8 +57,8 @@ class AttentionGeometry(Operator):
             )
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise UsageError(
-                f"{self.name}: heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; "
-                "every key head must serve the same number of query heads",
+                f"{self.name}: heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; every key head must "
+                "serve the same number of query heads, so choose a multiple",
                 kind="not-allowed",
                 subject="heads",
                 value=self.heads,
@@ -66,8 +66,8 @@ class AttentionGeometry(Operator):
             )
         if self.mask == "causal" and self.queries > self.keys:
             raise UsageError(
-                f"{self.name}: mask=causal with queries={self.queries} and keys={self.keys}: the first queries would "
-                "see no key; at most as many queries as keys",
+                f"{self.name}: mask=causal with queries={self.queries} and keys={self.keys}, so the first queries "
+                f"would see no key; set queries to at most {self.keys}",
                 kind="not-allowed",
                 subject="queries",
                 value=self.queries,
@@ -174,7 +174,7 @@ class PagedDecodeGeometry(Operator):
         """Refuse pages without tokens."""
         if self.page_size < 1:
             raise UsageError(
-                f"{self.name}: page_size={self.page_size} is not allowed; at least 1",
+                f"{self.name}: page_size={self.page_size} is not allowed; choose at least 1",
                 kind="not-allowed",
                 subject="page_size",
                 value=self.page_size,

@@ -17,7 +17,10 @@ def forward_tensor_of(problem: Operator, name: str) -> Tensor:
     tensors = {t.name: t for t in (*problem.input_tensors(), *problem.output_tensors())}
     forward_name = name.removeprefix(GRADIENT_PREFIX).partition(".")[0]
     if forward_name not in tensors:
-        raise UsageError(f"{problem.name}: its gradients name '{name}'; its tensors are {', '.join(tensors)}")
+        raise UsageError(
+            f"{problem.name}: gradients in operator.py names the tensor '{name}', which the operator does not have; "
+            f"use one of {', '.join(tensors)}"
+        )
     return tensors[forward_name]
 
 
@@ -37,8 +40,8 @@ def problem_of_entry(entry: Gradient, operator_class: Callable[[str], type[Opera
         names = {t.name for t in tensors}
         if mapping.keys() - names or (role == "inputs" and names - mapping.keys()):
             raise UsageError(
-                f"{message_prefix}: its gradient names the {role} {', '.join(mapping)} of {entry.operator}, "
-                f"which has {', '.join(names)}"
+                f"{message_prefix}: its entry of gradients names the {role} {', '.join(mapping)} of "
+                f"{entry.operator}, which has {', '.join(names)}; correct the names in operator.py"
             )
     return problem
 
@@ -76,8 +79,8 @@ def gradient_entries(problem: Operator, input_names: Sequence[str], message_pref
     mapped_outputs = {mapped_name for entry in entries or () for mapped_name in entry.outputs.values()}
     if missing := [name for name in input_names if GRADIENT_PREFIX + name not in mapped_outputs]:
         raise UsageError(
-            f"{message_prefix}: {problem.name}{problem} has no gradient for '{missing[0]}'; give its operator.py one "
-            "(gradients), or exclude the layers before it from training",
+            f"{message_prefix}: {problem.name}{problem} has no gradient for '{missing[0]}'; add an entry to "
+            "gradients in the operator's operator.py, or exclude the layers before this node from training",
             kind="no-gradient",
             subject=problem.name,
             value=missing[0],

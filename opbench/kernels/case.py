@@ -163,9 +163,9 @@ class Case:
                 output_tensor, input_tensor = outputs[output_name], inputs[input_name]
                 if (output_tensor.shape, output_tensor.dtype) != (input_tensor.shape, input_tensor.dtype):
                     raise UsageError(
-                        f"in_place: {output_name} is {output_tensor.dtype}{list(output_tensor.shape)}, "
-                        f"{input_name} {input_tensor.dtype}{list(input_tensor.shape)}; "
-                        "an in-place output needs the same dtype and shape",
+                        f"in_place: {output_name} is {output_tensor.dtype}{list(output_tensor.shape)}, {input_name} "
+                        f"{input_tensor.dtype}{list(input_tensor.shape)}; an in-place output needs the dtype and "
+                        "shape of its input; name another input, or remove the entry",
                         self.variant.location("in_place", output_name),
                     )
             return in_place
@@ -173,8 +173,9 @@ class Case:
             return {}
         if not self.problem.in_place:
             raise UsageError(
-                f"in_place = true is not allowed: {self.problem.name} says of no output that it may lie in an input's "
-                'memory; name both: in_place = { out = "x" }',
+                f"in_place = true is not allowed, because {self.problem.name} declares no output that may use an "
+                "input's memory; name the output and the input, for example: "
+                'in_place = { out = "x" }',
                 self.variant.location("in_place"),
             )
         return self.problem.in_place
@@ -232,7 +233,8 @@ class Case:
             with self._with_key_location(*key, "args", arg_index):
                 if isinstance(argument, BufferAddress):
                     raise UsageError(
-                        f"a part of '{argument.fields[0]}' is for headers without an operator alone",
+                        f"an argument that points into '{argument.fields[0]}' is allowed only in a header with "
+                        'operator = "none"; pass the whole buffer, and compute the offset in the kernel',
                         kind="part-of-argument",
                         subject=argument.fields[0],
                     )
@@ -302,7 +304,7 @@ def _macro_text(name: str, value: expression.ExpressionValue) -> str:
     """Return a value as a macro's text; true and false become 1 and 0."""
     if isinstance(value, str) and not value.isidentifier():
         raise UsageError(
-            f"define.{name} = '{value}' is not allowed; a whole number or a word",
+            f"define.{name} = '{value}' is not allowed; write a whole number or an identifier",
             kind="not-allowed",
             subject=f"define.{name}",
             value=value,
@@ -342,7 +344,8 @@ def select(cases: Iterable[Case], patterns: Iterable[str], listing: str = "opben
             nearest = difflib.get_close_matches(pattern, [c.name for c in cases], n=1)
             suggestion = f"; the nearest is '{nearest[0]}'" if nearest else ""
             raise UsageError(
-                f"no case matches --case '{pattern}' among {len(cases)}{suggestion}; list them: {listing}",
+                f"no case matches --case '{pattern}' among {len(cases)}{suggestion}; list the names of all cases "
+                f"with: {listing}",
                 kind="no-match",
                 subject="--case",
                 value=pattern,

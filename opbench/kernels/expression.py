@@ -71,7 +71,7 @@ def parse(text: str, real: bool = False) -> ast.expr:
     """
     if len(text) > MAX_LENGTH:
         raise UsageError(
-            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; at most {MAX_LENGTH} are allowed",
+            f"'{text[:40]}…' is not a valid expression: {len(text)} characters; write at most {MAX_LENGTH}",
             kind="expression-too-long",
             subject=text,
             value=len(text),
@@ -81,7 +81,9 @@ def parse(text: str, real: bool = False) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise UsageError(
-            f"'{text}' is not a valid expression: {error.msg}", kind="not-an-expression", subject=text
+            f"'{text}' is not a valid expression: {error.msg}; correct its syntax, for example: (n + 255) // 256",
+            kind="not-an-expression",
+            subject=text,
         ) from None
     for node in ast.walk(tree):
         _require_allowed(node, text, real)
@@ -134,7 +136,8 @@ def evaluate(text: str | int, scope: Mapping[str, ExpressionValue], real: bool =
         raise UsageError(unknown("name", error.args[0], scope, where=f"expression '{text}'")) from None
     except (ZeroDivisionError, TypeError, OverflowError, ValueError) as error:
         raise UsageError(
-            f"the expression '{text}' fails with {dict(scope)}: {error}",
+            f"the expression '{text}' cannot be computed with {dict(scope)}: {error}; change the expression or these "
+            "sizes",
             kind="expression-fails",
             subject=text,
             value=type(error).__name__,
@@ -175,7 +178,7 @@ def _compile(node: ast.expr) -> Compiled:
             compares = [_COMPARE[type(op)] for op in ops]
             return lambda scope: _compare_chain(start(scope), compares, [right(scope) for right in rights])
     raise UsageError(
-        f"'{ast.unparse(node)}' is not allowed in an expression",
+        f"'{ast.unparse(node)}' is not allowed in an expression; use numbers, names, arithmetic and comparisons",
         kind="not-allowed-in-expression",
         value=ast.unparse(node),
     )

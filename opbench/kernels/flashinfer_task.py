@@ -113,8 +113,8 @@ def _require_no_random_numbers(definition: Definition) -> None:
         if definition.op_type == "sampling":
             remedy = f"the operator 'sampling' has them as an input: {next_command('list', 'sampling')}"
         raise UsageError(
-            f"the reference draws random numbers with {', '.join(called)}, so that no result is the right one; "
-            f"a reference must be deterministic; {remedy}",
+            f"the reference draws random numbers with {', '.join(called)}, so no result is the correct one; a "
+            f"reference must be deterministic; {remedy}",
             kind="random",
             subject=definition.name,
             value=called,

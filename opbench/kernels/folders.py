@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imports NumPy, which listing names does not need
 
 INCLUDE_FOLDER = "include"
 ROLE_LINE = re.compile(r'^    role = "(.+)"$', re.MULTILINE)
-LAYOUT_HINT = "holds one folder per operator with .cu and .py files"
+LAYOUT_HINT = "name a folder with one subfolder per operator that contains .cu and .py files"
 
 
 class Catalog:
@@ -33,7 +33,7 @@ class Catalog:
     def __init__(self, extra_roots: Sequence[str | Path] = ()) -> None:
         for root in extra_roots:
             if not Path(root).is_dir():
-                raise UsageError(f"--variants {root}: no such folder; it {LAYOUT_HINT}")
+                raise UsageError(f"--variants {root}: is not a folder; {LAYOUT_HINT}")
         self.extra_roots = tuple(Path(root).resolve() for root in extra_roots)
         """The user's extra folders, as absolute paths."""
         self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped("variants"))}.values())
@@ -54,12 +54,12 @@ class Catalog:
             f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))
         ]
         if not folders_with_variants:
-            raise UsageError(f"--variants {root_as_named}: no folder in it has variants; it {LAYOUT_HINT}")
+            raise UsageError(f"--variants {root_as_named}: contains no variants; {LAYOUT_HINT}")
         operator_names = self.operator_names()
         for folder in folders_with_variants:
             if folder.name not in operator_names:
                 error = unknown("operator", folder.name, operator_names, next_command("list operators"))
-                raise UsageError(f"{folder}: {error}; a new one has its mathematics in {folder.name}/operator.py")
+                raise UsageError(f"{folder}: {error}; define a new operator in {folder.name}/operator.py")
 
     @functools.cached_property
     def folders(self) -> dict[str, list[Path]]:
@@ -166,8 +166,8 @@ class Catalog:
         match = CASE_NAME.match(name)
         if not match:
             raise UsageError(
-                f"'{name}' is not a case name; an example is matmul/shared_tile[TILE=16](m=64,n=64,k=64) "
-                f"({self.command('list cases')})"
+                f"'{name}' is not the name of a case; write a name such as "
+                f"matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases with: {self.command('list cases')}"
             )
         own_variant = {v.id: v for v in own_variants}.get(f"{match['operator']}/{match['variant']}")
         variant = own_variant or self.variant(match["operator"], match["variant"])
@@ -179,7 +179,7 @@ class Catalog:
             return Case(variant, {key: config_values[key] for key in variant.tune}, problem)
         configs_text = " ".join(print_config(c) for c in variant.configs)
         raise UsageError(
-            f"{variant.id} has no config [{match['config']}]; it has {configs_text}",
+            f"{variant.id} has no config [{match['config']}]; choose one of its configs: {configs_text}",
             kind="no-such-config",
             subject=variant.id,
             value=match["config"],
@@ -280,7 +280,10 @@ def load_module(path: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         line = getattr(error, "lineno", None) or _last_line(error, path)
-        raise UsageError(f"cannot be imported: {type(error).__name__}: {error}", Location(path, line)) from error
+        raise UsageError(
+            f"cannot be imported: {type(error).__name__}: {error}; correct the file at this line",
+            Location(path, line),
+        ) from error
     return module
 
 
@@ -306,7 +309,7 @@ def load_operator(path: Path, name: str) -> type[Operator]:
     ]
     if len(classes) != 1:
         raise UsageError(
-            f"defines {len(classes)} operators; exactly one subclass of Operator is needed",
+            f"defines {len(classes)} operators; define exactly one subclass of Operator in this file",
             Location(path, 1),
             kind="not-one-operator",
             subject=path,
@@ -316,7 +319,7 @@ def load_operator(path: Path, name: str) -> type[Operator]:
     for method in ("reference", "examples"):
         if not hasattr(classes[0], method):
             raise UsageError(
-                f"{classes[0].__name__} defines no {method}(); a short operator to copy from: "
+                f"{classes[0].__name__} defines no {method}(); add the method, for example as in "
                 "variants/relu/operator.py",
                 Location(path, 1),
                 kind="missing-method",

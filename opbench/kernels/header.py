@@ -36,6 +36,8 @@ from opbench.source.sources import Source, checksum, include_closure, tensor_cor
 
 KeyTypes = type | tuple[type, ...]
 """The type or types that the value of a key may have."""
+TOML_NAMES = {str: "string", dict: "table", list: "list", bool: "boolean"}
+"""The names of the types in error messages."""
 
 HEADER_KEYS: Mapping[str, KeyTypes] = {
     "title": str, "operator": str, "builds_on": str, "mechanism": list, "tile": dict, "precision": str,
@@ -119,7 +121,9 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
     try:
         sources = include_closure(path, folders)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}"
+        ) from None
     text = header or sources[0].text
     reader = _MemoryReader(path, text, "", _read_toml(path, split_header(path, text)), sources, folders)
     reader.require_known(MEMORY_KEYS)
@@ -132,7 +136,10 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
         return header_table(header.toml)
     except tomllib.TOMLDecodeError as error:
         location = Location(path, header.opening_line + _error_line(error))
-        raise UsageError(f"the header is not valid TOML: {error}", location) from None
+        raise UsageError(
+            f"the header is not valid TOML: {error}; correct the header at this line",
+            location,
+        ) from None
     except RecursionError:
         location = Location(path, header.opening_line)
         raise UsageError(
@@ -170,7 +177,9 @@ def _variants_of(
         reader = _HeaderReader(path, text, name, own_table, sources, folders)
         if not isinstance(own_table, dict) or not re.fullmatch(r"[\w-]+", name):
             raise reader.refuse(
-                ("variant", name), f"variant.{name} = {own_table!r} is not allowed; write a table [variant.NAME]"
+                ("variant", name),
+                f"variant.{name} = {own_table!r} is not allowed; write a table [variant.NAME], with "
+                "letters, digits, _ and - in NAME",
             )
         reader.require_known(VARIANT_KEYS)
         variants.append(replace(reader, table=_merge_tables(table, own_table)).variant(name, operator, why))
@@ -229,10 +238,10 @@ class _HeaderReader:
             if not isinstance(value, allowed_keys[key]):
                 expected = allowed_keys[key]
                 expected_types = expected if isinstance(expected, tuple) else (expected,)
-                expected_text = " or ".join(k.__name__ for k in expected_types)
+                expected_text = " or ".join(TOML_NAMES[k] for k in expected_types)
                 raise self.refuse(
                     (key,),
-                    f"{key} = {value!r} is not allowed; it must be a {expected_text}",
+                    f"{key} = {value!r} is not allowed; write a {expected_text}",
                     value=value,
                     allowed=expected_text,
                 )
@@ -243,11 +252,14 @@ class _HeaderReader:
         if not operator_name:
             raise self.refuse(
                 ("title",),
-                'a file outside a variants folder names its operator: operator = "matmul" (opbench list operators)',
+                "the key operator is missing, and a file outside a variants folder needs it; add it, for example: "
+                'operator = "matmul"; list all operators with: opbench list operators',
             )
         if self.path.suffix == ".cu" and not table.get("launch"):
             raise self.refuse(
-                ("launch",), 'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...] }]'
+                ("launch",),
+                'launch is missing; add it, for example: launch = [{ kernel = "name", grid = ["cdiv(n, 256)"], '
+                "block = [256] }]",
             )
         task = self._torch_task(operator_name)
         product = self._product()
@@ -293,7 +305,11 @@ class _HeaderReader:
         except UsageError as error:
             raise self.refuse(("where",), f"where: {error.message}", cause=error) from None
         if not configs:
-            raise self.refuse(("where",), f"no combination of tune passes where = {list(variant.where)}")
+            raise self.refuse(
+                ("where",),
+                f"no combination of the tune values satisfies where = {list(variant.where)}; change one of the "
+                "conditions, or add values to tune",
+            )
         return variant
 
     def _torch_task(self, operator_name: str) -> TorchTask | None:
@@ -322,7 +338,8 @@ class _HeaderReader:
         if self.path.suffix == ".py" or not in_place or not all(isinstance(v, str) for v in in_place.values()):
             raise self.refuse(
                 ("in_place",),
-                f'in_place = {in_place!r} is not allowed; true, or of kernels {{ out = "x" }}',
+                f"in_place = {in_place!r} is not allowed; write in_place = true, or in a .cu file a table such as "
+                'in_place = { out = "x" }',
                 value=in_place,
             )
         return in_place
@@ -350,7 +367,7 @@ class _HeaderReader:
         precision = str(self.table.get("precision", product.precision if product else "f32"))
         if precision not in PRECISIONS:
             raise self.refuse(
-                ("precision",), f"precision = {precision!r} is not allowed; one of {', '.join(PRECISIONS)}"
+                ("precision",), f"precision = {precision!r} is not allowed; write one of {', '.join(PRECISIONS)}"
             )
         return precision
 
@@ -417,7 +434,8 @@ class _HeaderReader:
         for mode, values in self.table.get("supports", {}).items():
             if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
                 raise self.refuse(
-                    ("supports", mode), f"supports.{mode} = {values!r} is not allowed; a list of the mode's values"
+                    ("supports", mode),
+                    f"supports.{mode} = {values!r} is not allowed; write a list of values of this mode",
                 )
             supports[mode] = tuple(values)
         return supports
@@ -436,7 +454,10 @@ class _HeaderReader:
         if isinstance(text, int):
             return str(text)
         if not isinstance(text, str):
-            raise self.refuse(key, f"{label}: {text!r} is not a valid expression")
+            raise self.refuse(
+                key,
+                f'{label}: {text!r} is not a valid expression; write an integer or a text such as "cdiv(n, 256)"',
+            )
         try:
             expression.parse(text, real)
         except UsageError as error:
@@ -452,12 +473,15 @@ class _MemoryReader(_HeaderReader):
         for name, value in self.table.get("sizes", {}).items():
             if type(value) is not int or not is_identifier(name):
                 raise self.refuse(
-                    ("sizes", name), f"sizes.{name} = {value!r} is not allowed; a name and a whole number"
+                    ("sizes", name),
+                    f"sizes.{name} = {value!r} is not allowed; write a name and a whole number, such as sizes = "
+                    "{ n = 1024 }",
                 )
         if not self.table.get("launch"):
             raise self.refuse(
                 ("launch",),
-                'launch is missing: launch = [{ kernel = "name", grid = [...], block = [...], args = [...] }]',
+                'launch is missing; add it, for example: launch = [{ kernel = "name", grid = ["cdiv(n, 256)"], '
+                'block = [256], args = ["x", "out", "n"] }]',
             )
         return MemoryHeader(
             self.path,
@@ -471,13 +495,14 @@ class _MemoryReader(_HeaderReader):
     def _buffer(self, name: str, entry: object) -> BufferTemplate:
         if not isinstance(entry, dict):
             raise self.refuse(
-                ("buffers", name), f'buffers.{name} = {entry!r} is not allowed; {{ type = "f32", elements = "n" }}'
+                ("buffers", name),
+                f'buffers.{name} = {entry!r} is not allowed; write a table such as {{ type = "f32", elements = "n" }}',
             )
         for key, allowed in (("type", BUFFER_TYPES), ("content", CONTENTS)):
             if entry.get(key, allowed[0]) not in allowed:
                 raise self.refuse(
                     ("buffers", name, key),
-                    f"buffers.{name}.{key} = {entry[key]!r} is not allowed; one of {', '.join(allowed)}",
+                    f"buffers.{name}.{key} = {entry[key]!r} is not allowed; write one of {', '.join(allowed)}",
                 )
         for key in entry:
             if key not in BUFFER_KEYS:

@@ -11,7 +11,7 @@ from typing import Any
 
 from opbench.errors import Location, UsageError
 from opbench.kernels.toml_lines import KeyPath, key_lines
-from opbench.paths import from_here
+from opbench.paths import from_here, next_command
 
 OPENING_LINE = "/// opbench"
 MERGED_LISTS = ("mechanism", "where", "requires")
@@ -41,12 +41,17 @@ def split_header(path: Path, text: str) -> HeaderText:
     stripped = [line.strip() for line in lines]
     if opening not in stripped:
         raise UsageError(
-            f"no opbench header; it begins with the line '{opening}' (see 'Write your own kernel' in README.md)",
+            f"has no opbench header; write one that begins with the line '{opening}', or let opbench write it: "
+            f"{next_command('adopt', path)} "
+            "(see 'Write your own kernel' in README.md)",
             Location(path, 1),
         )
     opening_index = stripped.index(opening)
     if closing not in stripped[opening_index + 1 :]:
-        raise UsageError(f"the header has no closing line '{closing}'", Location(path, opening_index + 1))
+        raise UsageError(
+            f"the header has no closing line; add the line '{closing}' after the header's last key",
+            Location(path, opening_index + 1),
+        )
     closing_index = stripped.index(closing, opening_index + 1)
     header = [
         line.removeprefix(prefix).removeprefix(" ") if prefix else line

@@ -87,10 +87,12 @@ class KernelLaunch:
         """Return the reason why no GPU can launch the cluster; None if its size is allowed."""
         sizes = "×".join(map(str, self.cluster))
         if min(self.cluster) < 1 or prod(self.cluster) > MAX_CLUSTER_BLOCKS:
-            return f"a cluster of {sizes} blocks; 1 to {MAX_CLUSTER_BLOCKS} are allowed"
+            return f"a cluster of {sizes} blocks is not allowed; use 1 to {MAX_CLUSTER_BLOCKS} blocks"
         for axis, blocks, size in zip("xyz", self.grid, self.cluster, strict=True):
             if blocks % size:
-                return f"grid.{axis} = {blocks}; clusters of {sizes} blocks need a multiple of {size}"
+                return (
+                    f"grid.{axis} = {blocks} is not allowed with clusters of {sizes} blocks; use a multiple of {size}"
+                )
         return None
 
 

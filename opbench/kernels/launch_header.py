@@ -19,6 +19,11 @@ LAUNCH_KEYS = {
     "kernel", "grid", "block", "shared", "args", "zero", "fill", "value", "cluster", "programmatic", "cooperative",
     "early", "setup", FORMER_SETUP_KEY,
 }  # fmt: skip
+LAUNCH_EXAMPLES = {
+    "kernel": 'kernel = "name"', "grid": 'grid = ["cdiv(n, 256)"]', "block": "block = [256]",
+    "cluster": "cluster = [2]",
+}  # fmt: skip
+"""A line of a header for each key of a launch that error messages show."""
 MAP_LISTS = ("dims", "strides", "box", "element_strides", "lower", "upper")
 MAP_KEYS = {"tensor", "type", "swizzle", "l2", "im2col", *MAP_LISTS[:4], "offset"}
 IM2COL_KEYS = ("lower", "upper", "channels", "pixels")
@@ -53,7 +58,9 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
     key_path: KeyPath = ("launch", index)
     if not isinstance(entry, dict):
         raise reader.refuse(
-            key_path, f"launch[{index}] = {entry!r} is not allowed; a table with kernel, grid and block"
+            key_path,
+            f"launch[{index}] = {entry!r} is not allowed; write a table such as "
+            '{ kernel = "name", grid = ["cdiv(n, 256)"], block = [256] }',
         )
     for key in entry:
         if key not in LAUNCH_KEYS:
@@ -62,33 +69,41 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
         return _fill_launch(reader, index, entry, fill_keys.pop())
     for key in ("kernel", "grid", "block"):
         if key not in entry:
-            raise reader.refuse(key_path, f"launch[{index}]: {key} is missing")
+            raise reader.refuse(
+                key_path,
+                f"launch[{index}]: {key} is missing; add it, for example: {LAUNCH_EXAMPLES[key]}",
+            )
     for key in {"grid", "block", "cluster"} & entry.keys():
         if not isinstance(entry[key], list) or not 1 <= len(entry[key]) <= 3:
             raise reader.refuse(
-                (*key_path, key), f"launch[{index}].{key} = {entry[key]!r} is not allowed; a list of 1 to 3 expressions"
+                (*key_path, key),
+                f"launch[{index}].{key} = {entry[key]!r} is not allowed; write a list of 1 to 3 expressions, "
+                f"such as {LAUNCH_EXAMPLES[key]}",
             )
     if not isinstance(entry.get("args", []), list):
         raise reader.refuse(
-            (*key_path, "args"), f"launch[{index}].args = {entry['args']!r} is not allowed; a list of arguments"
+            (*key_path, "args"),
+            f'launch[{index}].args = {entry["args"]!r} is not allowed; write a list, such as args = ["x", "out", "n"]',
         )
     programmatic = entry.get("programmatic", False)
     if not isinstance(programmatic, bool | str):
         raise reader.refuse(
             (*key_path, "programmatic"),
-            f"launch[{index}].programmatic = {programmatic!r}; true, false or an expression is allowed",
+            f"launch[{index}].programmatic = {programmatic!r} is not allowed; write true, false or an expression",
         )
     if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
         raise reader.refuse(
             (*key_path, "programmatic"),
-            f"launch[{index}].programmatic: no griddepcontrol.wait in the kernel or its headers; without it the "
-            "kernel reads what the launch ahead of it has not written",
+            f"launch[{index}].programmatic: the kernel and its headers contain no griddepcontrol.wait, so the kernel "
+            "could read data that the previous launch has not written yet; add the instruction to the kernel, or "
+            "remove programmatic",
         )
     early = entry.get("early", [])
     if (early and not programmatic) or not isinstance(early, list) or not all(isinstance(e, str) for e in early):
         raise reader.refuse(
             (*key_path, "early"),
-            f"launch[{index}].early = {early!r}; names of inputs, where programmatic = true, are allowed",
+            f"launch[{index}].early = {early!r} is not allowed; write a list of names of inputs, such as early = "
+            '["x"], and set programmatic = true',
         )
     return LaunchTemplate(
         kernel=entry["kernel"],
@@ -114,7 +129,8 @@ def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> boo
     if not isinstance(is_setup, bool) or (is_setup and not entry.get("args")):
         raise reader.refuse(
             ("launch", index, key),
-            f"launch[{index}].{key} = {is_setup!r}; true or false is allowed, true only with args",
+            f"launch[{index}].{key} = {is_setup!r} is not allowed; write true or false, and give the launch args if "
+            f"{key} is true",
         )
     return is_setup
 
@@ -124,8 +140,8 @@ def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) 
     if not isinstance(is_cooperative, bool) or (is_cooperative and {"cluster", "programmatic"} & entry.keys()):
         raise reader.refuse(
             ("launch", index, "cooperative"),
-            f"launch[{index}].cooperative = {is_cooperative!r}; "
-            "true or false is allowed, without cluster and programmatic",
+            f"launch[{index}].cooperative = {is_cooperative!r} is not allowed; write true or false, and remove "
+            "cluster and programmatic if cooperative is true",
         )
     return is_cooperative
 
@@ -134,7 +150,7 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
     label, key_path = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
         raise reader.refuse(
-            key_path, f'{label} = {entry!r} is not allowed; a table such as {{ tensor = "a", box = [64, 128] }}'
+            key_path, f'{label} = {entry!r} is not allowed; write a table such as {{ tensor = "a", box = [64, 128] }}'
         )
     im2col = entry.get("im2col", {})
     key_paths = {key: (*key_path, *(("im2col",) if key in im2col else ()), key) for key in (*entry, *im2col)}
@@ -146,16 +162,20 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
             raise reader.refuse(key_paths[key], unknown("key", key, allowed_keys, where=label))
         if key in MAP_LISTS and not (isinstance(value, list) and 1 <= len(value) <= 5):
             raise reader.refuse(
-                key_paths[key], f"{label}.{key} = {value!r} is not allowed; a list of 1 to 5 expressions"
+                key_paths[key],
+                f"{label}.{key} = {value!r} is not allowed; write a list of 1 to 5 expressions, such as {key} = "
+                '["64", "128"]',
             )
     for key, allowed in (("swizzle", tuple(SWIZZLE_BYTES)), ("l2", L2_PROMOTION_BYTES)):
         setting = entry.get(key, allowed[-1])
         if setting not in allowed and not (key == "swizzle" and " if " in str(setting)):
             allowed_text = ", ".join(map(str, allowed))
-            raise reader.refuse(key_paths[key], f"{label}.{key} = {entry[key]!r} is not allowed; one of {allowed_text}")
+            raise reader.refuse(
+                key_paths[key], f"{label}.{key} = {entry[key]!r} is not allowed; write one of {allowed_text}"
+            )
     if bool(im2col) == ("box" in entry) or (im2col and im2col.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
-        raise reader.refuse(key_path, f"{label}: has {', '.join((*entry, *im2col))}; it needs {needed}")
+        raise reader.refuse(key_path, f"{label} has the keys {', '.join((*entry, *im2col))}; write either {needed}")
     merged = {**entry, **im2col}
     lists = {key: _expressions(reader, key, merged.get(key, ()), key_paths.get(key, key_path)) for key in MAP_LISTS}
 
@@ -192,17 +212,21 @@ def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> 
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
         example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(key_path, f"{label} = {entry!r} is not allowed; a table such as {example}")
+        raise reader.refuse(key_path, f"{label} = {entry!r} is not allowed; write a table such as {example}")
     for key, value in entry.items():
         if key not in allowed_keys:
             raise reader.refuse((*key_path, key), unknown("key", key, allowed_keys, where=label))
         allowed = {"channels": CHANNELS, "normalized": (False, True), **ALLOWED_MODES}.get(key)
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             allowed_text = ", ".join(str(name).lower() for name in allowed)
-            raise reader.refuse((*key_path, key), f"{label}.{key} = {value!r} is not allowed; one of {allowed_text}")
+            raise reader.refuse(
+                (*key_path, key), f"{label}.{key} = {value!r} is not allowed; write one of {allowed_text}"
+            )
     if not 1 <= len(shape) <= 2:
         raise reader.refuse(
-            (*key_path, "size"), f"{label}.size = {shape!r} is not allowed; the width, or width and height"
+            (*key_path, "size"),
+            f"{label}.size = {shape!r} is not allowed; write a list of the width, or of width and height, such "
+            'as size = ["width", "height"]',
         )
     return TextureTemplate(
         name,
@@ -225,7 +249,8 @@ def _fill_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], 
     ):
         raise reader.refuse(
             ("launch", index, key),
-            f'launch[{index}] = {entry!r} is not allowed; {{ zero = "out" }}, or {{ fill = "out", value = "-inf" }}',
+            f'launch[{index}] = {entry!r} is not allowed; write {{ zero = "out" }} or '
+            '{ fill = "out", value = "-inf" }',
         )
     if isinstance(value, str) and value not in SPECIAL_VALUES:
         reader.expression("value", value, ("launch", index, "value"))
@@ -237,14 +262,25 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
     if isinstance(entry, dict) and "struct" in entry:
         struct_entries = entry["struct"]
         if len(entry) != 1 or not isinstance(struct_entries, list) or not struct_entries:
-            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ struct = ["x", "n", {{ f32 = 1.0 }}] }}')
+            raise reader.refuse(
+                key,
+                f"args: {entry!r} is not allowed; write the structure's fields as "
+                '{ struct = ["x", "n", { f32 = 1.0 }] }',
+            )
         fields = [_argument(reader, entry, (*key, "struct", n)) for n, entry in enumerate(struct_entries)]
         if any(isinstance(field, Struct) for field in fields):
-            raise reader.refuse(key, f"args: {entry!r}: a struct in a struct is not allowed; list its fields")
+            raise reader.refuse(
+                key,
+                f"args: {entry!r}: a struct in a struct is not allowed; write the fields of the inner struct in the "
+                "list of the outer struct",
+            )
         return Struct(tuple(field for field in fields if not isinstance(field, Struct)))
     if isinstance(entry, dict) and "buffer" in entry:
         if entry.keys() != {"buffer", "offset"} or not isinstance(entry["buffer"], str):
-            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ buffer = "x", offset = "n" }}, in elements')
+            raise reader.refuse(
+                key,
+                f'args: {entry!r} is not allowed; write {{ buffer = "x", offset = "n" }}, with the offset in elements',
+            )
         return BufferAddress((entry["buffer"],), reader.expression("args", entry["offset"], key))
     if isinstance(entry, bool):
         return Scalar("bool", entry)
@@ -254,7 +290,11 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
         type_name, value = next(iter(entry.items()), ("", None))
         if len(entry) != 1 or type_name not in FORMATS or not isinstance(value, (str, int, float)):
             type_names = ", ".join(FORMATS)
-            raise reader.refuse(key, f'args: {entry!r} is not allowed; {{ i64 = "n" }}, of {type_names}, struct')
+            raise reader.refuse(
+                key,
+                f'args: {entry!r} is not allowed; write one type and its value, such as {{ i64 = "n" }}; types: '
+                f"{type_names}, struct",
+            )
         if isinstance(value, str) and value not in SPECIAL_VALUES:
             reader.expression("args", value, key, type_name in FLOATS)
         return Scalar(type_name, value)
@@ -274,8 +314,8 @@ def constant(reader: HeaderReader, name: str, entry: object) -> ConstantTemplate
     if type_name not in FORMATS or len(numbers) != (len(values) if isinstance(values, list) else 1):
         raise reader.refuse(
             ("constants", name),
-            f"constants.{name} = {entry!r} is not allowed; a tensor's name, numbers, or {{ f64 = [0.5, 1] }} "
-            f"({', '.join(FORMATS)})",
+            f"constants.{name} = {entry!r} is not allowed; write a tensor's name, numbers, or a table with a type "
+            f"such as {{ f64 = [0.5, 1] }}; types: {', '.join(FORMATS)}",
         )
     for value in numbers:
         if isinstance(value, str) and value not in SPECIAL_VALUES:

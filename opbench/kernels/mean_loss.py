@@ -31,7 +31,7 @@ class MeanLoss(Operator):
         """Refuse a mean over no batch."""
         if self.micro < 1:
             raise UsageError(
-                f"{self.name}{self}: micro={self.micro} is not allowed; at least 1",
+                f"{self.name}{self}: micro={self.micro} is not allowed; choose at least 1",
                 kind="not-allowed",
                 subject="micro",
                 value=self.micro,

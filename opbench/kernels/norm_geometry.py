@@ -33,7 +33,7 @@ class GroupNormGeometry(Operator):
         """Refuse groups that do not divide the channels."""
         if self.groups < 1 or self.channels % self.groups:
             raise UsageError(
-                f"{self.name}{self}: groups={self.groups} is not allowed; it must divide channels={self.channels}",
+                f"{self.name}{self}: groups={self.groups} is not allowed; choose a divisor of channels={self.channels}",
                 kind="not-divisible",
                 subject="groups",
                 value=self.groups,

@@ -97,7 +97,7 @@ class Operator:
             allowed = self.choices.get(field.name)
             if allowed is not None and value not in allowed:
                 raise UsageError(
-                    f"{self.name}: {field.name}={value!r} is not allowed; one of {', '.join(allowed)}",
+                    f"{self.name}: {field.name}={value!r} is not allowed; choose one of {', '.join(allowed)}",
                     kind="not-allowed",
                     subject=field.name,
                     value=value,
@@ -105,7 +105,7 @@ class Operator:
                 )
             if allowed is None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise UsageError(
-                    f"{self.name}: {field.name}={value!r} is not allowed; a whole number >= 0",
+                    f"{self.name}: {field.name}={value!r} is not allowed; write a whole number >= 0",
                     kind="not-allowed",
                     subject=field.name,
                     value=value,
@@ -115,7 +115,8 @@ class Operator:
         for tensor in (*self.input_tensors(), *self.output_tensors()):
             if tensor.elements < 1:
                 raise UsageError(
-                    f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; every size must be >= 1",
+                    f"{self}: tensor '{tensor.name}' would have shape {tensor.shape}; choose sizes with which every "
+                    "axis of the tensor is at least 1",
                     kind="empty-tensor",
                     subject=tensor.name,
                     value=tensor.shape,
@@ -396,7 +397,9 @@ class Operator:
             raise
         except Exception as error:
             raise UsageError(
-                f"{self.name}{self}: reference() fails: {type(error).__name__}: {error}", self._reference_at(error)
+                f"{self.name}{self}: reference() fails with {type(error).__name__}: {error}; correct reference() at "
+                "this line",
+                self._reference_at(error),
             ) from error
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}
@@ -405,14 +408,15 @@ class Operator:
             if shape != tensor.shape:
                 actual = f"shape {shape}" if shape is not None else "no array"
                 raise UsageError(
-                    f"{self.name}{self}: reference() gives {actual} for '{tensor.name}', "
-                    f"declared is {tensor.shape}, '{self.outputs[tensor.name]}'",
+                    f"{self.name}{self}: reference() returns {actual} for '{tensor.name}', but outputs declares "
+                    f"{tensor.shape}, '{self.outputs[tensor.name]}'; correct reference() or outputs",
                     self._reference_at(),
                 )
             if self.storage == tensor.dtype == "i32" and (largest := float(abs(result[tensor.name]).max())) > MAX_I32:
                 raise UsageError(
-                    f"{self.name}{self}: reference() gives {largest:g} for '{tensor.name}', beyond i32; let "
-                    "make_inputs() draw smaller numbers, or degree say how many inputs a product has",
+                    f"{self.name}{self}: reference() returns {largest:g} for '{tensor.name}', which does not fit "
+                    "into i32; draw smaller numbers in make_inputs(), or set degree to the number of inputs that one "
+                    "product multiplies",
                     self._reference_at(),
                     kind="beyond-i32",
                     subject=tensor.name,
@@ -452,7 +456,8 @@ class Operator:
         missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in axes]
         if missing:
             raise UsageError(
-                f"{cls.name}: axis '{missing[0]}' has no value; needed: {', '.join(fields)}",
+                f"{cls.name}: axis '{missing[0]}' has no value; add {missing[0]} to the problem, which needs "
+                f"{', '.join(fields)}",
                 kind="missing-axis",
                 subject=missing[0],
                 allowed=tuple(fields),

@@ -56,7 +56,10 @@ class Scalar:
                 else expression.evaluate(value, scope, self.type in FLOATS)
             )
             if isinstance(evaluated, str):
-                raise UsageError(f"{self.type} = '{value}' is the word '{evaluated}'; a number is needed")
+                raise UsageError(
+                    f"{self.type} = '{value}' is the text '{evaluated}'; write a number, or an expression whose "
+                    "value is a number"
+                )
             value = evaluated
         bound = Scalar(self.type, value)
         bound.packed()
@@ -73,7 +76,10 @@ class Scalar:
             python_value = float(self.value) if format_code in "efd" else self.value
             return struct.pack(f"<{format_code}", bool(python_value) if format_code == "?" else python_value)
         except (struct.error, OverflowError):
-            raise UsageError(f"{{ {self.type} = {self.value} }}: a {self.type} cannot hold it") from None
+            raise UsageError(
+                f"{{ {self.type} = {self.value} }}: {self.value} is outside the range of {self.type}; write a "
+                "smaller number or another type"
+            ) from None
 
     def __str__(self) -> str:
         return f"{self.type}({self.value})"

@@ -47,8 +47,8 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
         for name in sorted(launch.buffers()):
             if name in outputs:
                 raise UsageError(
-                    f"{key}: it names the output {name}; a setup launch fills workspaces only, so remove {name} "
-                    "from its args",
+                    f"{key}: the launch names the output {name}, but a setup launch may fill only workspaces, so "
+                    f"remove {name} from its args",
                     kind="setup-names-output",
                     subject=launch.kernel,
                     value=name,
@@ -64,8 +64,9 @@ def setup_of(launches: Sequence[KernelLaunch], inputs: Collection[str], outputs:
             (read_inputs if name in inputs else filled_workspaces)[name] = None
         if not launch.buffers() - set(inputs):
             raise UsageError(
-                f"{key}: it names {', '.join(sorted(launch.buffers())) or 'no buffer'}, and no workspace that it "
-                "could fill; declare one in [workspace] and name it in args, or remove setup = true",
+                f"{key}: the setup launch names {', '.join(sorted(launch.buffers())) or 'no buffer'}, but no "
+                "workspace to fill; declare a buffer in [workspace] and name the buffer in args, or remove setup = "
+                "true",
                 kind="setup-without-workspace",
                 subject=launch.kernel,
                 value=sorted(launch.buffers()),

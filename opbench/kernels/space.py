@@ -22,7 +22,9 @@ def tunable_values(value: object) -> tuple[int, ...]:
         return _range(value)
     if not isinstance(value, list) or not value or not all(type(v) is int for v in value):
         raise UsageError(
-            f"= {value!r} is not allowed; a list of whole numbers, or a range: {RANGE}", kind="not-allowed", value=value
+            f"= {value!r} is not allowed; write a list of whole numbers, or a range such as {RANGE}",
+            kind="not-allowed",
+            value=value,
         )
     return tuple(value)
 
@@ -45,8 +47,8 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     )
     if value > end or (step < 1 and times < 2) or (times > 1 and value < 1):
         raise UsageError(
-            f"= {dict(table)!r} is an empty or endless range; "
-            "allowed are from <= to with step >= 1, or from >= 1 with times >= 2",
+            f"= {dict(table)!r} is an empty or endless range; write from <= to with step >= 1, or from >= 1 with "
+            "times >= 2",
             kind="empty-or-endless",
             value=table,
         )
@@ -64,7 +66,7 @@ def _range(table: Mapping[str, object]) -> tuple[int, ...]:
     default = int_entries.get("first", values[0])
     if default not in values:
         raise UsageError(
-            f"first = {default} is not in the range; it has {', '.join(map(str, values))}",
+            f"first = {default} is not in the range; write one of its values: {', '.join(map(str, values))}",
             kind="not-in-range",
             subject="first",
             value=default,

@@ -39,7 +39,8 @@ def with_space(variant: Variant, path: Path) -> Variant:
     try:
         if not result.configs:
             raise UsageError(
-                f"no combination of tune passes where = {list(result.where)}",
+                f"no combination of the tune values satisfies where = {list(result.where)}; change one of the "
+                "conditions, or add values to tune",
                 kind="no-config",
                 subject="where",
                 value=tuple(result.where),
@@ -59,7 +60,9 @@ def _values(path: Path, name: str, value: object) -> tuple[int, ...]:
 def _require_rules(path: Path, rules: Sequence[object]) -> None:
     for rule in rules:
         if not isinstance(rule, str):
-            raise UsageError(f"{path}: where: {rule!r} is not a valid expression")
+            raise UsageError(
+                f'{path}: where: {rule!r} is not a valid expression; write a text such as "BM * BN <= 4096"'
+            )
         try:
             expression.parse(rule)
         except UsageError as error:

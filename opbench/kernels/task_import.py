@@ -48,7 +48,9 @@ def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedT
     """
     files = [path for path in sorted(_require_folder(source).rglob("*.py")) if _is_kernelbench(path)]
     if not files:
-        raise UsageError(f"{source}: has no KernelBench task; it is a Python file with a class Model and get_inputs()")
+        raise UsageError(
+            f"{source}: is not a KernelBench task; name a Python file with a class Model and a function get_inputs()"
+        )
     return _import(
         [
             _Source(TorchTask(str(path)).name, path, "Model", functools.partial(path.read_text, "utf-8"))
@@ -77,7 +79,7 @@ def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTa
         if definition is not None
     ]
     if not tasks:
-        raise UsageError(f"{source}: has no FlashInfer-Bench definition; it is a JSON file with axes and a reference")
+        raise UsageError(f"{source}: is not a FlashInfer-Bench definition; name a JSON file with axes and a reference")
     return _import(tasks, out, on_task)
 
 
@@ -113,7 +115,7 @@ def _definition(path: Path) -> Definition | None:
 
 def _require_folder(source: Path) -> Path:
     if not source.is_dir():
-        raise UsageError(f"{source}: no such folder; name the folder of the task files")
+        raise UsageError(f"{source}: is not a folder; name the folder that contains the task files")
     return source
 
 

@@ -201,7 +201,10 @@ class TensorMapTemplate:
             raise UsageError(unknown("swizzle", swizzle, SWIZZLE_BYTES, where=f"tensor map '{self.name}'"))
         element_bytes = ELEMENT_BYTES[element_type]
         if not self.dims and element_bytes * tensor.elements != tensor.nbytes:
-            raise UsageError(f"tensor map '{self.name}': dims are missing; {tensor.dtype} is read as {element_type}")
+            raise UsageError(
+                f"tensor map '{self.name}': dims are missing, and opbench cannot derive dims when {tensor.dtype} is "
+                f'read as {element_type}; add dims = ["width", "height"] with sizes in {element_type} elements'
+            )
 
         def numbers(texts: Sequence[str]) -> tuple[int, ...]:
             return tuple(int(expression.evaluate(text, scope)) for text in texts)

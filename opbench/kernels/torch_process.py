@@ -75,7 +75,12 @@ def main() -> None:
 
 def _message(error: BaseException) -> str:
     first_line = str(error).strip().split("\n")[0]
-    return first_line if isinstance(error, BadTask) else f"{type(error).__name__}: {first_line}"
+    if isinstance(error, BadTask):
+        return first_line
+    return (
+        f"failed: {type(error).__name__}: {first_line}; correct the file at this line, or call the model with its "
+        "inputs in python3 to see the traceback"
+    )
 
 
 def _line(error: BaseException, path: Path) -> int:
@@ -250,7 +255,9 @@ def _kind(tensor: Any) -> str:
     if name in INTEGER_KINDS:
         return "u8" if name in ("bool", "uint8") else "i32"
     if name not in KINDS:
-        raise BadTask(f"has a tensor of {name}; opbench has {', '.join(KINDS)} and whole numbers")
+        raise BadTask(
+            f"has a tensor of {name}, which opbench does not support; use one of {', '.join(KINDS)} or an integer type"
+        )
     return KINDS[name]
 
 
@@ -272,7 +279,10 @@ class TaskServer:
                 defined_names = ", ".join(
                     n for n, v in names.items() if callable(v) and getattr(v, "__module__", "") == "task"
                 )
-                raise BadTask(f"defines no {kind} '{needed}'; it defines {defined_names}")
+                raise BadTask(
+                    f"defines no {kind} '{needed}'; add the {kind}, or name one of those that the file defines: "
+                    f"{defined_names}"
+                )
         self.meta = functools.lru_cache(256)(self._meta)
         self.built = functools.lru_cache(CACHED_MODELS)(self._built)
 
@@ -365,8 +375,9 @@ class TaskServer:
         examples = self._examples(axes)
         if (cost := _cost(self.try_meta(examples[0]))) > MAX_EXAMPLE_COST:
             raise BadTask(
-                f"accepts no small sizes: the smallest found is {cost:.0f} elements and FLOPs, "
-                f"{MAX_EXAMPLE_COST:.0f} are allowed; give its sizes names at the top of the file, such as rows = 64"
+                f"accepts no small sizes: the smallest problem has {cost:.0f} elements and FLOPs, and at most "
+                f"{MAX_EXAMPLE_COST:.0f} are allowed; give the task's sizes names at the top of the file, such as "
+                "rows = 64"
             )
         base = self.sizes(examples[0])
         built = self.built(base)
@@ -445,9 +456,13 @@ class TaskServer:
         outputs = self.outputs(sizes, "f64", arrays)
         seen, declared = [list(o.shape) for _, o in outputs], [list(_least_one(o).shape) for o in built.declared]
         if seen != declared:
-            raise BadTask(f"returns outputs of the shapes {seen}; get_outputs() declares {declared}")
+            raise BadTask(
+                f"returns outputs of the shapes {seen}, but get_outputs() declares {declared}; correct get_outputs()"
+            )
         if any(np.isnan(array).any() for _, array in outputs):
-            raise BadTask("gives NaN for the inputs of get_inputs(), so that there is no right result")
+            raise BadTask(
+                "returns NaN for the inputs of get_inputs(), so no result is correct; draw other inputs in get_inputs()"
+            )
 
     def _own_inputs(self, sizes: tuple[Any, ...], built: BuiltTask, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return the inputs for which get_inputs() must be used: integers, and inputs where normals give NaN."""

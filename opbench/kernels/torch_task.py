@@ -104,7 +104,10 @@ class TaskProcess:
                 for array in contiguous.values():
                     pipe.send_bytes(array.tobytes())
                 if not pipe.poll(LIMIT_S):
-                    raise UsageError(f"takes longer than {LIMIT_S:g} s; use smaller sizes", self._location(1))
+                    raise UsageError(
+                        f"the PyTorch task takes longer than {LIMIT_S:g} s; use smaller sizes in this file",
+                        self._location(1),
+                    )
                 header = json.loads(pipe.recv_bytes())
                 received = {
                     description["name"]: np.frombuffer(pipe.recv_bytes(), description["dtype"]).reshape(
@@ -114,15 +117,20 @@ class TaskProcess:
                 }
             except (EOFError, OSError):
                 self.stop()
-                raise UsageError("the process that runs the task died", self._location(1)) from None
+                raise UsageError(
+                    "the process that runs the PyTorch task died; run the task's Model in python3 to see the cause, "
+                    "and check that enough memory is free",
+                    self._location(1),
+                ) from None
             except UsageError:
                 self.stop()
                 raise
         if "error" in header:
             if header["kind"] == "no-torch":
                 raise EnvironmentFault(
-                    f"{self.task.file.name} is a PyTorch task, and PyTorch cannot be imported ({header['error']}): "
-                    "python3 -m pip install 'torch>=2.5' --index-url https://download.pytorch.org/whl/cpu"
+                    f"{self.task.file.name} is a PyTorch task, and PyTorch cannot be imported ({header['error']}); "
+                    "install PyTorch with: python3 -m pip install 'torch>=2.5' --index-url "
+                    "https://download.pytorch.org/whl/cpu"
                 )
             raise UsageError(f"the PyTorch task {header['error']}", self._location(header["line"]))
         return header, received

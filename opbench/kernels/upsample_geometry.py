@@ -39,7 +39,7 @@ class Upsample2dGeometry(Operator):
         """Refuse a scale of 0."""
         if self.scale < 1:
             raise UsageError(
-                f"{self.name}{self}: scale={self.scale} is not allowed; at least 1",
+                f"{self.name}{self}: scale={self.scale} is not allowed; choose at least 1",
                 kind="not-allowed",
                 subject="scale",
                 value=self.scale,

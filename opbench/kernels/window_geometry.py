@@ -17,7 +17,7 @@ def _require_positive(problem: Operator, *axes: str) -> None:
     for axis in axes:
         if int(problem.axes[axis]) < 1:
             raise UsageError(
-                f"{problem.name}: {axis}={problem.axes[axis]} is not allowed; at least 1",
+                f"{problem.name}: {axis}={problem.axes[axis]} is not allowed; choose at least 1",
                 kind="not-allowed",
                 subject=axis,
                 value=problem.axes[axis],
@@ -29,8 +29,8 @@ def _require_half_a_window(problem: Operator, padding: int, window: int) -> None
     """Raise UsageError for padding with which a pool's window may lie outside of its input."""
     if padding > window // 2:
         raise UsageError(
-            f"{problem.name}{problem}: padding={padding} is not allowed; at most window // 2 = {window // 2}, so that "
-            "every window holds an element of the input",
+            f"{problem.name}{problem}: padding={padding} is not allowed; choose at most window // 2 = {window // 2}, "
+            "so that every window contains an element of the input",
             kind="not-allowed",
             subject="padding",
             value=padding,
@@ -113,8 +113,9 @@ class Conv2dGeometry(_Windows2d):
         if min(self.p, self.q) < 1:
             dilated = f" with dilation {self._dilation()}" if self._dilation() > 1 else ""
             raise UsageError(
-                f"{self.name}: a filter of {self.r}x{self.s}{dilated} does not fit into an image of {self.h}x{self.w} "
-                f"with padding {self.padding}; the output would be empty",
+                f"{self.name}: a filter of {self.r}x{self.s}{dilated} does not fit into an image of "
+                f"{self.h}x{self.w} with padding {self.padding}, so the output would be empty; choose a smaller "
+                "filter, or a larger image or padding",
                 kind="filter-too-large",
                 subject=self.name,
                 value=(self.r, self.s),
@@ -148,8 +149,8 @@ class Pool2dGeometry(_Windows2d):
         _require_half_a_window(self, self.padding, self.window)
         if min(self.p, self.q) < 1:
             raise UsageError(
-                f"{self.name}{self}: the window is larger than the padded image of "
-                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}",
+                f"{self.name}{self}: window={self.window} is larger than the padded image of "
+                f"{self.h + 2 * self.padding}x{self.w + 2 * self.padding}; choose a smaller window or a larger image",
                 kind="not-allowed",
                 subject="window",
                 value=self.window,
@@ -230,8 +231,8 @@ class Pool3dGeometry(Operator):
         _require_half_a_window(self, self.padding, self.window)
         if min(self.z, self.p, self.q) < 1:
             raise UsageError(
-                f"{self.name}{self}: window={self.window} is not allowed; it must not be larger than the "
-                "smallest pooled axis with its padding",
+                f"{self.name}{self}: window={self.window} is not allowed; choose a window of at most the smallest "
+                "pooled axis with its padding",
                 kind="not-allowed",
                 subject="window",
                 value=self.window,
@@ -305,8 +306,8 @@ class Conv3dGeometry(Operator):
         for axis in ("c", "k"):
             if int(self.axes[axis]) % self.groups:
                 raise UsageError(
-                    f"{self.name}: {axis}={self.axes[axis]} is not allowed with groups={self.groups}; it must be a "
-                    "multiple",
+                    f"{self.name}: {axis}={self.axes[axis]} is not allowed with groups={self.groups}; choose a "
+                    f"multiple of {self.groups}",
                     kind="not-divisible",
                     subject=axis,
                     value=self.axes[axis],

@@ -115,7 +115,7 @@ def test_a_case_that_matches_nothing_names_the_command_that_lists_the_cases(
 ) -> None:
     relu_file.write_text(RELU)
     done = cli(command, relu_file, "--case", pattern)
-    listing = re.search(r"list them: opbench (.*)$", done.stderr, re.MULTILINE)
+    listing = re.search(r"list the names of all cases with: opbench (.*)$", done.stderr, re.MULTILINE)
     assert done.returncode == 2 and listing, done.stderr
     names = cli(*shlex.split(listing[1])).stdout.split()
     assert "relu/mine(n=1)" in names or command == "run"

@@ -78,10 +78,12 @@ def test_a_folder_of_ones_own_adds_variants_and_operators(cli: Cli, tmp_path: Pa
 def test_a_folder_that_would_be_left_out_in_silence_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(
-        cli("list", "--variants", "empty"), 2, "empty: no folder in it has variants; it holds one folder per operator"
+        cli("list", "--variants", "empty"),
+        2,
+        "empty: contains no variants; name a folder with one subfolder per operator",
     )
     mine = own_folder(tmp_path / "mine", fancy=RELU)
-    refused(cli("list", "--variants", mine / "relu"), 2, "no folder in it has variants")
+    refused(cli("list", "--variants", mine / "relu"), 2, "contains no variants")
     (mine / "relu").rename(mine / "relo")
     refused(
         cli("check", "relu", "--variants", mine),

@@ -102,7 +102,7 @@ def test_two_files_of_one_name_are_refused(cli: Cli, folder: Path) -> None:
     (folder / "other").mkdir()
     (folder / "other" / "one.cu").write_text(RELU)
     done = cli("check", "one.cu", "other/one.cu")
-    assert done.returncode == 2 and "are both relu/one; rename one, or take one after the other" in done.stderr
+    assert done.returncode == 2 and "both define the variant relu/one; rename one of the two" in done.stderr
 
 
 def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, paste: Paste, folder: Path) -> None:

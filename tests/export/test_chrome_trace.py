@@ -42,9 +42,9 @@ def test_a_run_without_times_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_best_is_of_the_runs_in_reports_unless_some_are_named(cli: Cli, tmp_path: Path) -> None:
-    refused(cli("best"), 2, "no GPU run was found in reports/", "opbench run SUITE")
+    refused(cli("best"), 2, "no GPU run was found in reports/", "opbench run quick")
     written(tmp_path / "reports" / "a" / "deeper", relu_run())
-    refused(cli("best"), 2, "name one, such as reports/a/deeper")
+    refused(cli("best"), 2, "name a run, such as reports/a/deeper")
     shutil.copytree(ROOT / "reports/h100/quick", tmp_path / "reports/quick")
     done = cli("best", "relu")
     assert done.returncode == 0, done.stderr

@@ -120,8 +120,10 @@ def test_launch_limits(backend: CudaBackend, request_: BuildRequest) -> None:
             program.bind([step], {"a": buffer})
         return str(caught.value)
 
-    assert "block of 2048 threads; the limit is 1024" in refusal(launch("bounded", ("a",), block=2048))
-    assert "this kernel's limit is 128" in refusal(launch("bounded", ("a",), block=256))
+    assert "a block of 2048 threads is too large; use at most 1024 threads" in refusal(
+        launch("bounded", ("a",), block=2048)
+    )
+    assert "this kernel can run with at most 128" in refusal(launch("bounded", ("a",), block=256))
     assert "takes 1 arguments of 8 bytes; the launch passes 2" in refusal(launch("bounded", ("a", 1)))
     assert "shared memory" in refusal(launch("through_shared", ("a", 1), shared=10**6))
     backend.free({"a": buffer})

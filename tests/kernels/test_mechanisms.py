@@ -36,7 +36,7 @@ def test_a_header_names_mechanisms(tmp_path: Path) -> None:
     [
         ('mechanism = ["coalesed"]', "unknown mechanism 'coalesed'; did you mean 'coalesced'?"),
         ("mechanism = [4]", "unknown mechanism '4'; known: async_copy,"),
-        ('mechanism = "coalesced"', "mechanism = 'coalesced' is not allowed; it must be a list"),
+        ('mechanism = "coalesced"', "mechanism = 'coalesced' is not allowed; write a list"),
     ],
 )
 def test_an_unknown_mechanism_is_refused_at_its_line(tmp_path: Path, header: str, message: str) -> None:

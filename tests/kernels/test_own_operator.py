@@ -89,18 +89,18 @@ def test_a_mean_left_out_is_wrong(cli: Cli, folder: Path) -> None:
             '"x": "rows col"',
             "standardise: 'x' = 'rows col': unknown axis 'col'; did you mean 'cols'?",
         ),
-        ("* gamma + beta", "* gamma + beta[1:]", "reference() fails: ValueError: operands could not be broadcast"),
+        ("* gamma + beta", "* gamma + beta[1:]", "reference() fails with ValueError: operands could not be broadcast"),
         (
             "return centred /",
             "return (centred * gamma + beta)[:, :2]; 0 /",
-            "reference() gives shape (67, 2) for 'out', declared is (67, 31), 'rows cols'",
+            "reference() returns shape (67, 2) for 'out', but outputs declares (67, 31), 'rows cols'",
         ),
-        ("return centred /", "return 0; centred /", "reference() gives no array for 'out', declared is (67, 31)"),
+        ("return centred /", "return 0; centred /", "reference() returns no array for 'out', but outputs"),
         ("return [cls", "return [] and [cls", "standardise: examples() gives none"),
         (
             "return centred /",
             "return self.scale /",
-            "fails: AttributeError: 'Standardise' object has no attribute 'scale'",
+            "fails with AttributeError: 'Standardise' object has no attribute 'scale'",
         ),
     ],
 )

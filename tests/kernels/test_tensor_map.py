@@ -84,19 +84,35 @@ def test_a_map_of_what_the_problem_lacks_is_left_out(tmp_path: Path) -> None:
         (
             "\"'64B' if BM == 64 else '128B'\"",
             '"48B"',
-            "12: tensor_maps.map_high.swizzle = '48B' is not allowed; one of none, 32B, 64B, 128B",
+            "12: tensor_maps.map_high.swizzle = '48B' is not allowed; write one of none, 32B, 64B, 128B",
         ),
         ("l2 = 128", "l2 = 100", "one of 0, 64, 128, 256"),
         ("pixels =", "pixel =", "unknown key 'pixel'; did you mean 'pixels'?"),
         (", pixels = ", ", channels2 = ", "unknown key 'channels2'"),
-        (', box = ["64", "BM"] }', " }", "10: tensor_maps.map_a: has tensor; it needs box, or im2col with lower"),
+        (
+            ', box = ["64", "BM"] }',
+            " }",
+            "10: tensor_maps.map_a has the keys tensor; write either box, or im2col with lower",
+        ),
         ('["64", "BM"]', "[]", "a list of 1 to 5 expressions"),
         ('"4 * cdiv(m, BM)"', '"4 * cdiv("', "is not a valid expression"),
-        ("cluster = [2]", "cluster = 2", "launch[0].cluster = 2 is not allowed; a list of 1 to 3 expressions"),
-        ("programmatic = true", "programmatic = 1", "true, false or an expression is allowed"),
-        ("programmatic = true", "programmatic = false", "launch[0].early = ['b']; names of inputs, where"),
-        ('["b"]', '"b"', "launch[0].early = 'b'; names of inputs"),
-        ("griddepcontrol.wait", "nothing", "no griddepcontrol.wait in the kernel or its headers"),
+        (
+            "cluster = [2]",
+            "cluster = 2",
+            "launch[0].cluster = 2 is not allowed; write a list of 1 to 3 expressions, such as cluster = [2]",
+        ),
+        (
+            "programmatic = true",
+            "programmatic = 1",
+            "programmatic = 1 is not allowed; write true, false or an expression",
+        ),
+        (
+            "programmatic = true",
+            "programmatic = false",
+            "launch[0].early = ['b'] is not allowed; write a list of names of inputs",
+        ),
+        ('["b"]', '"b"', "launch[0].early = 'b' is not allowed; write a list of names of inputs"),
+        ("griddepcontrol.wait", "nothing", "the kernel and its headers contain no griddepcontrol.wait"),
     ],
 )
 def test_mistakes_in_a_header_are_told_with_their_line(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -113,7 +129,11 @@ def test_mistakes_in_a_header_are_told_with_their_line(tmp_path: Path, old: str,
         ('early = ["b"]', 'early = ["bias"]', "early: unknown input 'bias'; known: a, b"),
         ('type = "f16"', 'type = "f61"', "unknown name 'f61'"),
         ('type = "f16"', "type = \"'f61'\"", "unknown type 'f61'; did you mean 'f16'?"),
-        ('type = "f16", dims = ["k", "m"]', 'type = "f16"', "dims are missing; f32 is read as f16"),
+        (
+            'type = "f16", dims = ["k", "m"]',
+            'type = "f16"',
+            "dims are missing, and opbench cannot derive dims when f32 is read as f16",
+        ),
     ],
 )
 def test_mistakes_that_a_problem_shows_are_told_too(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -173,8 +193,8 @@ def test_copies_are_counted_whole() -> None:
     ("grid", "cluster", "fault"),
     [
         ((4, 1, 1), (2, 1, 1), None),
-        ((5, 1, 1), (2, 1, 1), "grid.x = 5; clusters of 2×1×1 blocks need a multiple of 2"),
-        ((16, 1, 1), (16, 1, 1), "a cluster of 16×1×1 blocks; 1 to 8 are allowed"),
+        ((5, 1, 1), (2, 1, 1), "grid.x = 5 is not allowed with clusters of 2×1×1 blocks; use a multiple of 2"),
+        ((16, 1, 1), (16, 1, 1), "a cluster of 16×1×1 blocks is not allowed; use 1 to 8 blocks"),
         ((1, 1, 1), (0, 1, 1), "a cluster of 0×1×1 blocks"),
     ],
 )

@@ -35,12 +35,12 @@ def test_what_the_hardware_has_not_is_refused_in_words(changes: dict[str, object
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ('textures.image = { tensor = "x" }', "textures.image = {'tensor': 'x'} is not allowed; a table such as"),
+        ('textures.image = { tensor = "x" }', "textures.image = {'tensor': 'x'} is not allowed; write a table such as"),
         ('textures.image = { tensor = "x", size = ["n"], filter = "blurred" }', "one of point, linear"),
         ('textures.image = { tensor = "x", size = ["n"], channels = 3 }', "one of 1, 2, 4"),
         ('textures.image = { tensor = "x", size = ["n"], normalized = 1 }', "one of false, true"),
         ('surfaces.image = { tensor = "x", size = ["n"], filter = "point" }', "unknown key 'filter'"),
-        ('surfaces.image = { tensor = "x", size = ["n", 1, 1] }', "the width, or width and height"),
+        ('surfaces.image = { tensor = "x", size = ["n", 1, 1] }', "write a list of the width, or of width and height"),
     ],
 )
 def test_a_header_that_says_something_else_is_refused_with_its_line(tmp_path: Path, entry: str, words: str) -> None:

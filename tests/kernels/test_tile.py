@@ -52,7 +52,7 @@ def test_macros_and_numbers_are_allowed(tmp_path: Path) -> None:
     [
         ('tile = { rows = "ROWS" }', "tile: unknown key 'rows'; known: k, m, n,"),
         ('tile = { m = "COLUMNS" }', "tile.m: unknown tunable or macro 'COLUMNS'"),
-        ('tile = "ROWS"', "tile = 'ROWS' is not allowed; it must be a dict"),
+        ('tile = "ROWS"', "tile = 'ROWS' is not allowed; write a table"),
     ],
 )
 def test_another_key_or_macro_is_refused_at_its_line(tmp_path: Path, header: str, message: str) -> None:

@@ -148,7 +148,7 @@ def test_words_reach_the_compiler(file: Path) -> None:
         ('["BLOCK < 512"]', '["BLOCK < "]', 16, "where: 'BLOCK < ' is not a valid expression"),
         ('["WIDE"]', '["WIDE("]', 20, "requires: 'WIDE(' is not a valid expression"),
         ('["BLOCK >= LEAST"]', '["BLOCK >= "]', 4, "where: 'BLOCK >= ' is not a valid expression"),
-        ('["BLOCK < 512"]', '["BLOCK < 12"]', 16, "no combination of tune passes where"),
+        ('["BLOCK < 512"]', '["BLOCK < 12"]', 16, "no combination of the tune values satisfies where"),
         ('["BLOCK < 512"]', '["WIDE"]', 16, "where: expression 'WIDE': unknown name 'WIDE'"),
         ("tune.BLOCK = [256, 512]", "tune.BLOCK = []", 21, "tune.BLOCK = [] is not allowed"),
         (

@@ -157,7 +157,7 @@ def test_a_networks_precision_decides_its_variants(tmp_path: Path) -> None:
     [
         ('"lenet"', '"lenett"', "unknown network 'lenett'; did you mean 'lenet'? (opbench net list)"),
         ("{ batch = 3 }", "{ bath = 3 }", "lenet: unknown size 'bath'; did you mean 'batch'?"),
-        ("{ batch = 3 }", "{ batch = 0 }", "lenet: batch = 0 is not allowed; a whole number >= 1"),
+        ("{ batch = 3 }", "{ batch = 0 }", "lenet: batch = 0 is not allowed; write a whole number >= 1"),
         ("sizes", 'precision = "bf8"\nsizes', "unknown precision 'bf8'; known: bf16, f32, tf32"),
         ("sizes", 'layout = "nhcw"\nsizes', "unknown layout 'nhcw'; did you mean"),
         ("sizes", "problems = []\nsizes", "unknown key of [[run]] with a network 'problems'"),

@@ -70,7 +70,7 @@ def test_what_a_block_may_not_have_is_known_and_why(tmp_path: Path) -> None:
     right = compile_case(case(tmp_path), H200)
     assert not right.refused and not right.unfit and right.identity and right.registers and right.occupancy == 1.0
     assert compile_case(case(tmp_path, BLOCK=2048), H200).unfit == (
-        "relu: a block of 2048 threads; 1 to 1024 are allowed"
+        "relu: a block of 2048 threads is not allowed; use 1 to 1024"
     )
     assert "409600 bytes of shared memory; a block has 232448" in compile_case(case(tmp_path, TILE=400), H200).unfit
     found = compile_case(case(tmp_path, BLOCK=1024, LIVE=200), H200)

@@ -98,7 +98,11 @@ def _assemble(ptxas: Assembler, ptx: str, arch: str, cubin: Path) -> str:
         try:
             completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentFault(f"ptxas: {error}", kind="ptxas-failed", subject=ptxas.path) from None
+            raise EnvironmentFault(
+                f"ptxas at {ptxas.path} cannot be run: {error}; see which ptxas is used with: opbench doctor",
+                kind="ptxas-failed",
+                subject=ptxas.path,
+            ) from None
         if completed.returncode:
             lines = completed.stderr.decode(errors="replace").replace(f"{source}, ", "").strip().splitlines()
             return "; ".join(lines[:3])[:400] or f"exit code {completed.returncode}"

@@ -101,7 +101,7 @@ def why_block_is_too_large(launches: Sequence[KernelLaunch], limits: DeviceLimit
             continue
         threads = math.prod(launch.block)
         if not 1 <= threads <= limits.threads_per_block:
-            return f"{launch.kernel}: a block of {threads} threads; 1 to {limits.threads_per_block} are allowed"
+            return f"{launch.kernel}: a block of {threads} threads is not allowed; use 1 to {limits.threads_per_block}"
         if launch.shared_bytes > limits.shared_per_block:
             return (
                 f"{launch.kernel}: {launch.shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"

@@ -82,7 +82,10 @@ class Nvrtc:
     def _check(self, code: int) -> None:
         """Raise EnvironmentFault for a result code other than 0."""
         if code:
-            raise EnvironmentFault(f"NVRTC at {self.path.name}: {self._library.nvrtcGetErrorString(code).decode()}")
+            raise EnvironmentFault(
+                f"NVRTC at {self.path.name} fails: {self._library.nvrtcGetErrorString(code).decode()}; see which "
+                "NVRTC is used with: opbench doctor"
+            )
 
     def architectures(self) -> list[int]:
         """Return the architectures that this NVRTC supports, as compute capability times ten."""
@@ -278,7 +281,10 @@ def compile_cubin(request: BuildRequest, arch: str) -> Compiled:
     try:
         sources = include_closure(request.source, request.include)
     except OSError as error:
-        raise CompileError(f"{request.source}: cannot be read: {error.strerror}") from error
+        raise CompileError(
+            f"{request.source}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l "
+            f"{request.source}"
+        ) from error
     if device_part.has_host_part(sources):
         return _compile_unit(request, arch, sources, reduced_unit(request, sources, _include_folders(arch)))
     try:

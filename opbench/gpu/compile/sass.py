@@ -253,7 +253,9 @@ def _listing(cubin: bytes) -> str:
         try:
             completed = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentFault(f"nvdisasm: {error}") from None
+            raise EnvironmentFault(
+                f"nvdisasm cannot be run: {error}; see which nvdisasm is used with: opbench doctor"
+            ) from None
     if completed.returncode:
         raise EnvironmentFault(
             f"nvdisasm failed with exit code {completed.returncode}: "

@@ -73,7 +73,8 @@ class NcclGroup:
             self._communicator: _NcclCommunicator | None = self._nccl.NcclCommunicator(ranks, identity, rank)
         except RuntimeError as error:
             raise EnvironmentFault(
-                f"NCCL does not join rank {rank} of {ranks}: {error}; NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p say more",
+                f"NCCL does not join rank {rank} of {ranks}: {error}; for details, run the command again with "
+                "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.%p in front",
                 kind="rank-not-joined",
                 subject=rank,
                 value=str(error),
@@ -110,8 +111,8 @@ def rank_environments(ranks: int) -> list[dict[str, str]]:
     count = int(driver.get("cuDeviceGetCount", c_int))
     if count < ranks:
         raise EnvironmentFault(
-            f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; take --gpus {count}, or --accumulate "
-            f"{ranks} on one",
+            f"--gpus {ranks}: this machine shows {count} GPU{'s' * (count > 1)}; use --gpus {count}, or train on one "
+            f"GPU with --accumulate {ranks}",
             kind="too-few-gpus",
             subject="--gpus",
             value=ranks,

@@ -69,7 +69,9 @@ class Device:
             # that work for it, so that it is ordered, and timed, too.
             self.stream = c_void_p(self.driver.get("cuStreamCreate", c_void_p, STREAM_DEFAULT))
         except DriverError as error:
-            raise EnvironmentFault(f"GPU {ordinal} cannot be used: {error}") from error
+            raise EnvironmentFault(
+                f"GPU {ordinal} cannot be used: {error}; see the state of the GPUs with: nvidia-smi"
+            ) from error
         # Lines that a kernel marked as persisting would survive the flush, as NVIDIA/nvbench found; not every GPU
         # has the limit, so the result does not matter.
         self.driver.raw("cuCtxSetLimit")(LIMIT_PERSISTING_L2_CACHE_SIZE, 0)
@@ -105,9 +107,8 @@ class Device:
         free, total = c_size_t(), c_size_t()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         raise EnvironmentFault(
-            f"{purpose} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of "
-            f"{total.value / 1e9:.2f} GB "
-            "are free; choose a smaller problem",
+            f"{purpose} needs {nbytes / 1e9:.2f} GB of GPU memory; {free.value / 1e9:.2f} of {total.value / 1e9:.2f} "
+            "GB are free; choose a smaller problem, or end other programs on this GPU, which nvidia-smi lists",
             kind="gpu-memory",
             subject=purpose,
             value=nbytes,
@@ -233,7 +234,10 @@ def gpus() -> list[Gpu]:
 def _require_gpu() -> None:
     """Raise EnvironmentFault with the reason if CUDA cannot be used here."""
     if reason := why_missing():
-        raise EnvironmentFault(f"{reason}; --backend cpu checks without one, and has no times (opbench doctor)")
+        raise EnvironmentFault(
+            f"{reason}; add --backend cpu to check kernels without a GPU and without times, or see what is missing "
+            "with: opbench doctor"
+        )
 
 
 def device_key(ordinal: int = 0) -> str:

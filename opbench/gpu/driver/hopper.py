@@ -90,7 +90,8 @@ def launch_config(launch: KernelLaunch, stream: c_void_p, capability: tuple[int,
     if launch.cluster != (1, 1, 1) and capability < CLUSTER_CAPABILITY:
         own_capability = "{}.{}".format(*capability)
         raise LaunchError(
-            f"{launch.kernel}: clusters need 9.0; this GPU has {own_capability}",
+            f"{launch.kernel}: clusters need compute capability 9.0, but this GPU has {own_capability}; choose a "
+            "variant without the key cluster",
             kind="needs-capability",
             subject=launch.kernel,
             value=own_capability,

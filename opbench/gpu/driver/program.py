@@ -171,7 +171,8 @@ class CudaProgram:
         given_bytes = source.nbytes if source else len(launch.content)
         if given_bytes > size.value:
             raise LaunchError(
-                f"constants.{launch.constant}: {given_bytes} bytes are given; the variable has {size.value}"
+                f"constants.{launch.constant}: {given_bytes} bytes are given, but the variable has {size.value}; "
+                "give at most as many numbers as the variable has elements, in its type"
             )
         if source:
             copy_arguments = (address, source.argument(), c_size_t(given_bytes), stream)
@@ -191,7 +192,10 @@ class CudaProgram:
             )
         element = element_bytes(buffer.dtype, launch.value)
         if len(element) == 8 and element[:4] != element[4:]:
-            raise LaunchError(f"fill = '{launch.zero}': the driver cannot fill 8-byte elements with {launch.value}")
+            raise LaunchError(
+                f"fill = '{launch.zero}': the driver cannot fill 8-byte elements with {launch.value}; use zero, or "
+                "fill the buffer in a kernel"
+            )
         function_name, element_type = {
             1: ("cuMemsetD8Async", ctypes.c_ubyte),
             2: ("cuMemsetD16Async", ctypes.c_ushort),
@@ -256,7 +260,8 @@ class CudaProgram:
         threads = launch.block[0] * launch.block[1] * launch.block[2]
         if threads > device.limits.threads_per_block:
             raise LaunchError(
-                f"{name}: block of {threads} threads; the limit is {device.limits.threads_per_block}",
+                f"{name}: a block of {threads} threads is too large; use at most {device.limits.threads_per_block} "
+                "threads",
                 kind="launch-limit",
                 subject="block",
                 value=threads,
@@ -267,7 +272,7 @@ class CudaProgram:
             for axis, size, limit in zip("xyz", sizes, limits, strict=True):
                 if not 1 <= size <= limit:
                     raise LaunchError(
-                        f"{name}: {dimension}.{axis} = {size}; allowed 1 to {limit}",
+                        f"{name}: {dimension}.{axis} = {size} is not allowed; choose 1 to {limit}",
                         kind="launch-limit",
                         subject=f"{dimension}.{axis}",
                         value=size,
@@ -275,8 +280,9 @@ class CudaProgram:
                     )
         if threads > resources.max_threads:
             raise LaunchError(
-                f"{name}: block of {threads} threads; this kernel's limit is {resources.max_threads} "
-                f"(it uses {resources.registers} registers per thread; or its __launch_bounds__ say so)",
+                f"{name}: a block of {threads} threads is too large; this kernel can run with at most "
+                f"{resources.max_threads}, because of its {resources.registers} registers per thread or its "
+                "__launch_bounds__; use a smaller block or fewer registers",
                 kind="launch-limit",
                 subject="block",
                 value=threads,
@@ -286,7 +292,7 @@ class CudaProgram:
         if launch.shared_bytes < 0 or resources.shared_bytes + launch.shared_bytes > limit:
             raise LaunchError(
                 f"{name}: {resources.shared_bytes} + {launch.shared_bytes} bytes of static + dynamic shared memory "
-                f"per block; the limit is {limit}",
+                f"per block; the limit is {limit}, so use less shared memory",
                 kind="launch-limit",
                 subject="shared",
                 value=resources.shared_bytes + launch.shared_bytes,
@@ -314,9 +320,9 @@ class CudaProgram:
         given_sizes = [ctypes.sizeof(value) for value in values]
         if sizes is not None and given_sizes != sizes:
             raise LaunchError(
-                f"{launch.kernel} takes {len(sizes)} arguments of {_list_sizes(sizes)} bytes; "
-                f"the launch passes {len(given_sizes)} of {_list_sizes(given_sizes)} "
-                "(pointers 8, int and float 4, tensor maps 128)",
+                f"{launch.kernel} takes {len(sizes)} arguments of {_list_sizes(sizes)} bytes; the launch passes "
+                f"{len(given_sizes)} of {_list_sizes(given_sizes)} (pointers 8, int and float 4, tensor maps 128); "
+                "write one entry of the right size in args for each parameter",
                 kind="argument-count",
                 subject=launch.kernel,
                 value=tuple(given_sizes),
@@ -396,7 +402,8 @@ def _value(arg: Argument, launch: KernelLaunch, buffers: Mapping[str, Buffer], p
         return c_float(arg)
     if not -(2**31) <= arg < 2**31:
         raise LaunchError(
-            f"{launch.kernel}: argument {arg} does not fit a C int; pass its factors instead",
+            f"{launch.kernel}: argument {arg} does not fit into a C int; pass its factors as separate arguments, or "
+            'give a wider type, such as { i64 = "n" }',
             kind="argument-type",
             subject=launch.kernel,
             value=arg,

@@ -19,6 +19,7 @@ def capability_of(gpu: str) -> tuple[int, int]:
     capability = gpu_product.capability if gpu_product else parse_capability(gpu)
     if capability is None:
         raise UsageError(
-            f"no compute capability is known for GPU '{gpu}'; allowed: {', '.join(PRODUCTS)}, or a number such as 8.6"
+            f"no compute capability is known for GPU '{gpu}'; use one of {', '.join(PRODUCTS)}, or a compute "
+            "capability such as 8.6"
         )
     return capability

@@ -28,13 +28,16 @@ def from_torch(
     if isinstance(program, str | Path):
         if not Path(program).exists():
             raise UsageError(
-                f"{program}: no such file; torch.export.save writes one", kind="no-such-file", subject=Path(program)
+                f"{program}: the file does not exist; write it with torch.export.save(torch.export.export(model, "
+                f'inputs), "{program}")',
+                kind="no-such-file",
+                subject=Path(program),
             )
         program = _torch().export.load(str(program))
     elif not hasattr(program, "graph_signature"):
         if getattr(program, "training", False):
             raise UsageError(
-                f"{type(program).__name__}: it is in training mode; call .eval() first",
+                f"{type(program).__name__}: the module is in training mode; call .eval() on the module first",
                 kind="training-mode",
                 subject=type(program).__name__,
             )
@@ -58,13 +61,18 @@ def from_onnx(model: onnx.ModelProto | str | Path, name: str = "") -> Graph:
             model = onnx.load(str(model))
         except OSError as error:
             raise UsageError(
-                f"{model}: cannot read: {error.strerror or error}",
+                f"{model}: cannot read: {error.strerror or error}; check the path and its permissions with: ls -l "
+                f"{model}",
                 kind="unreadable",
                 subject=Path(model),
                 value=error.errno,
             ) from None
         except Exception as error:  # protobuf's own, of a package that onnx brings
-            raise UsageError(f"{model}: is not an ONNX model: {error}", kind="not-onnx", subject=Path(model)) from None
+            raise UsageError(
+                f"{model}: is not an ONNX model: {error}; write the model with torch.onnx.export",
+                kind="not-onnx",
+                subject=Path(model),
+            ) from None
     return onnx_model.read(model, name or model.graph.name or "onnx")
 
 
@@ -73,7 +81,10 @@ def _from_torchscript(module: torch.jit.ScriptModule, arguments: tuple[object, .
     try:
         from torch._export.converter import TS2EPConverter
     except ImportError:
-        raise UsageError("this PyTorch cannot convert TorchScript; export the module that it was made of") from None
+        raise UsageError(
+            "this PyTorch cannot convert a TorchScript module; pass the original nn.Module, or export it with "
+            "torch.export.export(model, inputs)"
+        ) from None
     # The program has symbolic sizes; the module is exported again with those of the arguments.
     return TS2EPConverter(module, arguments).convert().module()
 
@@ -84,6 +95,6 @@ def _torch() -> ModuleType:
         import torch
         import torch.export
     except ImportError:
-        raise MissingExtra("importing from PyTorch needs it", "torch") from None
+        raise MissingExtra("PyTorch is not installed, and importing from PyTorch needs it", "torch") from None
     module_type: ModuleType = torch
     return module_type

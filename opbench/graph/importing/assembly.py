@@ -61,7 +61,9 @@ class Assembly:
     def constant(self, x: object, role: str) -> Constant:
         """Return an operand that must be a constant; raise UsageError for a computed one."""
         if not isinstance(x, Constant):
-            raise self.refuse(f"its {role} is computed; only a constant is supported", "computed", role)
+            raise self.refuse(
+                f"the {role} is computed by a node; export the model with a constant {role}", "computed", role
+            )
         return x
 
     def equal_number(self, numbers: Any, setting: str) -> int:
@@ -69,7 +71,7 @@ class Assembly:
         values = list(numbers) if isinstance(numbers, Sequence | np.ndarray) else [numbers]
         if len(set(values)) != 1:
             raise self.refuse(
-                f"{setting}={values} is not supported; one number for all sides is",
+                f"{setting}={values} is not supported; use one number for all sides",
                 "unsupported-option",
                 (setting, values),
             )
@@ -80,14 +82,20 @@ class Assembly:
         values = set(value) if isinstance(value, Sequence) and not isinstance(value, str) else {value}
         if values != {allowed}:
             raise self.refuse(
-                f"{setting}={value} is not supported; {allowed} is", "unsupported-option", (setting, value), allowed
+                f"{setting}={value} is not supported; export the model with {setting}={allowed}",
+                "unsupported-option",
+                (setting, value),
+                allowed,
             )
 
     def require_number(self, setting: str, value: float, allowed: float) -> None:
         """Raise UsageError if a number differs from the one that opbench's operator uses, up to float32 rounding."""
         if not math.isclose(value, allowed, rel_tol=1e-6):
             raise self.refuse(
-                f"{setting}={value:g} is not supported; {allowed:g} is", "unsupported-option", (setting, value), allowed
+                f"{setting}={value:g} is not supported; export the model with {setting}={allowed:g}",
+                "unsupported-option",
+                (setting, value),
+                allowed,
             )
 
     # Operators ----------------------------------------------------------------------------------------------------
@@ -100,7 +108,8 @@ class Assembly:
         n, c, h, w = self.image(image)
         if weight.array.ndim != 4 or weight.array.shape[1] != c:
             raise self.refuse(
-                f"a filter of shape {weight.array.shape} for an image of shape {image.shape}",
+                f"a filter of shape {weight.array.shape} does not fit an image of shape {image.shape}; the filter "
+                f"needs four axes and {c} input channels",
                 "other-shape",
                 weight.array.shape,
                 image.shape,
@@ -119,7 +128,11 @@ class Assembly:
         n, k = weight.array.shape
         if len(rows.shape) != 2 or rows.shape[1] != k:
             raise self.refuse(
-                f"rows of {k} features are needed, but '{rows.name}' has shape {rows.shape}", "not-rows", rows.shape, k
+                f"rows of {k} features are needed, but '{rows.name}' has shape {rows.shape}; flatten '{rows.name}' "
+                f"to rows of {k} features",
+                "not-rows",
+                rows.shape,
+                k,
             )
         if bias is None:
             bias = Constant(f"{weight.name}.no_bias", np.zeros(n, np.float32))
@@ -140,7 +153,8 @@ class Assembly:
             shifted_variance = variance.array.astype(np.float64) + epsilon - EPSILON
             if shifted_variance.min() <= 0:
                 raise self.refuse(
-                    f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported",
+                    f"epsilon={epsilon} with a variance of {variance.array.min()} is not supported, because their "
+                    "sum must be above 0; increase epsilon",
                     "variance-too-small",
                     epsilon,
                 )
@@ -166,7 +180,8 @@ class Assembly:
         _, _, h, w = self.image(image)
         if h % size[0] or w % size[1]:
             raise self.refuse(
-                f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; all windows must have the same size",
+                f"pooling {h}x{w} to {size[0]}x{size[1]} is not supported; choose an output size that divides "
+                f"{h}x{w}, so that all windows have the same size",
                 "other-windows",
                 (h, w),
                 size,
@@ -217,7 +232,7 @@ class Assembly:
         value = self.value(x)
         if axis % len(value.shape) != len(value.shape) - 1:
             raise self.refuse(
-                f"softmax over axis {axis} of {value.shape} is not supported; only the last axis is supported",
+                f"softmax over axis {axis} of {value.shape} is not supported; use the last axis",
                 "other-axis",
                 axis,
             )
@@ -235,7 +250,13 @@ class Assembly:
         if sizes.count(-1) == 1:
             sizes[sizes.index(-1)] = math.prod(old_shape) // math.prod(size for size in sizes if size != -1)
         if math.prod(sizes) != math.prod(old_shape):
-            raise self.refuse(f"{tuple(old_shape)} cannot be seen as {tuple(shape)}", "other-shape", old_shape, shape)
+            raise self.refuse(
+                f"{tuple(old_shape)} cannot be viewed as {tuple(shape)}; choose a shape with the same number of "
+                "elements",
+                "other-shape",
+                old_shape,
+                shape,
+            )
         if isinstance(x, Constant):
             return Constant(name, x.array.reshape(sizes))
         return x if tuple(sizes) == x.shape else self.net.view(x, tuple(sizes), name=name)
@@ -244,6 +265,8 @@ class Assembly:
         """Return the shape (n, c, h, w) of a value; raise UsageError if it is no image."""
         if len(value.shape) != 4:
             raise self.refuse(
-                f"'{value.name}' {value.shape} is not an image: an image has four axes", "not-an-image", value.shape
+                f"'{value.name}' {value.shape} is not an image; the node needs a value with the four axes (n, c, h, w)",
+                "not-an-image",
+                value.shape,
             )
         return value.image

@@ -28,7 +28,8 @@ def read(program: torch.export.ExportedProgram, name: str) -> Graph:
     signature = program.graph_signature
     if signature.buffers_to_mutate:
         raise UsageError(
-            f"{name}: it changes buffers ({next(iter(signature.buffers_to_mutate.values()))}); export .eval()"
+            f"{name}: the program changes buffers ({next(iter(signature.buffers_to_mutate.values()))}); call .eval() "
+            "on the module, then export the module again"
         )
     operand_by_node: OperandByNode = {}
     outputs: list[Value] = []
@@ -72,7 +73,7 @@ def _read_placeholder(assembly: Assembly, program: torch.export.ExportedProgram,
         return example
     if not all(isinstance(size, int) for size in example.shape):
         raise assembly.refuse(
-            f"its shape {tuple(example.shape)} is not fixed; export without dynamic_shapes",
+            f"the shape {tuple(example.shape)} is not fixed; export the module without dynamic_shapes",
             "shape-not-fixed",
             tuple(example.shape),
         )
@@ -84,13 +85,18 @@ def _import_node(assembly: Assembly, operand_by_node: OperandByNode, node: torch
     if getattr(node.target, "__name__", "") == "getitem":
         items, index = operand_by_node[node.args[0].name], node.args[1]
         if index != 0:
-            raise assembly.refuse("only the first result of its node is supported", "other-results", index)
+            raise assembly.refuse(
+                f"result {index} of an operator with several results is not supported; use only the first result",
+                "other-results",
+                index,
+            )
         return items
     schema: torch._C.FunctionSchema = getattr(node.target, "_schema", None)
     operator = schema.name.removeprefix("aten::").removesuffix("_") if schema else str(node.target)
     if operator not in OPERATORS:
         raise assembly.refuse(
-            f"unknown operator '{operator}'; supported: {', '.join(sorted(OPERATORS))}",
+            f"unknown operator '{operator}'; replace the operator in the model by supported ones: "
+            f"{', '.join(sorted(OPERATORS))}",
             "unknown-operator",
             operator,
             tuple(sorted(OPERATORS)),
@@ -102,7 +108,11 @@ def _import_node(assembly: Assembly, operand_by_node: OperandByNode, node: torch
     shape = getattr(node.meta.get("val"), "shape", None)
     if isinstance(result, Value) and shape is not None and tuple(shape) != result.shape:
         raise assembly.refuse(
-            f"it gives {result.shape} where PyTorch has {tuple(shape)}", "other-shape", result.shape, tuple(shape)
+            f"opbench computes the shape {result.shape}, but PyTorch has {tuple(shape)}; replace this layer in the "
+            "model, or report the layer as a bug of opbench",
+            "other-shape",
+            result.shape,
+            tuple(shape),
         )
     return result
 
@@ -170,7 +180,7 @@ def _transpose(assembly: Assembly, name: str, a: Arguments) -> Operand:
     axes = [int(axis) % 2 for axis in a.get("dims", [a.get("dim0", 0), a.get("dim1", 1)])]
     if x.array.ndim != 2 or axes not in ([1, 0], [0, 1]):
         raise assembly.refuse(
-            f"axes {axes} of shape {x.array.shape} are not supported; only two axes can be swapped", "other-axis", axes
+            f"axes {axes} of shape {x.array.shape} are not supported; swap exactly two axes", "other-axis", axes
         )
     return x.transposed() if axes == [1, 0] or "dim0" in a else x
 
@@ -179,7 +189,10 @@ def _batch_norm(assembly: Assembly, name: str, a: Arguments) -> Operand:
     """Add a batch norm in evaluation mode."""
     assembly.require_setting("training", a.get("training", False), False)
     if a["running_mean"] is None or a["running_var"] is None:
-        raise assembly.refuse("batch norm without running statistics is not supported", "no-statistics")
+        raise assembly.refuse(
+            "batch norm without running statistics is not supported; create the layer with track_running_stats=True",
+            "no-statistics",
+        )
     mean, variance = (assembly.constant(a[key], key) for key in ("running_mean", "running_var"))
     scale = a["weight"] or Constant(f"{name}.ones", np.ones_like(mean.array))
     shift = a["bias"] or Constant(f"{name}.zeros", np.zeros_like(mean.array))
@@ -214,7 +227,7 @@ def _mean(assembly: Assembly, name: str, a: Arguments) -> Operand:
     axes = sorted(axis % len(image.shape) for axis in a["dim"] or [])
     if axes != [2, 3] or len(image.shape) != 4:
         raise assembly.refuse(
-            f"a mean over axes {a['dim']} is not supported; only the mean over all pixels of an image is",
+            f"a mean over axes {a['dim']} is not supported; use the mean over both axes of an image's pixels",
             "other-axis",
             a["dim"],
         )

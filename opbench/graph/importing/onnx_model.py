@@ -34,12 +34,13 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
         tensor_type = graph_input.type.tensor_type
         if tensor_type.elem_type != TensorProto.FLOAT:
             raise UsageError(
-                f"{name}: input '{graph_input.name}' is {TensorProto.DataType.Name(tensor_type.elem_type)}; only FLOAT"
+                f"{name}: input '{graph_input.name}' is {TensorProto.DataType.Name(tensor_type.elem_type)}, and only "
+                "FLOAT is supported; export the model with float32 inputs"
             )
         sizes = [size.dim_value for size in tensor_type.shape.dim]
         if not all(sizes):
             raise UsageError(
-                f"{name}: input '{graph_input.name}' has no fixed shape; export with fixed sizes",
+                f"{name}: input '{graph_input.name}' has no fixed shape; export the model without dynamic_axes",
                 kind="shape-not-fixed",
                 subject=graph_input.name,
             )
@@ -49,7 +50,8 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
         if node.op_type not in OPERATORS or node.domain not in ("", "ai.onnx"):
             operator_type = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
             raise assembly.refuse(
-                f"unknown operator '{operator_type}'; supported: {', '.join(sorted(OPERATORS))}",
+                f"unknown operator '{operator_type}'; replace the operator in the model by supported ones: "
+                f"{', '.join(sorted(OPERATORS))}",
                 "unknown-operator",
                 operator_type,
                 tuple(sorted(OPERATORS)),
@@ -73,7 +75,9 @@ def _operand_named(assembly: Assembly, operand_by_name: dict[str, Operand], name
     """Return the operand with a name; raise UsageError if no earlier node gives it."""
     if name not in operand_by_name:
         raise assembly.refuse(
-            f"nothing before it gives '{name}'; of each node the first output is supported", "no-producer", name
+            f"no earlier node produces '{name}' as its first output; use only the first output of each node",
+            "no-producer",
+            name,
         )
     return operand_by_name[name]
 
@@ -103,7 +107,8 @@ def _padding(assembly: Assembly, a: Attributes, window: Sequence[int]) -> object
         return a.get("pads", [0])
     if set(a.get("strides", [1])) != {1} or not all(size % 2 for size in window):
         raise assembly.refuse(
-            f"auto_pad={auto_pad} with strides or an even window is not supported; state the padding as pads",
+            f"auto_pad={auto_pad} with strides or an even window is not supported; give the padding as numbers in "
+            "the attribute pads",
             "other-auto-pad",
             auto_pad,
         )
@@ -169,7 +174,7 @@ def _reduce_mean(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Ope
     axes = sorted(axis % len(image.shape) for axis in _axes(assembly, x, a))
     if axes != [2, 3] or len(image.shape) != 4:
         raise assembly.refuse(
-            f"a mean over axes {axes} is not supported; only the mean over all pixels of an image is",
+            f"a mean over axes {axes} is not supported; use the mean over both axes of an image's pixels",
             " other-axis",
             axes,
         )
@@ -202,7 +207,9 @@ def _resize(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         )
         size = [float(old_size * factor) for old_size, factor in zip(image.shape, factors, strict=True)]
     if (size[0], size[1]) != (n, c):
-        raise assembly.refuse(f"resizing to {size} changes more than height and width", "other-resize", tuple(size))
+        raise assembly.refuse(
+            f"resizing to {size} is not supported; change only height and width", "other-resize", tuple(size)
+        )
     mode, coordinate_mode = a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel")
     rounding = a.get("nearest_mode", "round_prefer_floor")
     if len(x) <= 2:  # Upsample, and Resize of opset 10, which had no choice
@@ -210,8 +217,8 @@ def _resize(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     if mode == "nearest":
         if (coordinate_mode, rounding) not in NEAREST:
             raise assembly.refuse(
-                f"nearest by {coordinate_mode} and {rounding} is not supported; only asymmetric with floor is "
-                "supported",
+                f"nearest resizing with {coordinate_mode} and {rounding} is not supported; export the model with "
+                "asymmetric and floor",
                 "other-nearest",
                 (coordinate_mode, rounding),
             )
@@ -219,7 +226,8 @@ def _resize(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
     assembly.require_setting("mode", mode, "linear")
     if coordinate_mode not in ("half_pixel", "pytorch_half_pixel"):
         raise assembly.refuse(
-            f"linear by {coordinate_mode} is not supported; only half_pixel is supported",
+            f"linear resizing with {coordinate_mode} is not supported; export the model with half_pixel "
+            "(align_corners=False)",
             "other-linear",
             coordinate_mode,
         )
@@ -331,7 +339,8 @@ def _elementwise(op: str) -> Callable[[Assembly, str, Inputs, Attributes], Opera
     def add_operator(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Operand:
         if a:
             raise assembly.refuse(
-                f"{', '.join(a)} of opsets before 7 is not supported; convert the model to a newer one",
+                f"{', '.join(a)} of opsets before 7 is not supported; convert the model with "
+                "onnx.version_converter.convert_version(model, 13)",
                 "old-opset",
                 tuple(a),
             )

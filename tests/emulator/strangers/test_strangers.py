@@ -59,7 +59,7 @@ REFUSED = {
         RELU.replace("extern", "template <int W> __global__ void both(float* x) {}\nextern")
         .replace("extern", "template <int W> __global__ void both(int* x) {}\nextern")
         .replace('kernel = "mine"', 'kernel = "both<4>"'),
-        "mine.cu:9: kernel 'both<4>' is the name of 2 functions; rename the one that is meant",
+        "mine.cu:9: kernel 'both<4>' is the name of 2 functions; rename the kernel that the header names",
     ),
     "a template with other arguments": (
         RELU.replace("extern", "template <int W> __global__ void wide(float* x) {}\nextern").replace(
@@ -81,7 +81,7 @@ REFUSED = {
         RELU.replace("title =", "constants = { taps = [1, 2] }\n// title =").replace(
             "extern", "__constant__ int taps;\nextern"
         ),
-        "constants.taps: 8 bytes are given; the variable has 4",
+        "constants.taps: 8 bytes are given, but the variable has 4",
     ),
     "a number of another kind": (
         RELU.replace('block = ["256"]', 'block = ["256"], args = ["x", "out", 2.5]'),
