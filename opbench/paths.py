@@ -46,7 +46,7 @@ class MissingExtra(EnvironmentFault):
     kind = "missing-extra"
 
     def __init__(self, problem: str, extra: str, otherwise: str = "") -> None:
-        super().__init__(f"{problem}; {pip_install(extra)}{otherwise}", subject=extra)
+        super().__init__(f"{problem}; install the missing package with: {pip_install(extra)}{otherwise}", subject=extra)
 
 
 def portable(path: str) -> str:

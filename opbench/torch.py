@@ -7,7 +7,7 @@ from opbench.paths import pip_install
 try:
     import torch as _torch  # noqa: F401
 except ImportError as _error:
-    raise ImportError(f"opbench.torch needs PyTorch ({_error}); {pip_install('torch')}") from None
+    raise ImportError(f"opbench.torch needs PyTorch ({_error}); install PyTorch with: {pip_install('torch')}") from None
 
 from opbench.networks.pytorch.choice import book, settings, use
 from opbench.networks.pytorch.compiling import compile

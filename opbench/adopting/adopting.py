@@ -164,7 +164,11 @@ def require_no_header(path: Path) -> None:
 def _contradiction_error(path: Path, proposal: Proposal) -> NoOperator:
     """Return the error that a header of the proposed operator would contradict the file, with each contradiction."""
     operator, contradiction_texts = proposal.operator, "; ".join(map(str, proposal.contradictions))
-    return NoOperator(f"{path}: a header of {operator} would contradict the file: {contradiction_texts}", (operator,))
+    return NoOperator(
+        f"{path}: a header of {operator} would contradict the file: {contradiction_texts}",
+        (operator,),
+        f"; write a header without an operator with: {next_command('adopt', path, operator=NO_OPERATOR, write=True)}",
+    )
 
 
 TOLERATED_CONTRADICTIONS = frozenset(

@@ -124,7 +124,8 @@ def _require_right(session: Session, bound_case: BoundCase, when: str) -> None:
             value=verdict.reason,
         )
     raise LaunchError(
-        f"{bound_case.case.name}: a knock-out wrote elsewhere: {verdict.reason or f'input {changed[0]} changed'}",
+        f"{bound_case.case.name}: the kernel without some instructions (a knock-out) wrote outside its outputs: "
+        f"{verdict.reason or f'input {changed[0]} changed'}; this case allows no experiment, so choose another case",
         kind="wrote-elsewhere",
         subject=bound_case.case.name,
         value=verdict.reason or changed[0],

@@ -83,7 +83,10 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
     """
     traced = _traced(open_backend("cpu"), plan, seed, TraceOptions(limits=limits))
     if isinstance(traced, str):
-        raise UsageError(f"{plan.path}: unsupported on the cpu backend: {traced}")
+        raise UsageError(
+            f"{plan.path}: unsupported on the cpu backend: {traced}; run the program on a GPU with: "
+            "compute-sanitizer ./PROGRAM"
+        )
     moved = traced.trace.traffic.renamed(lambda file: _original_file(file, plan))
     return moved, [finding for finding in traced.findings if not _depends_on_contents(finding, plan)]
 

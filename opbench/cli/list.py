@@ -71,9 +71,9 @@ def list_command(
     if what not in completion.LISTS:
         raise click.UsageError(str(unknown("operator", what, (*completion.LISTS, *operators))))
     if name and what in ("operators", "suites"):
-        raise click.UsageError(f"'{name}' is not needed: opbench list {what} takes no name")
+        raise click.UsageError(f"opbench list {what} takes no name; remove '{name}'")
     if gpu and what != "variants":
-        raise click.UsageError(f"--gpu selects variants; opbench list {what} does not accept it")
+        raise click.UsageError(f"--gpu selects variants, and opbench list {what} lists none; remove --gpu")
     rows = LISTERS[what](catalog, name, roots, backend, cases)
     if gpu:
         rows = runnable(rows, gpu)

@@ -181,7 +181,8 @@ def chosen_sizes(network: str, sizes: Mapping[str, int | None]) -> dict[str, int
     if network.endswith(".json"):
         if given_sizes:
             raise UsageError(
-                f"--{next(iter(given_sizes))}: the sizes of a saved network are fixed; save it again with other sizes"
+                f"--{next(iter(given_sizes))}: the sizes of a saved network are fixed; remove "
+                f"--{next(iter(given_sizes))}, or save the network again with other sizes"
             )
         return {}
     default_sizes = sizes_of(network)

@@ -130,7 +130,9 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
 
     if reason := cuda.why_missing():
         known = ", ".join(known_gpus())
-        raise EnvironmentFault(f"{reason}; peaks are measured on a GPU. GPUs with known peaks, for --gpu: {known}")
+        raise EnvironmentFault(
+            f"{reason}, but peaks are measured on a GPU; choose a GPU with known peaks by --gpu NAME: {known}"
+        )
 
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as on_progress:
         _, ceilings = measure_ceilings(out or Path(scratch), on_progress)

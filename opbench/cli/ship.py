@@ -48,14 +48,17 @@ def ship_command(names: tuple[str, ...], options: ShipOptions, out: Path, **size
     options = replace(options, names=names, out=out, command=shlex.join(["opbench", *sys.argv[1:]]))
     if networks := [name for name in names if is_network(name)]:
         if len(names) > 1:
-            raise UsageError(f"'{networks[0]}' is a network and becomes a separate program; ship it alone")
+            raise UsageError(
+                f"'{networks[0]}' is a network and becomes a separate program; ship the network in a separate "
+                f"command: opbench ship {networks[0]}"
+            )
         if options.name != ShipOptions.name:
             raise UsageError(
                 f"--name {options.name} applies to a library; the files of a network have the network's name, so "
                 "remove --name"
             )
         if options.book is not None:
-            raise UsageError("--book applies to operators; for a network, give a plan: --plan plan.json")
+            raise UsageError("--book applies to operators; for a network, replace --book by --plan plan.json")
         network = network_options_of(networks[0], chosen_sizes(networks[0], sizes), options)
         finish(
             ship_network(

@@ -55,12 +55,12 @@ def tune_command(
     from opbench.running.targets import case_of, is_file
 
     if options.resume and out is None:
-        raise click.UsageError("--resume needs --out DIR, the folder of the search to go on with")
+        raise click.UsageError("--resume needs --out DIR, the folder of the search to continue")
     case = case_of(target, pattern, Catalog(options.variants))
     variant = with_space(case.variant, options.space) if options.space else case.variant
     if variant.is_library or not variant.tune:
         raise UsageError(
-            f"{variant.id} has no tunable parameters: its header has no key such as tune = {{ NAME = [1, 2] }}"
+            f"{variant.id} has no tunable parameters; add a key such as tune = {{ NAME = [1, 2] }} to its header"
         )
     if dry_run:
         _dry_run(type(case)(variant, case.config, case.problem), gpu, as_json)
@@ -95,7 +95,7 @@ def _dry_run(case: Case, gpu: str, as_json: bool) -> None:
 
     gpu_product = product(gpu)
     if gpu_product is None:
-        raise UsageError(f"--gpu {gpu} is not known; known GPUs: {', '.join(known_gpus())}")
+        raise UsageError(f"--gpu {gpu} is not known; use one of: {', '.join(known_gpus())}")
     space = candidates(case.variant, case.problem)
     all_launches = (type(case)(case.variant, config, case.problem).launches(gpu_product.sm_count) for config in space)
     launch_obstacles = [

@@ -123,8 +123,8 @@ def block_order(grid: Dim3) -> tuple[int, int]:
         )
         return multiplier, rng.randrange(count)
     raise UsageError(
-        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is not an order; allowed: forward, "
-        "reverse, random:SEED",
+        f"OPBENCH_CPU_ORDER='{os.environ['OPBENCH_CPU_ORDER']}' is not an order; write forward, reverse or "
+        "random:SEED, where SEED is a whole number",
         kind="not-allowed",
         subject="OPBENCH_CPU_ORDER",
         value=os.environ["OPBENCH_CPU_ORDER"],

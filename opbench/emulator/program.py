@@ -416,11 +416,11 @@ def _check_arguments(launch: KernelLaunch, kernel: Kernel) -> None:
             suggested_type = (
                 ("f16" if kernel.sizes[position] == 2 else "struct") if parameter_letter == "?" else suggested_type
             )
-            hint = f": write {{ {suggested_type} = … }}" if suggested_type else ""
+            hint = f"write {{ {suggested_type} = … }}" if suggested_type else "pass an argument of that type"
             raise LaunchError(
-                f"kernel {kernel.name}: argument {position + 1} ('{argument}') is a "
-                f"{TYPE_NAME_BY_LETTER[given_letter]}; "
-                f"the kernel's parameter is a {TYPE_NAME_BY_LETTER[parameter_letter]}{hint}",
+                f"kernel {kernel.name}: argument {position + 1} ('{argument}') has the type "
+                f"{TYPE_NAME_BY_LETTER[given_letter]}, but the kernel's parameter has the type "
+                f"{TYPE_NAME_BY_LETTER[parameter_letter]}; {hint}",
                 kind="argument-type",
                 subject=kernel.name,
                 value=(position + 1, TYPE_NAME_BY_LETTER[given_letter]),

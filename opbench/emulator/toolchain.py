@@ -22,7 +22,7 @@ RUNTIME = Path(__file__).parent / "runtime" / "runtime.cpp"
 OLDEST_GCC = 10
 """The first GCC with `__constinit`, without which every use of a `__shared__` array calls a wrapper."""
 
-REMEDY = f"install one with: {pip_install('compiler')}, or your distribution's g++ package; OPBENCH_CXX names another"
+REMEDY = f"install one with: {pip_install('compiler')}, or with your distribution's g++ package, or set OPBENCH_CXX"
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,9 @@ def read_variants(
         sources = include_closure(path, folders)
         sources[0].content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise UsageError(
+            f"{path}: cannot be read: {error}; check the path and its permissions with: ls -l {path}"
+        ) from None
     return _variants_of(path, operator, folders, sources, header)
 
 

@@ -40,10 +40,10 @@ def split_header(path: Path, text: str) -> HeaderText:
     opening, closing = f"{prefix} {OPENING_LINE}".strip(), f"{prefix} ///".strip()
     stripped = [line.strip() for line in lines]
     if opening not in stripped:
+        written_by = f", or let opbench write one: {next_command('adopt', path, write=True)}" if prefix else ""
         raise UsageError(
-            f"has no opbench header; write one that begins with the line '{opening}', or let opbench write it: "
-            f"{next_command('adopt', path)} "
-            "(see 'Write your own kernel' in README.md)",
+            f"has no opbench header; write one that begins with the line '{opening}' (see 'Write your own kernel' in "
+            f"README.md){written_by}",
             Location(path, 1),
         )
     opening_index = stripped.index(opening)

@@ -102,18 +102,27 @@ class TensorMap:
         bad_strides = [n for n in self.strides if n % ALIGNMENT or not 0 < n < 1 << 40]
         elements = ALIGNMENT // self.element_bytes
         return [
-            (not min_rank <= rank <= 5, f"{rank} dimensions; {min_rank} to 5 are allowed"),
-            (len(self.strides) != rank - 1, f"{len(self.strides)} strides of {rank} dimensions; {rank - 1} are needed"),
-            (len(self.element_strides) != rank, f"{len(self.element_strides)} element strides of {rank} dimensions"),
-            (not all(1 <= n <= 1 << 32 for n in self.dims), f"dims = {_list_numbers(self.dims)}; each is 1 to 2^32"),
+            (not min_rank <= rank <= 5, f"{rank} dimensions are not allowed; use {min_rank} to 5"),
+            (
+                len(self.strides) != rank - 1,
+                f"{len(self.strides)} strides for {rank} dimensions; give {rank - 1} strides",
+            ),
+            (
+                len(self.element_strides) != rank,
+                f"{len(self.element_strides)} element strides for {rank} dimensions; give {rank} element strides",
+            ),
+            (
+                not all(1 <= n <= 1 << 32 for n in self.dims),
+                f"dims = {_list_numbers(self.dims)} is not allowed; give numbers from 1 to 2^32",
+            ),
             (
                 bad_strides,
-                f"strides of {_list_numbers(bad_strides)} bytes; each must be a multiple of {ALIGNMENT} below 2^40: "
-                f"rows of a multiple of {elements} elements, or a variant without tensor maps",
+                f"strides of {_list_numbers(bad_strides)} bytes; each must be a multiple of {ALIGNMENT} below 2^40; "
+                f"use rows of a multiple of {elements} elements, or a variant without tensor maps",
             ),
             (
                 not all(1 <= n <= 8 for n in self.element_strides),
-                f"element_strides = {_list_numbers(self.element_strides)}; each is 1 to 8",
+                f"element_strides = {_list_numbers(self.element_strides)} is not allowed; give numbers from 1 to 8",
             ),
         ]
 
@@ -122,18 +131,22 @@ class TensorMap:
         row, span = self.row_bytes if self.box or self.is_im2col else 0, SWIZZLE_BYTES[self.swizzle]
         row_exceeds_span = self.swizzle != "none" and row > span
         rows = [
-            (row % ALIGNMENT, f"rows of {row} bytes in a copy; they must be a multiple of {ALIGNMENT}"),
+            (
+                row % ALIGNMENT,
+                f"rows of {row} bytes in a copy; choose a box whose rows are a multiple of {ALIGNMENT} bytes",
+            ),
             (
                 row_exceeds_span,
-                f"rows of {row} bytes in a copy; swizzle {self.swizzle} allows {span}: a narrower box, several copies",
+                f"rows of {row} bytes in a copy; swizzle {self.swizzle} allows {span}; use a narrower box and "
+                "several copies",
             ),
         ]
         if not self.is_im2col:
             rank = len(self.dims)
             fits = all(1 <= n <= 256 for n in self.box)
             return [
-                (len(self.box) != rank, f"a box of {len(self.box)} extents for {rank} dimensions"),
-                (not fits, f"box = {_list_numbers(self.box)}; each extent is 1 to 256"),
+                (len(self.box) != rank, f"a box of {len(self.box)} extents for {rank} dimensions; give {rank} extents"),
+                (not fits, f"box = {_list_numbers(self.box)} is not allowed; give extents from 1 to 256"),
                 *rows,
             ]
         limit = {3: 1 << 15, 4: 128, 5: 16}.get(len(self.dims), 0)
@@ -141,15 +154,16 @@ class TensorMap:
         return [
             (
                 len(self.lower) != len(self.dims) - 2 or len(self.upper) != len(self.lower),
-                f"corners of {len(self.lower)} and {len(self.upper)} numbers; {len(self.dims)} dimensions need "
-                f"{len(self.dims) - 2} each",
+                f"corners of {len(self.lower)} and {len(self.upper)} numbers; for {len(self.dims)} dimensions, give "
+                f"{len(self.dims) - 2} numbers in lower and in upper",
             ),
             (
                 not all(-limit <= n < limit for n in corners),
-                f"corners {_list_numbers(corners)}; {len(self.dims)} dimensions allow {-limit} to {limit - 1}",
+                f"corners {_list_numbers(corners)} are not allowed; for {len(self.dims)} dimensions, give numbers "
+                f"from {-limit} to {limit - 1}",
             ),
-            (not 1 <= self.channels <= 256, f"channels = {self.channels}; allowed are 1 to 256"),
-            (not 1 <= self.pixels <= 1024, f"pixels = {self.pixels}; allowed are 1 to 1024"),
+            (not 1 <= self.channels <= 256, f"channels = {self.channels} is not allowed; use 1 to 256"),
+            (not 1 <= self.pixels <= 1024, f"pixels = {self.pixels} is not allowed; use 1 to 1024"),
             *rows,
         ]
 
@@ -157,10 +171,15 @@ class TensorMap:
         """Return conditions on the memory range, each with the message if it is violated."""
         start, end = address + self.offset, self.offset + self.extent_bytes
         return [
-            (start % ALIGNMENT, f"begins at {start:#x}; a tensor map must begin at a multiple of {ALIGNMENT} bytes"),
+            (
+                start % ALIGNMENT,
+                f"begins at {start:#x}; choose an offset with which the tensor map begins at a multiple of "
+                f"{ALIGNMENT} bytes",
+            ),
             (
                 not 0 <= self.offset <= end <= nbytes,
-                f"bytes {self.offset} to {end} of a buffer of {nbytes}: dims, strides or offset go beyond it",
+                f"bytes {self.offset} to {end} of a buffer of {nbytes}: the tensor map goes beyond the buffer; "
+                "reduce dims, strides or offset",
             ),
         ]
 

@@ -63,19 +63,29 @@ class Texture:
         if self.memory == "array" and any(
             n > limit for n, limit in zip(self.size, MAX_SIZES[len(self.size)], strict=False)
         ):
-            message = f"size = {list(self.size)}; at most {list(MAX_SIZES[len(self.size)])[: len(self.size)]} texels"
+            limits = list(MAX_SIZES[len(self.size)])[: len(self.size)]
+            message = f"size = {list(self.size)} is too large; use at most {limits} texels"
         elif min(self.size) < 1 or self.size[0] * self.rows * self.texel_bytes > nbytes:
-            message = f"{list(self.size)} texels of {self.texel_bytes} bytes; '{self.tensor}' has {nbytes} bytes"
+            message = (
+                f"{list(self.size)} texels of {self.texel_bytes} bytes do not fit into the {nbytes} bytes of "
+                f"'{self.tensor}'; choose a size of at least 1 that fits"
+            )
         elif self.memory == "linear" and (len(self.size) > 1 or self.filter == "linear" or self.normalized):
-            message = "memory = 'linear' has one dimension, no filter and coordinates that count texels"
+            message = (
+                "memory = 'linear' allows only one dimension, filter = 'point' and normalized = false; change them, or "
+                "use memory = 'array'"
+            )
         elif self.read == "normalized" and self.type != "u8":
-            message = f"read = 'normalized' of {self.type}; it is for u8"
+            message = f"read = 'normalized' is not allowed for {self.type}; use read = 'element', or a tensor of u8"
         elif self.filter == "linear" and integers and self.read == "element":
             message = (
-                f"filter = 'linear' of {self.type} read by element; filters give floats: read = 'normalized', of u8"
+                f"filter = 'linear' is not allowed for {self.type} with read = 'element'; use filter = 'point', or a "
+                "tensor of u8 with read = 'normalized'"
             )
         elif self.address in ("wrap", "mirror") and not self.normalized:
-            message = f"address = '{self.address}' needs normalized = true"
+            message = (
+                f"address = '{self.address}' needs normalized = true; set normalized = true, or use address = 'clamp'"
+            )
         if message:
             raise LaunchError(f"{noun} '{self.name}': {message}")
 

@@ -140,7 +140,9 @@ def test_without_nvrtc_the_reason_stands_where_the_numbers_would(monkeypatch: py
     monkeypatch.setattr(nvrtc, "library", none)
     monkeypatch.setattr(nvrtc, "libraries", none)
     found = only(first_case("relu", "scalar"))
-    assert found.kernels == {} and found.missing.startswith("NVRTC is not installed; pip install")
+    assert found.kernels == {} and found.missing.startswith(
+        "NVRTC is not installed; install the missing package with: pip install"
+    )
     assert resources_origin("h200").startswith("missing: NVRTC is not installed")
 
 

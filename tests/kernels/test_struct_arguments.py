@@ -93,8 +93,8 @@ def test_a_kernel_gets_its_structure(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (RIGHT.replace(', { i64 = "n" }', ""), "has 40 bytes; the kernel's parameter has 48 (pointers 8"),
-        ('"x"', "is a pointer; the kernel's parameter is a struct: write { struct = … }"),
-        ('"n"', "is a int; the kernel's parameter is a struct: write { struct = … }"),
+        ('"x"', "has the type pointer, but the kernel's parameter has the type struct; write { struct = … }"),
+        ('"n"', "has the type int, but the kernel's parameter has the type struct; write { struct = … }"),
         (RIGHT.replace("u8 = 3", "u8 = 300"), "{ u8 = 300 }: 300 is outside the range of u8"),
         (RIGHT.replace("{ u8 = 3 }", '{ struct = ["n"] }'), "a struct in a struct is not allowed"),
         ("{ struct = [] }", 'write the structure\'s fields as { struct = ["x", "n", { f32 = 1.0 }] }'),

@@ -17,11 +17,14 @@ PLAIN = {"name": "image", "tensor": "x", "type": "f32", "size": (8, 4)}
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"size": (8, 5)}, "[8, 5] texels of 4 bytes; 'x' has 128 bytes"),
+        ({"size": (8, 5)}, "[8, 5] texels of 4 bytes do not fit into the 128 bytes of 'x'"),
         ({"size": (1, 70000)}, "at most [131072, 65536] texels"),
-        ({"size": (32,), "memory": "linear", "filter": "linear"}, "memory = 'linear' has one dimension, no filter"),
-        ({"read": "normalized"}, "read = 'normalized' of f32; it is for u8"),
-        ({"type": "i32", "filter": "linear"}, "filters give floats"),
+        (
+            {"size": (32,), "memory": "linear", "filter": "linear"},
+            "memory = 'linear' allows only one dimension, filter = 'point'",
+        ),
+        ({"read": "normalized"}, "read = 'normalized' is not allowed for f32"),
+        ({"type": "i32", "filter": "linear"}, "use filter = 'point', or a tensor of u8"),
         ({"address": "wrap"}, "address = 'wrap' needs normalized = true"),
     ],
 )

@@ -331,7 +331,10 @@ def _compile_unit(request: BuildRequest, arch: str, sources: Sequence[Source], u
         paths.write_atomically(compiled.ptx, code[1])
         paths.write_atomically(cubin, code[0])
     if remarks := [line for line in compiled.warnings if _SERIALISED.search(line)]:
-        raise CompileError(f"{name}: ptxas could not compile the kernel as written: {remarks[0]}")
+        raise CompileError(
+            f"{name}: ptxas could not compile the kernel as written: {remarks[0]}; change the code that this warning "
+            "names"
+        )
     # Names come from the cubin itself: compiled in parallel, NVRTC 13.0 loses parts of ptxas's log.
     cubin_kernels = kernel_names(cubin.read_bytes())
     for kernel in request.kernels:

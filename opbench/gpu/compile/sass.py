@@ -259,7 +259,8 @@ def _listing(cubin: bytes) -> str:
     if completed.returncode:
         raise EnvironmentFault(
             f"nvdisasm failed with exit code {completed.returncode}: "
-            f"{completed.stderr.decode(errors='replace').strip()[:200]}"
+            f"{completed.stderr.decode(errors='replace').strip()[:200]}; see which nvdisasm is used with: opbench "
+            "doctor"
         )
     paths.write_atomically(cached, completed.stdout)
     return completed.stdout.decode("utf-8", errors="replace")

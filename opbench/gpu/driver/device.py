@@ -85,7 +85,8 @@ class Device:
         if compiler[0] > supported[0]:
             raise EnvironmentFault(
                 f"the driver supports CUDA {supported[0]}.{supported[1]}, but NVRTC belongs to CUDA {compiler[0]}; "
-                f"update the driver or pip install 'opbench[cuda{supported[0]}]'"
+                "update the driver, or install the NVRTC for this driver with: pip install "
+                f"'opbench[cuda{supported[0]}]'"
             )
 
     # Properties --------------------------------------------------------------------------------------------------

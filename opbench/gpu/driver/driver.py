@@ -151,7 +151,9 @@ class Driver:
             if function is None:
                 if name in OPTIONAL_CALLS:
                     continue
-                raise EnvironmentFault(f"the NVIDIA driver has no {name}; update it (CUDA 12 or newer)")
+                raise EnvironmentFault(
+                    f"the NVIDIA driver has no {name}; update the driver to one for CUDA 12 or newer"
+                )
             function.argtypes = arguments
             function.restype = c_int
 

@@ -51,8 +51,8 @@ class DeviceArray:
         """Copy a C-contiguous host array of the same shape and dtype to the device."""
         if array.shape != self.shape or array.dtype != self.dtype or not array.flags.c_contiguous:
             raise UsageError(
-                f"buffer '{self.name}' takes a C-contiguous array {self.shape} of {self.dtype}, "
-                f"not {array.shape} of {array.dtype}",
+                f"buffer '{self.name}' needs a C-contiguous array {self.shape} of {self.dtype}, but the array is "
+                f"{array.shape} of {array.dtype}; convert the array with numpy.ascontiguousarray",
                 kind="other-array",
                 subject=self.name,
                 value=array.shape,

@@ -39,7 +39,8 @@ class MovableLaunch:
         for launch in launches:
             if launch.textures:
                 raise LaunchError(
-                    f"{launch.kernel}: its textures are tied to one buffer, so that it cannot be moved",
+                    f"{launch.kernel}: the kernel's textures belong to one buffer, so the kernel cannot run on "
+                    "arrays at other addresses; choose a variant without textures",
                     kind="fixed-address",
                     subject=launch.kernel,
                 )

@@ -368,7 +368,8 @@ def _bind_structure(struct: Struct, launch: KernelLaunch, buffers: Mapping[str, 
         device_buffer = cast("CudaBuffer", _buffer_named(name, buffers))
         if isinstance(device_buffer, MovableArray):
             raise LaunchError(
-                f"{launch.kernel}: '{name}' stands in a struct, which cannot follow memory that moves",
+                f"{launch.kernel}: '{name}' is a field of a struct, so the kernel cannot run on arrays at other "
+                f"addresses; pass '{name}' as a separate argument",
                 kind="fixed-address",
                 subject=launch.kernel,
                 value=name,

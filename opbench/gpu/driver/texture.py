@@ -102,7 +102,7 @@ def create(driver: Driver, texture: Texture, address: int, nbytes: int) -> Textu
     """Return a texture or surface object of a buffer; raise LaunchError if the hardware does not support it."""
     texture.check(nbytes)
     if not driver.has("cuTexObjectCreate"):
-        raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update it")
+        raise LaunchError("the NVIDIA driver has no cuTexObjectCreate; update the driver to one for CUDA 12 or newer")
     texture_object, resource = TextureObject(), _Resource()
     texture_object.resources = objects = _DriverObjects(driver)
     if texture.memory == "linear":

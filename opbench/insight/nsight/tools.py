@@ -76,7 +76,8 @@ def refuse_nested(environment: Mapping[str, str] | None = None) -> None:
     if variable := tool_attached(environment):
         raise EnvironmentFault(
             f"a profiler is already attached to this process ({variable} is set) and only one can own the counters; "
-            f"run opbench profile outside of it; if the variable is a left-over: env -u {variable} opbench profile …",
+            f"run opbench profile without that profiler, or, if no profiler is running, with: env -u {variable} "
+            "opbench profile …",
             kind="profiler-attached",
             subject=variable,
         )

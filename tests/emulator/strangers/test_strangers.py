@@ -85,7 +85,7 @@ REFUSED = {
     ),
     "a number of another kind": (
         RELU.replace('block = ["256"]', 'block = ["256"], args = ["x", "out", 2.5]'),
-        "argument 3 ('f32(2.5)') is a float; the kernel's parameter is a int: write { i32 = … }",
+        "argument 3 ('f32(2.5)') has the type float, but the kernel's parameter has the type int; write { i32 = … }",
     ),
     "a grid that cannot meet": (
         RELU.replace("extern", "#include <cooperative_groups.h>\nextern").replace(
