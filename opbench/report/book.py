@@ -24,14 +24,14 @@ def lines(book: Book) -> list[str]:
 
 
 def _cells(entry: BookEntry) -> list[str]:
-    first, *ties_shown = [_short_case_name(time.case, entry) for time in entry.ties] or [""]
+    first_tie, *other_ties = [_short_case_name(time.case, entry) for time in entry.ties] or [""]
     return [
         f"  {entry.gpu.removeprefix('NVIDIA ')} {entry.precision}",
         units.time(entry.winner.median_s),
         units.interval(entry.winner.low_s, entry.winner.high_s),
         units.ratio(entry.speedup),
         _short_case_name(entry.winner.case, entry),
-        first + (f" and {len(ties_shown)} more" if ties_shown else ""),
+        first_tie + (f" and {len(other_ties)} more" if other_ties else ""),
     ]
 
 

@@ -31,28 +31,28 @@ STAMP_ERROR = 1e-3
 CLOCK_ERROR = 0.01
 
 
-def _spans(
+def _samples_s(
     clock: SelftestClock, launch: Launch, min_samples: int, deadline_s: float, now: Now, max_samples: int = 400
 ) -> list[float]:
     """Warm up, then take `min_samples` samples, and more until the deadline, at most `max_samples`; return seconds."""
     clock.sample(launch, hold_stream=False)
     clock.sample(launch)
-    spans: list[float] = []
-    while len(spans) < min_samples or (len(spans) < max_samples and now() < deadline_s):
-        spans.append(clock.sample(launch).seconds)
-    return spans
+    samples_s: list[float] = []
+    while len(samples_s) < min_samples or (len(samples_s) < max_samples and now() < deadline_s):
+        samples_s.append(clock.sample(launch).seconds)
+    return samples_s
 
 
 def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter) -> Part:
     """Check the clock's time for an empty kernel, its stability, and that longer kernels take longer accordingly."""
     part = Part("floor", "The launch floor")
     clock, start_s = device.clock(), now()
-    spans = _spans(clock, clock.nothing, 40, start_s + budget_s / 2, now)
-    middle_index = len(spans) // 2
-    first_median_s, second_median_s = stats.median(spans[:middle_index]), stats.median(spans[middle_index:])
+    samples_s = _samples_s(clock, clock.nothing, 40, start_s + budget_s / 2, now)
+    middle_index = len(samples_s) // 2
+    first_median_s, second_median_s = stats.median(samples_s[:middle_index]), stats.median(samples_s[middle_index:])
     stream_held = all(clock.sample(clock.nothing).stream_held for _ in range(10))
-    interval = stats.median_interval(spans)
-    part.figures |= {"floor_s": stats.median(spans), "offset_s": clock.timing_offset_s(), "samples_s": spans}
+    interval = stats.median_interval(samples_s)
+    part.figures |= {"floor_s": stats.median(samples_s), "offset_s": clock.timing_offset_s(), "samples_s": samples_s}
     part.claim("the stream waits for every launch to be queued", "yes" if stream_held else "no", "yes", stream_held)
     part.claim(
         "the floor is steady: both halves of the samples have one median",
@@ -62,12 +62,12 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
     )
     part.claim(
         "an empty kernel takes some time, but less than launching it",
-        f"{units.time(stats.median(spans) - clock.timing_offset_s())} and {units.time(clock.timing_offset_s())}",
+        f"{units.time(stats.median(samples_s) - clock.timing_offset_s())} and {units.time(clock.timing_offset_s())}",
         "between 0 and the offset",
-        0 < stats.median(spans) - clock.timing_offset_s() < clock.timing_offset_s(),
+        0 < stats.median(samples_s) - clock.timing_offset_s() < clock.timing_offset_s(),
     )
     rows = [
-        ("an empty kernel", str(len(spans)), units.time(stats.median(spans)),
+        ("an empty kernel", str(len(samples_s)), units.time(stats.median(samples_s)),
          f"{units.time(interval.low)} to {units.time(interval.high)}"),
         ("beyond a kernel's own time (the clock's offset)", "", units.time(clock.timing_offset_s()), ""),
     ]  # fmt: skip
@@ -79,11 +79,13 @@ def floor(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
 def _check_line(part: Part, clock: SelftestClock, deadline_s: float, now: Now) -> None:
     """Check that the times of kernels with known cycles lie on a line; the rest is a kernel's own start and end."""
     rate = cycles_per_second(clock)
-    spans = {s: stats.median(_spans(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S}
-    kernel_times_s = {length_s: span - clock.timing_offset_s() for length_s, span in spans.items()}
+    medians_s = {
+        s: stats.median(_samples_s(clock, clock.cycles(int(s * rate)), 20, deadline_s, now, 60)) for s in LENGTHS_S
+    }
+    kernel_times_s = {length_s: median_s - clock.timing_offset_s() for length_s, median_s in medians_s.items()}
     excess_s = {length_s: kernel_time_s - length_s for length_s, kernel_time_s in kernel_times_s.items()}
     spread_s = max(excess_s.values()) - min(excess_s.values())
-    rows = [(*map(units.time, (s, spans[s], kernel_times_s[s])), signed_time(excess_s[s])) for s in LENGTHS_S]
+    rows = [(*map(units.time, (s, medians_s[s], kernel_times_s[s])), signed_time(excess_s[s])) for s in LENGTHS_S]
     part.table("Kernels of known cycles", ("cycles", "span", "kernel time (span − offset)", "beyond its cycles"), rows)
     part.figures |= {"cycles_per_s": rate, "beyond_cycles_s": list(excess_s.values())}
     part.claim(
@@ -115,11 +117,11 @@ def flush(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter)
             launch()
             launch()
 
-        single_s = stats.median(_spans(cold, one_pass, 10, deadline, now, 100)) - cold.timing_offset_s()
+        single_s = stats.median(_samples_s(cold, one_pass, 10, deadline, now, 100)) - cold.timing_offset_s()
         two_passes_s = (
-            stats.median(_spans(cold, two_passes, 10, deadline + budget_s / 6, now, 100)) - cold.timing_offset_s()
+            stats.median(_samples_s(cold, two_passes, 10, deadline + budget_s / 6, now, 100)) - cold.timing_offset_s()
         )
-        hot_s = stats.median(_spans(hot, one_pass, 10, deadline + budget_s / 3, now, 100)) - hot.timing_offset_s()
+        hot_s = stats.median(_samples_s(hot, one_pass, 10, deadline + budget_s / 3, now, 100)) - hot.timing_offset_s()
         second_pass_s = max(two_passes_s - single_s, 1e-9)
         rows.append(
             (
@@ -156,17 +158,17 @@ def stamps(device: SelftestDevice, budget_s: float, now: Now = time.perf_counter
     known_hz = cycles_per_second(clock)
     short_s = min(0.1, max(0.02, budget_s / 20))
     host: list[float] = []
-    spans: list[float] = []
+    event_ratios: list[float] = []
     rates: list[float] = []
     while len(host) < 3 or (len(host) < 9 and now() < deadline):
         host_s = [_host_seconds(clock, clock.spin(length), now) for length in (short_s, 3 * short_s)]
         host.append(2 * short_s / (host_s[1] - host_s[0]))
         span, device_s, cycles = clock.inside(int(short_s * known_hz))
-        spans.append(device_s / (span - clock.timing_offset_s()))
+        event_ratios.append(device_s / (span - clock.timing_offset_s()))
         rates.append(cycles / device_s)
     rate = stats.median(rates)
-    part.figures |= {"globaltimer_over_host": host, "globaltimer_over_events": spans, "sm_clock_hz": rates}
-    for name, ratios in (("the host's clock", host), ("events", spans)):
+    part.figures |= {"globaltimer_over_host": host, "globaltimer_over_events": event_ratios, "sm_clock_hz": rates}
+    for name, ratios in (("the host's clock", host), ("events", event_ratios)):
         error = stats.median(ratios) - 1
         part.claim(
             f"the GPU's %globaltimer runs as {name}",

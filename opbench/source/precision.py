@@ -43,8 +43,9 @@ UNNAMED_TYPE = "an unnamed type"
 
 
 def product_contradiction(product: str, precision: str, operand_types: Mapping[str, str]) -> str | None:
-    """Return why a header's `product` contradicts the matrix instructions in a kernel; None if it does not.
+    """Return why a header contradicts the matrix instructions of a kernel; None if it does not.
 
+    The contradiction is of the header's `product`, or of its `precision` if `product` is empty.
     `operand_types` has the operand types of these instructions, each with the file:line of the first one.
     """
     if product:

@@ -188,7 +188,7 @@ def _fastest(section: Section, group: Group) -> str:
         lead = ratio_text(winner, runner_up) if runner_up else ""
         lead_text = f" and wins by {lead} over {_row_name(runner_up)}" if runner_up and lead else ""
         opening = f"{_row_name(winner)} is fastest{label}{lead_text}"
-    over_library = "" if runner_up and runner_up.library else _over_library(section, winner)
+    over_library = "" if runner_up and runner_up.library else _library_speedup_text(section, winner)
     phrases = [phrase for phrase in (_over_first(section, winner), _share(winner), over_library) if phrase]
     separator = ", " if is_single else ": "
     text = opening[0].upper() + opening[1:] if opening.startswith("the library") else opening
@@ -233,7 +233,7 @@ def _share(winner: Row) -> str:
     return f"{units.percent(winner.peak_share)} of {peak_name}"
 
 
-def _over_library(section: Section, winner: Row) -> str:
+def _library_speedup_text(section: Section, winner: Row) -> str:
     libraries = sorted(
         (r for r in section.rows if r.library and r.ranked and r.precision == winner.precision),
         key=lambda r: r.time_s or 0.0,
