@@ -124,7 +124,7 @@ def test_ceilings(path: Path) -> None:
         ({"type": "run", "format": 1, "timing": 3}, "timing = 3"),
         ({"type": "ceilings", "cases": {"f32": 1}}, "cases.f32 = 1"),
         ({"type": "traffic", "kernels": [{"kernel": 1}]}, "kernels[0].kernel = 1"),
-        ({"type": "traffic", "lines": 3}, "corrupt line"),
+        ({"type": "traffic", "lines": 3}, "is corrupt"),
         ({"type": "device", "index": "first"}, "index = 'first'"),
     ],
 )

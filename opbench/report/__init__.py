@@ -81,7 +81,10 @@ def write_report(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(
-            f"{folder}: cannot be made: {error.strerror}; choose another folder with --out DIR"
+            f"{folder}: this folder cannot be created: {error.strerror}; choose another folder with --out DIR",
+            kind="unwritable",
+            subject=folder,
+            value=error.errno,
         ) from None
     return [_write(folder / name, content) for name, content in files.items()]
 
@@ -219,8 +222,8 @@ def _write(path: Path, content: bytes) -> Path:
         write_atomically(path, content)
     except OSError as error:
         raise EnvironmentFault(
-            f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}choose another folder; the "
-            "results are stored, so write the report with: opbench report RUN",
+            f"{path}: this file cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another "
+            "folder. The results are stored; write the report with: opbench report RUN",
             kind="unwritable",
             subject=path,
             value=error.errno,

@@ -50,7 +50,8 @@ def ladder_files(root: Path, catalog: Catalog, runs: Sequence[Run], tables: Sequ
     for folder, cells in measured.items():
         if not cells:
             raise UsageError(
-                f"{folder}: no case of it has a time, and a ladder shows times; name a run of a GPU (--backend cuda)",
+                f"{folder}: no case of this run has a time, and a ladder shows times; name a run on a GPU, or make "
+                "one: opbench run SUITE --backend cuda",
                 kind="no-times",
                 subject=folder,
             )

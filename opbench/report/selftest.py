@@ -76,7 +76,11 @@ def _write(folder: Path, name: str, content: bytes) -> None:
         write_atomically(folder / name, content)
     except OSError as error:
         raise EnvironmentFault(
-            f"{folder / name}: cannot write: {error.strerror or error}; choose another folder with --out DIR"
+            f"{folder / name}: this file cannot be written: {error.strerror or error}; choose another folder with "
+            "--out DIR",
+            kind="unwritable",
+            subject=folder / name,
+            value=error.errno,
         ) from None
 
 

@@ -44,4 +44,9 @@ def write_page(path: Path, page: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page.encode("utf-8"))
     except OSError as error:
-        raise EnvironmentFault(f"{path}: cannot write: {error.strerror or error}; choose another --out FILE") from None
+        raise EnvironmentFault(
+            f"{path}: this file cannot be written: {error.strerror or error}; choose another --out FILE",
+            kind="unwritable",
+            subject=path,
+            value=error.errno,
+        ) from None

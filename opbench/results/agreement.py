@@ -179,14 +179,15 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
     """
     if not cpu.traffic:
         raise UsageError(
-            f"{cpu.folder}: holds no traffic; collect it with: {next_command('explain', 'CASE', run=cpu.folder)}",
+            f"{cpu.folder}: this run of the cpu backend has no memory traffic; count the traffic of a case with: "
+            f"{next_command('explain', 'CASE', run=cpu.folder)}",
             kind="no-traffic",
             subject=cpu.folder,
         )
     if not gpu.counters:
         collect = next_command("profile", "CASE", run=gpu.folder)
         raise UsageError(
-            f"{gpu.folder}: holds no hardware counters; collect them with: {collect}",
+            f"{gpu.folder}: this run has no hardware counters; collect the counters of a case with: {collect}",
             kind="no-counters",
             subject=gpu.folder,
         )
@@ -204,7 +205,8 @@ def compare_runs(cpu: Run, gpu: Run) -> Agreement:
             comparisons += compare_caches(case, levels(traffic, compiled), counters)
     if len(left_out) == len(names) and not cpu.traffic.keys() & gpu.counters.keys():
         raise UsageError(
-            f"{cpu.folder} and {gpu.folder} share no case; run the same suite on both backends",
+            f"{cpu.folder} and {gpu.folder} have no case in common; run the same suite on both backends: "
+            "opbench run SUITE --backend cpu, and on a GPU: opbench run SUITE --backend cuda",
             kind="no-shared-case",
             subject=cpu.folder,
             value=gpu.folder,

@@ -111,9 +111,11 @@ class Book:
         """
         if not gpu and len(self.gpus) > 1:
             raise UsageError(
-                f"the book is of {', '.join(self.gpus)}; say which GPU is meant",
+                f"the winners file has several GPUs ({', '.join(self.gpus)}); choose one: "
+                f'gpu="{next(iter(self.gpus))}"',
                 kind="several-gpus",
-                value=tuple(self.gpus),
+                subject="gpu",
+                allowed=tuple(self.gpus),
             )
         entries = (
             self._by_key.get((operator, str(problem), precision, gpu or next(iter(self.gpus), "")))
@@ -159,14 +161,20 @@ class Book:
                 read_book(path)
             except UsageError:
                 raise UsageError(
-                    f"{path}: exists and is not a winners file; name another file: --out book.json"
+                    f"{path}: this file exists and is not a winners file; name another file: --out book.json",
+                    kind="not-a-winners-file",
+                    subject=path,
                 ) from None
         try:
             paths.write_atomically(path, self._text().encode())
         except OSError as error:
             reason = error.strerror or error
             raise EnvironmentFault(
-                f"{path}: cannot be written: {reason}; {writing_remedy(error)}name another file: --out book.json"
+                f"{path}: this file cannot be written: {reason}; {writing_remedy(error)}name another file: --out "
+                "book.json",
+                kind="unwritable",
+                subject=path,
+                value=error.errno,
             ) from None
 
 
@@ -181,7 +189,7 @@ def _checked_book(value: Mapping[str, Any]) -> Book:
     for entry in book.entries:
         _require_sense(entry)
     if len(book._by_key) < len(book.entries):
-        raise ValueError("two entries are of one operator, problem, precision and GPU")
+        raise ValueError("two entries have the same operator, problem, precision and GPU")
     return book
 
 
@@ -193,7 +201,9 @@ def _require_sense(entry: BookEntry) -> None:
     for time in _times(entry):
         match = CASE_NAME.match(time.case)
         if not match or (match["operator"], match["problem"]) != (entry.operator, entry.problem):
-            raise NotAllowed(f"{key}: '{time.case}' is no case of it", kind="other-case", subject=key, value=time.case)
+            raise NotAllowed(
+                f"{key}: '{time.case}' is not a case of this problem", kind="other-case", subject=key, value=time.case
+            )
         if not 0 < time.low_s <= time.median_s <= time.high_s < math.inf:
             raise ValueError(
                 f"{key}: {time.case}: {time.low_s}, {time.median_s}, {time.high_s} are not a low end, a median and a "
@@ -226,8 +236,9 @@ def make_book(
         mode_so_far = next(iter(modes), mode)
         if mode != mode_so_far:
             raise UsageError(
-                f"{path}: its times are {mode}, those of {modes[mode_so_far]} {mode_so_far}; "
-                "a book has one kind: make two",
+                f"{path}: the times of this run are {mode}, the times of {modes[mode_so_far]} are {mode_so_far}, and a "
+                "winners file has one timing mode; write a second file: "
+                f"{paths.next_command('book', path, out=f'{mode}.json')}",
                 kind="mixed-modes",
                 subject=path,
                 value=mode,
@@ -267,8 +278,8 @@ def _of_run(path: Path, run: Run, catalog: Catalog, notes: list[str]) -> tuple[l
     gpu = environment.gpu
     if not gpu or header.backend != "cuda":
         raise UsageError(
-            f"{path}: a run of the {header.backend or 'unknown'} backend has no times of a GPU; name a run that was "
-            "measured on one: opbench run SUITE --backend cuda",
+            f"{path}: this run of the {header.backend or 'unknown'} backend has no times of a GPU; name a run on a "
+            "GPU, or measure one: opbench run SUITE --backend cuda",
             kind="backend-without-times",
             subject=path,
             value=header.backend,

@@ -147,8 +147,8 @@ def compare_runs(
     if base.of_network != new.of_network:
         network, single_run = (base, new) if base.of_network else (new, base)
         raise UsageError(
-            f"{network.folder} is the run of a network, {single_run.folder} one of single cases; "
-            "compare two of one kind",
+            f"{network.folder} is a run of a network and {single_run.folder} is a run of single cases, and these runs "
+            "have no case in common; name two runs of networks, or two runs of suites",
             kind="other-kind",
             subject=network.folder,
         )
@@ -160,7 +160,8 @@ def compare_runs(
     for pattern in cases:
         if not any(is_named(case, pattern) for case in {**base_results, **new_results}):
             raise UsageError(
-                f"no case of {base.folder} or {new.folder} matches --case '{pattern}'",
+                f"--case '{pattern}': no case of {base.folder} or {new.folder} matches; list the cases with: "
+                f"{next_command('best', new.folder)}",
                 kind="no-match",
                 subject="--case",
                 value=pattern,

@@ -176,7 +176,8 @@ def read_experiments(path: Path) -> list[Experiment]:
         return [from_json(Experiment, value) for value in values]
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path}: holds no experiments: {error}; opbench explain CASE --experiment --json writes them",
+            f"{path}: this file has no experiments ({error}); write one with: opbench explain CASE --experiment --json "
+            f"> {path}",
             kind="no-experiments",
             subject=path,
             cause=error,

@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(
-            f"{folder}: cannot be made: {error.strerror or error}; choose another --out DIR",
+            f"{folder}: this folder cannot be created: {error.strerror or error}; choose another --out DIR",
             kind="unwritable",
             subject=folder,
             value=error.errno,
@@ -78,8 +78,8 @@ class RunWriter:
         self.path = folder / name
         if (packed := stored_file(self.path)).suffix in PACKED_SUFFIXES:
             raise UsageError(
-                f"{packed} is a finished run; choose another --out DIR, "
-                f"or unpack it: {'unxz' if packed.suffix == '.xz' else 'gunzip'} {packed}",
+                f"{packed}: this file is the result of a finished run; choose another --out DIR, "
+                f"or unpack the file first: {'unxz' if packed.suffix == '.xz' else 'gunzip'} {packed}",
                 kind="run-finished",
                 subject=packed,
             )
@@ -93,7 +93,8 @@ class RunWriter:
         except BlockingIOError:
             self._file.close()
             raise UsageError(
-                f"{self.path}: another opbench writes this run now; wait for it or choose another --out DIR",
+                f"{self.path}: another opbench process is writing this run; wait until that process ends, or choose "
+                "another --out DIR",
                 kind="run-in-use",
                 subject=self.path,
             ) from None
@@ -132,10 +133,14 @@ class RunWriter:
 
 
 def _cannot_write(path: Path, error: OSError, begun: bool) -> EnvironmentFault:
-    kept_text, resume = ("what was measured so far is kept; ", ", then add --resume") if begun else ("", "")
+    remedy = (
+        f"the results so far are stored; {writing_remedy(error)}copy the run to another folder, then repeat the "
+        "command with --resume --out DIR"
+        if begun
+        else f"{writing_remedy(error)}choose another folder with --out DIR"
+    )
     return EnvironmentFault(
-        f"{path}: cannot write: {error.strerror or error}; {kept_text}"
-        f"{writing_remedy(error)}choose another folder with --out DIR{resume}",
+        f"{path}: this file cannot be written: {error.strerror or error}; {remedy}",
         kind="unwritable",
         subject=path,
         value=error.errno,
@@ -160,7 +165,8 @@ def content(path: Path) -> bytes:
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(
-            f"{path}: cannot be read: {reason}; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
+            f"{path}: this file cannot be read: {reason}; name the folder of a run, which contains {FILE}, or make a "
+            "run: opbench run SUITE --out DIR",
             kind="unreadable",
             subject=path,
         ) from None
@@ -180,7 +186,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise ValueError("no object with a type")
         except ValueError as error:
             raise UsageError(
-                f"corrupt line ({error}); delete that line to use the rest, then complete the run with --resume",
+                f"this line is corrupt ({error}); delete the line to use the others, then complete the run with "
+                "--resume",
                 Location(path, line_number),
                 kind="corrupt-line",
             ) from None
@@ -236,9 +243,11 @@ class RunReader:
         try:
             self._take(kind, value)
         except (TypeError, ValueError) as error:
-            remedy = "choose another --out DIR" if kind == "run" else "delete that line, then --resume"
+            remedy = (
+                "choose another --out DIR" if kind == "run" else "delete the line, then complete the run with --resume"
+            )
             raise UsageError(
-                f"corrupt line ({error}); {remedy}", Location(self.path, line_number), kind="corrupt-line"
+                f"this line is corrupt ({error}); {remedy}", Location(self.path, line_number), kind="corrupt-line"
             ) from None
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
@@ -273,7 +282,8 @@ class RunReader:
         """Return the run from the lines so far; raise UsageError without a header."""
         if not self._begun:
             raise UsageError(
-                f"{self.path}:1: no run header; the file is empty or no opbench results (opbench run SUITE --out DIR)",
+                f"{self.path}:1: this file has no run header, so the file is empty or not a result of opbench; make a "
+                "run: opbench run SUITE --out DIR",
                 kind="no-run-header",
                 subject=self.path,
             )

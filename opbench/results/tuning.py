@@ -243,9 +243,17 @@ def read_tuning(file_or_folder: Path) -> Tuning:
                 tuning.stopped = from_json(Stopped, line)
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"{path}:{line_number}: corrupt line ({error}); delete that line, then --resume", cause=error
+                f"{path}:{line_number}: this line is corrupt ({error}); delete the line, then complete the search with "
+                "--resume",
+                kind="corrupt-line",
+                subject=path,
+                cause=error,
             ) from None
     if tuning is None:
-        raise UsageError(f"{path}:1: contains no search; start one with: opbench tune FILE.cu --out DIR")
+        raise UsageError(
+            f"{path}:1: this file has no search; start a search with: opbench tune FILE.cu --out DIR",
+            kind="no-search",
+            subject=path,
+        )
     tuning.trials = list(trials.values())
     return tuning

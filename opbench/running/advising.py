@@ -65,7 +65,8 @@ def advise_run(
     if is_counted and not run.traffic:
         measure_command = next_command("run", run.header.suite or "OPERATOR")
         raise UsageError(
-            f"{folder}: a run of the cpu backend without counts, and so without times; measure: {measure_command}",
+            f"{folder}: this run of the cpu backend has neither counts nor times, so opbench has nothing to judge; run "
+            f"the suite again, on a GPU if possible: {measure_command}",
             kind="no-times",
             subject=str(folder),
             value=0,

@@ -150,9 +150,9 @@ class _WorkerPool:
         elif time.monotonic() - self._no_worker_since > self._wait_s:
             scheduler = self._client.scheduler.address
             raise EnvironmentFault(
-                f"no worker was at {scheduler} for {self._wait_s:g} s; start one for each GPU, CUDA_VISIBLE_DEVICES=0 "
-                f"dask worker {scheduler} --nthreads 1, and go on with --resume --out "
-                f"{shlex.quote(str(self._options.out))}",
+                f"no worker connected to the scheduler {scheduler} for {self._wait_s:g} s; start one worker for each "
+                f"GPU: CUDA_VISIBLE_DEVICES=0 dask worker {scheduler} --nthreads 1. Then repeat the command with "
+                f"--resume --out {shlex.quote(str(self._options.out))}",
                 kind="no-worker",
                 subject=scheduler,
                 value=self._wait_s,

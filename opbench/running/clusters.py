@@ -40,7 +40,8 @@ class Tls:
         for path in (self.ca, self.certificate, self.key):
             if not path.is_file():
                 raise UsageError(
-                    f"{path}: no such file; --tls-ca, --tls-cert and --tls-key name PEM files",
+                    f"{path}: this file does not exist; give each of --tls-ca, --tls-cert and --tls-key the path of a "
+                    "PEM file (docs/clusters.md)",
                     kind="no-such-file",
                     subject=path,
                 )
@@ -62,7 +63,8 @@ def connect(scheduler_url: str, tls: Tls | None) -> Iterator[tuple[Client, float
     scheme, _, location = scheduler_url.partition(":")
     if scheme not in ("dask", "slurm") or not location:
         raise UsageError(
-            f"--on {scheduler_url}: is not valid; give dask://HOST:PORT or slurm:FILE.toml",
+            f"--on {scheduler_url}: this is not the address of a scheduler; give --on dask://HOST:PORT or "
+            "--on slurm:FILE.toml (docs/clusters.md)",
             kind="not-allowed",
             subject="--on",
             value=scheduler_url,
@@ -76,7 +78,14 @@ def connect(scheduler_url: str, tls: Tls | None) -> Iterator[tuple[Client, float
             yield client, WORKER_WAIT_S
     else:
         if tls is not None:
-            raise UsageError("--tls-… are for dask://; with slurm: certificates are made for each run (tls = true)")
+            raise UsageError(
+                f"--on {scheduler_url}: --tls-ca, --tls-cert and --tls-key apply to dask:// only; remove these options "
+                f"and set tls = true in {location}, so that opbench makes new certificates for each run",
+                kind="exclusive",
+                subject=("--tls-ca", "--on slurm"),
+                value=scheduler_url,
+                allowed="dask://HOST:PORT",
+            )
         with _slurm(Path(location)) as scheduler:
             yield scheduler
 
@@ -88,7 +97,8 @@ def _scheduler(scheduler_url: str, address: str, tls: Tls | None) -> Iterator[Cl
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise UsageError(
-            f"--on {scheduler_url}: names no HOST:PORT; such as dask://10.0.0.5:8786 (dask scheduler prints it)",
+            f"--on {scheduler_url}: the address has no HOST:PORT; give the address that 'dask scheduler' prints, such "
+            "as --on dask://10.0.0.5:8786",
             kind="no-address",
             subject="--on",
             value=scheduler_url,
@@ -98,8 +108,12 @@ def _scheduler(scheduler_url: str, address: str, tls: Tls | None) -> Iterator[Cl
         client = Client(f"{scheme}://{address}", security=security, timeout="10s", set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise EnvironmentFault(
-            f"--on {scheduler_url}: no scheduler answers over {scheme} ({error}); start one on a private interface, "
-            f"dask scheduler --interface ib0 --port {port}, or give it the --tls-ca, --tls-cert and --tls-key it wants"
+            f"--on {scheduler_url}: no scheduler answers over {scheme} ({error}); start a scheduler on a private "
+            f"interface: dask scheduler --interface ib0 --port {port}. If the scheduler runs with TLS, name its "
+            "certificates with --tls-ca, --tls-cert and --tls-key",
+            kind="no-scheduler",
+            subject="--on",
+            value=scheduler_url,
         ) from None
     with client:
         yield client
@@ -136,7 +150,9 @@ class SlurmFile:
         try:
             return from_json(cls, table)
         except ValueError as error:
-            raise UsageError(f"{path}: {error}; docs/clusters.md has a file to copy", cause=error) from None
+            raise UsageError(
+                f"{path}: {error}; correct the file (docs/clusters.md shows a complete one)", cause=error
+            ) from None
 
     def options(self, host: str, shared: Path) -> dict[str, object]:
         """Return the arguments of `dask_jobqueue.SLURMCluster`: each job has one worker and thus one GPU."""
@@ -173,7 +189,8 @@ def private_address(interface: str = "") -> str:
     if interface:
         if not addresses_by_interface.get(interface):
             raise UsageError(
-                f"interface = {interface!r}: has no IPv4 address; this machine has {', '.join(addresses_by_interface)}",
+                f"interface = {interface!r}: this network interface has no IPv4 address; name another interface of "
+                f"this machine: {', '.join(addresses_by_interface)}",
                 kind="no-address",
                 subject="interface",
                 value=interface,
@@ -186,9 +203,9 @@ def private_address(interface: str = "") -> str:
             if parsed.is_private and not parsed.is_loopback and not parsed.is_link_local:
                 return address
     raise EnvironmentFault(
-        "no interface of this machine has a private address for the scheduler, which runs any code that it "
-        f"receives; name an interface that only the cluster can reach: interface = ... "
-        f"(here are {', '.join(addresses_by_interface)})",
+        "no network interface of this machine has a private address, and a scheduler runs any code that it receives; "
+        'write interface = "NAME" into the file of --on slurm:FILE.toml, with an interface that only the cluster can '
+        f"reach (this machine has {', '.join(addresses_by_interface)})",
         kind="no-private-address",
         allowed=tuple(addresses_by_interface),
     )
@@ -200,19 +217,35 @@ def _slurm(path: Path) -> Iterator[tuple[Client, float]]:
     try:
         from dask_jobqueue import SLURMCluster
     except ImportError:
-        raise MissingExtra("--on slurm: needs dask-jobqueue", "cluster") from None
+        raise MissingExtra(f"--on slurm:{path}: dask-jobqueue is not installed", "cluster") from None
     if shutil.which("sbatch") is None:
-        raise EnvironmentFault("--on slurm: this machine has no sbatch; run on a login node of the cluster")
+        raise EnvironmentFault(
+            f"--on slurm:{path}: this machine has no command sbatch; run opbench on a login node of the Slurm cluster",
+            kind="no-sbatch",
+            subject="sbatch",
+        )
     host = private_address(file.interface)
     shared = Path(file.shared_folder).expanduser()
     if not shared.is_dir():
-        raise UsageError(f"{path}: shared_folder = {shared}: no such folder; it must be one that all nodes see")
+        raise UsageError(
+            f'{path}: shared_folder = "{shared}": this folder does not exist; create it with mkdir -p, or name another '
+            "folder that all nodes of the cluster see",
+            kind="no-such-folder",
+            subject="shared_folder",
+            value=shared,
+        )
     from distributed import Client
 
     try:
         cluster = SLURMCluster(**file.options(host, shared))
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise EnvironmentFault(f"--on slurm:{path}: the scheduler does not start: {error}", cause=error) from None
+        raise EnvironmentFault(
+            f"--on slurm:{path}: the scheduler does not start: {error}; correct {path} (docs/clusters.md), or check "
+            "that sinfo lists the partition of the file",
+            kind="scheduler-not-started",
+            subject=path,
+            cause=error,
+        ) from None
     with cluster, Client(cluster, set_as_default=False) as client:
         cluster.scale(jobs=file.jobs)
         yield client, file.wait_s

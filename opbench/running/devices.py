@@ -42,7 +42,7 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
         return ()
     if backends.resolve(backend) != "cuda":
         raise UsageError(
-            f"--gpus {requested}: the cpu backend has no GPU; remove --gpus: cpu runs use all cores anyway",
+            f"--gpus {requested}: the cpu backend uses no GPU, but all CPU cores; remove --gpus, or add --backend cuda",
             kind="backend-without-gpu",
             subject="--gpus",
             value=requested,
@@ -50,7 +50,7 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
     visible = {gpu.index: gpu for gpu in backends.gpus()}
     if not visible:
         raise EnvironmentFault(
-            f"--gpus {requested}: this machine shows no GPU (opbench doctor)",
+            f"--gpus {requested}: no GPU is visible on this machine; find the reason with: opbench doctor",
             kind="no-gpu",
             subject="--gpus",
             value=requested,
@@ -72,7 +72,8 @@ def choose_devices(requested: str, backend: str) -> tuple[ChosenGpu, ...]:
         device_indices = [int(entry) for entry in entries]
         if len(set(device_indices)) < len(device_indices):
             raise UsageError(
-                f"--gpus {requested}: names a GPU twice; give each once",
+                f"--gpus {requested}: this list names a GPU twice; name each GPU once: "
+                f"--gpus {','.join(dict.fromkeys(entries))}",
                 kind="duplicate-gpu",
                 subject="--gpus",
                 value=requested,
@@ -102,8 +103,8 @@ def require_alike(environments: Mapping[str, Environment]) -> None:
         if len(set(values.values())) > 1:
             values_text = "; ".join(f"{device}: {value}" for device, value in values.items())
             raise EnvironmentFault(
-                f"the devices of a run must have the same {key}, because their times share tables: {values_text}; use "
-                "the same settings, or select equal devices with --gpus",
+                f"the GPUs of this run differ in {key} ({values_text}), so their times cannot be compared in one "
+                "table; give all GPUs the same settings, or select equal GPUs with --gpus",
                 kind="devices-differ",
                 subject=key,
                 value=values,

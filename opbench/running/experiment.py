@@ -30,6 +30,7 @@ from opbench.gpu.limits.capability import capability_of
 from opbench.gpu.limits.products import product
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
+from opbench.paths import next_command
 from opbench.results.experiment import (
     ORIGINAL,
     REMOVED_SHARE,
@@ -87,7 +88,8 @@ def assemble_knockouts(
     """
     if case.variant.is_library:
         raise UsageError(
-            f"{case.name}: calls a library, whose kernels have no source here; name a CUDA variant",
+            f"{case.name}: this variant calls a library, so opbench has no kernel source to change; name a variant of "
+            f"a .cu file: {next_command('list variants', case.problem.name)}",
             kind="library",
             subject=case.name,
             value=case.variant.id,
@@ -281,7 +283,7 @@ def require_gpu(missing: str) -> None:
     """
     if missing:
         raise EnvironmentFault(
-            f"--experiment: {missing}; what could be removed is counted above",
+            f"--experiment: {missing}. The instruction counts above are complete; only the times are missing",
             kind="missing-extra",
             subject="--experiment",
             value="no ptxas",
@@ -291,8 +293,8 @@ def require_gpu(missing: str) -> None:
         from opbench.gpu.driver import why_missing
 
         raise EnvironmentFault(
-            f"--experiment: needs a GPU to time the knock-outs: {why_missing()}; what they remove is counted above "
-            "(opbench doctor)",
+            f"--experiment: timing knock-outs needs a GPU: {why_missing()}. The instruction counts above need none. To "
+            "check the machine: opbench doctor",
             kind="needs-gpu",
             subject="--experiment",
             value="no GPU",

@@ -73,7 +73,8 @@ class RunFile:
             return None
         if not self._options.resume:
             raise UsageError(
-                f"{path} holds a run already; add --resume to complete it or choose another --out DIR",
+                f"{path}: this folder already contains a run; add --resume to complete the run, or choose another "
+                "--out DIR",
                 kind="run-exists",
                 subject=path,
             )

@@ -39,7 +39,7 @@ MACHINE_PREFIXES = ("device__", "nvlink__", "numa__", "c2clink__")
 KINDS: dict[Tool, str] = {"ncu": "counters", "nsys": "timeline"}
 """The type of each tool's line in the results: a timeline must not replace a case's counters."""
 
-NO_RANGE = "is nvtx installed for this Python? (pip install nvtx; see: opbench doctor)"
+NO_RANGE = "install the package nvtx for this Python (pip install nvtx), then check the machine with: opbench doctor"
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def profile_case(
         raise fault
     if not report.exists():
         raise EnvironmentFault(
-            f"{target.case}: {options.tool} wrote no report, so the case's range never opened; {NO_RANGE}; "
-            f"the command was: {commands.shell_text(collect_command)}",
+            f"{target.case}: {options.tool} wrote no report, because {options.tool} did not see the NVTX range of "
+            f"the case; {NO_RANGE}. To see the messages of {options.tool}: {commands.shell_text(collect_command)}",
             kind="no-report",
             subject=target.case,
         )
@@ -200,7 +200,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
         timeline = parse.read_nsys(text)
         if not timeline.kernels:
             raise EnvironmentFault(
-                f"{target.case}: nsys recorded no kernel within the case's range; {NO_RANGE}",
+                f"{target.case}: nsys recorded no kernel within the NVTX range of the case; {NO_RANGE}",
                 kind="no-kernel",
                 subject=target.case,
             )
@@ -213,7 +213,7 @@ def _figures(tool: Tool, target: Target, text: str) -> dict[str, JSON]:
     kernels = parse.read_ncu(text)
     if not kernels:
         raise EnvironmentFault(
-            f"{target.case}: ncu's report holds no kernel; {NO_RANGE}", kind="no-kernel", subject=target.case
+            f"{target.case}: the report of ncu contains no kernel; {NO_RANGE}", kind="no-kernel", subject=target.case
         )
     capability = kernels[0].compute_capability
     metrics = metric_names(target.chip, target.precision)
@@ -276,7 +276,9 @@ def run_tool(
     except OSError as error:
         reason = error.strerror or error
         raise EnvironmentFault(
-            f"{argv[0]}: cannot be started: {reason}; see: opbench doctor", kind="cannot-start", subject=Path(argv[0])
+            f"{argv[0]}: this program cannot be started: {reason}; check the installation with: opbench doctor",
+            kind="cannot-start",
+            subject=Path(argv[0]),
         ) from None
     expired = threading.Event()
 
@@ -301,8 +303,8 @@ def run_tool(
             timer.cancel()
     if expired.is_set():
         raise EnvironmentFault(
-            f"{Path(argv[0]).name} was ended after {options.time_limit_s:g} s; counters replay every kernel about "
-            "nine times: choose a smaller problem or a longer --time-limit",
+            f"{Path(argv[0]).name} was stopped after {options.time_limit_s:g} s, because counters replay every kernel "
+            f"about nine times; choose a smaller problem, or more time: --time-limit {4 * options.time_limit_s:g}",
             kind="time-limit",
             subject="--time-limit",
             value=options.time_limit_s,

@@ -77,7 +77,8 @@ def unpack(catalog: Catalog, packed: PackedCase) -> Case:
     variant = catalog.variant_file(Path(packed.path), packed.operator, packed.variant)
     if variant.source_sha256 != packed.source_sha256:
         raise UsageError(
-            f"{variant.path} or a header of it was edited since the run began; start it again",
+            f"{variant.path}: this file, or a header that it includes, was edited after the run began; start the run "
+            "again",
             kind="edited",
             subject=variant.path,
         )

@@ -84,8 +84,8 @@ def pack_for_worker(case: Case, roots: Sequence[Path]) -> PackedCase:
         if path.is_relative_to(root.resolve()):
             return replace(packed, path=f"{root_index}/{path.relative_to(root.resolve())}")
     raise UsageError(
-        f"{case.variant.path}: is in no folder of variants, so other machines do not have it; put it into "
-        f"DIR/{case.variant.operator}/ of a shared folder and add --variants DIR",
+        f"{case.variant.path}: this file lies in no folder of variants, so other machines do not have the file; move "
+        f"the file into DIR/{case.variant.operator}/, where all machines see DIR, and add --variants DIR",
         kind="not-in-variants",
         subject=case.variant.path,
     )

@@ -166,8 +166,11 @@ class Server:
             return ModuleBuilt(item[1], error.reason)
         except OSError as error:
             raise EnvironmentFault(
-                f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another "
-                "folder with OPBENCH_CACHE"
+                f"the compiler's files cannot be written: {error}; {writing_remedy(error)}name another cache folder: "
+                "export OPBENCH_CACHE=DIR",
+                kind="unwritable",
+                subject="OPBENCH_CACHE",
+                value=error.errno,
             ) from None
         with contextlib.suppress(BadCubin):
             return ModuleBuilt(item[1], machine_code_sha256=read_cubin(compiled.read_bytes()).machine_code_sha256)
@@ -266,7 +269,14 @@ class Server:
 
     def _clock(self, mode: str = "cold") -> DeviceClock:
         if not isinstance(self.backend, TimedBackend):
-            raise UsageError(f"the {self.backend.name} backend has no clock; measure on cuda")
+            raise UsageError(
+                f"the {self.backend.name} backend counts memory traffic and measures no time; measure on a GPU: "
+                "--backend cuda",
+                kind="no-clock",
+                subject="--backend",
+                value=self.backend.name,
+                allowed="cuda",
+            )
         return self.backend.clock(mode)
 
 

@@ -7,7 +7,7 @@ import fnmatch
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.variant import Config, Variant
-from opbench.paths import shipped
+from opbench.paths import from_here, next_command, shipped
 from opbench.records import read_toml
 from opbench.results.header import LeftOut
 from opbench.running.shapes import accepts, examples_of, shapes_like, stored_for
@@ -129,14 +129,15 @@ def find_suite(path: Path, operators: Sequence[str] = ()) -> Path:
     suites = [p.stem for p in shipped("suites").glob("*.toml")]
     if path.is_dir():
         raise UsageError(
-            f"{path}: is a folder; name a suite's file, such as {path / 'own.toml'} (opbench list suites)",
+            f"{path}: this is a folder, not the file of a suite; name a .toml file, such as {path / 'own.toml'}, or a "
+            "shipped suite: opbench list suites",
             kind="is-a-folder",
             subject=path,
         )
     nearest = difflib.get_close_matches(path.stem, [*operators, *suites], n=1)
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"shipped suites: {', '.join(sorted(suites))}"
     raise UsageError(
-        f"{path}: no such file, operator or suite; {hint} (opbench list operators, opbench list suites)",
+        f"{path}: no file, operator or suite has this name; {hint} (opbench list operators, opbench list suites)",
         kind="no-such-suite",
         subject=path,
         allowed=tuple(nearest) or tuple(sorted(suites)),
@@ -224,8 +225,10 @@ def suite_for_operator(operator: str, catalog: Catalog, backend: str) -> Suite:
     expansion = _Expansion()
     variants = [(variant, variant.configs) for variant in catalog.variants(operator)]
     if not variants:
+        first_variant = from_here(str(catalog.operator_file(operator).parent / "naive.cu"))
         raise UsageError(
-            f"{operator}: has no variant yet; write one in the folder of its operator.py (see README.md)",
+            f"{operator}: this operator has no variant; write {first_variant} (docs/kernels.md), then: "
+            f"{catalog.command('check', first_variant)}",
             kind="no-variant",
             subject=operator,
         )
@@ -248,7 +251,8 @@ def suite_for_case(case: Case, catalog: Catalog) -> Suite:
     """
     if (reason := case.unmet_requirement()) is not None:
         raise UsageError(
-            f"{case.name}: the variant does not accept this problem: it {reason}",
+            f"{case.name}: the variant does not accept this problem: the variant {reason}; choose other sizes or "
+            f"another variant: {catalog.command('list cases', case.problem.name)}",
             kind="unsupported-problem",
             subject=case.name,
             value=reason,
@@ -277,8 +281,8 @@ class _Expansion:
                 names += [variant.name] if variant.name not in names else []
             if len(self.cases) > CASES:
                 raise UsageError(
-                    f"expands to more than {CASES} cases ({problem.name}{problem} is where it passes them); "
-                    'take fewer problems or variants, or configs = "default", or make several suites of it',
+                    f"the suite expands to more than {CASES} cases (the limit is passed at {problem.name}{problem}); "
+                    'name fewer problems or variants, write configs = "default", or split the suite into files',
                     kind="too-many-cases",
                     allowed=CASES,
                 )
@@ -308,17 +312,22 @@ class _Expansion:
 def _no_case_message(left_out: LeftOut) -> str:
     """Return the message for a suite without a case."""
     if not left_out:
-        return "holds no case; add a [[run]] table with operator and problems"
+        return "the suite has no case; add a [[run]] table with operator and problems"
     problem, reasons = next(iter(left_out.items()))
     reason, names = next(iter(reasons.items()))
-    return f"holds no case that its variants fit: of {problem}, {names[0]} {reason}; choose other problems"
+    listing = next_command("list variants", problem.partition("(")[0])
+    return (
+        f"no variant accepts any of the problems: for {problem}, {names[0]} {reason}; choose other problems (the rules "
+        f"of each variant: {listing})"
+    )
 
 
 def _require_known(table: object, allowed_keys: Mapping[str, Kinds], label: str) -> None:
     """Raise UsageError for an unknown key, or for a value of the wrong type."""
     if not isinstance(table, dict):
         raise UsageError(
-            f"{table!r} is not allowed where a table of these keys is: {', '.join(allowed_keys)}",
+            f"{table!r} is not allowed here, because a table is needed; write a table with keys from "
+            f"{', '.join(allowed_keys)}",
             kind="not-allowed",
             value=table,
             allowed=tuple(allowed_keys),
@@ -344,7 +353,8 @@ def _require_each(values: Sequence[object], element_type: type, label: str) -> N
     for value in values:
         if not isinstance(value, element_type):
             raise UsageError(
-                f"{label}: {value!r} is not allowed; each must be a {'table' if element_type is dict else 'string'}",
+                f"{label}: {value!r} is not allowed; each element of the list must be a "
+                f"{'table' if element_type is dict else 'string'}",
                 kind="not-allowed",
                 subject=label,
                 value=value,
@@ -365,7 +375,7 @@ def _timing(table: Mapping[str, Any]) -> TimingOptions:
             )
     if (mode := table.get("mode", "cold")) not in MODES:
         raise UsageError(
-            f'timing.mode = "{mode}" is not allowed; one of {", ".join(MODES)}',
+            f'timing.mode = "{mode}" is not allowed; choose one of {", ".join(MODES)}',
             kind="not-allowed",
             subject="timing.mode",
             value=mode,
@@ -392,8 +402,10 @@ def _expand(entry: Mapping[str, Any], catalog: Catalog, backend: str, expansion:
     problems = {"cuda": _problems(entry, operator)}
     problems["cpu"] = _problems(entry["cpu"], operator) if "cpu" in entry else problems["cuda"]
     if not problems[backend]:
+        axes = [axis.name for axis in fields(operator) if axis.default is MISSING]
         raise UsageError(
-            f"operator '{operator.name}' has no problem; add problems = [{{ … }}] or [run.sweep]",
+            f"the [[run]] table of operator '{operator.name}' has no problem; add problems = [{{ … }}] with a value "
+            f"for each axis ({', '.join(axes)}), or a table [run.sweep] with a list of values for each axis",
             kind="no-problem",
             subject=operator.name,
         )
@@ -451,7 +463,8 @@ def _problems(entry: Mapping[str, Any], operator: type[Operator]) -> list[Operat
     if (count := math.prod(len(values) for values in sweep.values())) > PROBLEMS:
         product = " × ".join(f"{len(values)} of {axis}" for axis, values in sweep.items())
         raise UsageError(
-            f"sweep gives {count} problems ({product}); at most {PROBLEMS} are allowed: give fewer values",
+            f"the table [run.sweep] gives {count} problems ({product}); at most {PROBLEMS} are allowed: remove some "
+            "values",
             kind="too-many-problems",
             subject="sweep",
             value=count,
@@ -485,7 +498,7 @@ def _require_tunable(tune: Mapping[str, object], variants: Sequence[Variant]) ->
             if not isinstance(choice, int) or choice not in allowed_values[key]:
                 allowed_list = ", ".join(map(str, sorted(allowed_values[key])))
                 raise UsageError(
-                    f"tune.{key} = {choice!r} is not allowed; one of {allowed_list}",
+                    f"tune.{key} = {choice!r} is not allowed; choose from {allowed_list}",
                     kind="not-allowed",
                     subject=f"tune.{key}",
                     value=choice,
@@ -501,7 +514,7 @@ def _choose_configs(variant: Variant, entry: Mapping[str, Any]) -> list[Config]:
     selection = entry.get("configs", "all")
     if selection not in ("all", "default"):
         raise UsageError(
-            f'configs = "{selection}" is not allowed; "all" or "default" (the first of each variant)',
+            f'configs = "{selection}" is not allowed; write "all", or "default" for the first config of each variant',
             kind="not-allowed",
             subject="configs",
             value=selection,

@@ -38,8 +38,10 @@ def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple
     """
     if not path.is_file():
         raise UsageError(
-            f"{path}: no such file; a kernel of your own is a .cu file with an opbench header "
-            "(see 'Write your own kernel' in README.md)"
+            f"{path}: this file does not exist; write a .cu file with an opbench header (see 'Write your own kernel' "
+            "in README.md), or list the shipped variants: opbench list variants",
+            kind="no-such-file",
+            subject=path,
         )
     folder = path.resolve().parent
     operator = folder.name if folder in [f.resolve() for fs in catalog.folders.values() for f in fs] else ""
@@ -111,7 +113,14 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
     variant_match = re.fullmatch(r"(\w+)/([\w-]+)", str(target))
     if not is_file(target) and not variant_match:
         if pattern:
-            raise UsageError(f"--case {pattern}: '{target}' names one case already; --case goes with a FILE.cu")
+            raise UsageError(
+                f"--case {pattern}: '{target}' already names one case, and --case selects among the cases of a "
+                "FILE.cu; remove --case",
+                kind="exclusive",
+                subject="--case",
+                value=pattern,
+                allowed="FILE.cu",
+            )
         return catalog.case(str(target))
     variants = (
         own_variants(Path(target), catalog)
@@ -181,7 +190,12 @@ def cases_to_check(
     if CASE_NAME.match(str(target)):
         if problems:
             raise UsageError(
-                f"--problem {problems[0]}: '{target}' names one case already; --problem goes with a FILE.cu"
+                f"--problem {problems[0]}: '{target}' already names one case with its problem; remove --problem, or "
+                "name a FILE.cu",
+                kind="exclusive",
+                subject="--problem",
+                value=problems[0],
+                allowed="FILE.cu",
             )
         return [catalog.case(str(target))]
     if is_file(target):
@@ -243,7 +257,7 @@ def no_problem_message(
     `problems` are those that the user named, such as "(n=1000)".
     """
     if not variant.configs:
-        return f"{variant.id}: no config is left by where"
+        return f"{variant.id}: no config meets the rules of where; change where or the values of tune in {variant.path}"
 
     def command(problem: Operator) -> str:
         return catalog.command(verb, target, problem=problem)
@@ -253,7 +267,7 @@ def no_problem_message(
     shapes = accepted_shapes(variant, [], [*examples, *examples_of(variant, operator)], seed, 1)
     if problems:
         unmet_requirement = variant.unmet_requirement(examples[0], variant.configs[0])
-        start = f"{variant.id} does not accept {examples[0]}: it {unmet_requirement}"
+        start = f"{variant.id} does not accept {examples[0]}: the variant {unmet_requirement}"
     else:
         start = f"{variant.id} accepts none of its operator's examples and no random shape was found"
     if shapes.problems:
@@ -290,7 +304,12 @@ def _huge(variant: Variant, examples: list[Operator]) -> list[Case]:
 def _require_reference(name: str, examples: Sequence[Operator], seed: int) -> None:
     """Raise UsageError, before any case runs, if an operator has no example or its reference fails."""
     if not examples:
-        raise UsageError(f"{name}: examples() gives none; small odd problems are needed (variants/relu/operator.py)")
+        raise UsageError(
+            f"{name}: examples() of the operator returns no problem; return some small problems with odd sizes (as in "
+            "variants/relu/operator.py)",
+            kind="no-examples",
+            subject=name,
+        )
     by_size = sorted(examples, key=lambda problem: problem.flops() + problem.bytes())
     # The smallest examples have sizes of 1, which NumPy broadcasts to any shape; the largest take long.
     median_example = by_size[len(by_size) // 2]

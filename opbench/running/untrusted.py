@@ -23,7 +23,7 @@ def require_confinable(targets: Sequence[str | Path], options: CaseOptions, back
     if not options.untrusted:
         if options.trust:
             raise UsageError(
-                "--trust is only for --untrusted; add --untrusted or remove --trust",
+                "--trust has an effect only with --untrusted; add --untrusted or remove --trust",
                 kind="needs-option",
                 subject="--trust",
                 allowed="--untrusted",
@@ -31,22 +31,23 @@ def require_confinable(targets: Sequence[str | Path], options: CaseOptions, back
         return
     if backend != "cpu":
         raise UsageError(
-            "--untrusted confines the cpu backend only, and the backend is cuda; check the kernel with: "
+            "--untrusted works on the cpu backend only, and this run uses the cuda backend; check the kernel with: "
             + next_command("check", *targets, variants=options.variants, untrusted=True),
             kind="exclusive",
             subject=("--untrusted", "--backend cuda"),
         )
     if huge:
         raise UsageError(
-            "--untrusted cannot check problems beyond the memory; remove --huge",
+            "--untrusted cannot check the problems of --huge, which are larger than the memory; remove --huge or "
+            "--untrusted",
             kind="exclusive",
             subject=("--untrusted", "--huge"),
         )
     require()
     for path in () if options.trust else _python_files(targets, options.variants):
         raise UsageError(
-            f"{from_here(str(path))}: --untrusted loads no Python file but those of opbench; remove it, or, if you "
-            "trust all Python files of the folder, add --trust",
+            f"{from_here(str(path))}: --untrusted loads no Python file except those of opbench; remove this file, or "
+            "add --trust if you trust all Python files of the folder",
             kind="python-file",
             subject=path,
             allowed="--trust",

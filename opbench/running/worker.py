@@ -83,7 +83,9 @@ class Worker:
             return self.start()
         except WorkerLost as error:
             raise EnvironmentFault(
-                f"the backend cannot be opened: {error} (opbench doctor)", cause=error, kind="backend-not-opened"
+                f"the backend cannot be opened: {error}; check the machine with: opbench doctor",
+                cause=error,
+                kind="backend-not-opened",
             ) from None
 
     def ask(self, request: Request[A], limit_s: float, listen: Listen | None = None) -> A:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import shlex
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,9 @@ def in_child(
         importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         raise EnvironmentFault(
-            f"{distribution} is not installed; pip install {install}", kind="missing-package", subject=distribution
+            f"the package {distribution} is not installed; install the package with: pip install {install}",
+            kind="missing-package",
+            subject=distribution,
         ) from None
     with tempfile.TemporaryDirectory(prefix="opbench-selftest-") as folder:
         path = Path(folder) / "found.json"
@@ -50,7 +53,9 @@ def in_child(
         if output.returncode or not path.exists():
             last_line = next((line for line in reversed(output.lines) if line.strip()), "no output")
             raise EnvironmentFault(
-                f"{distribution} ended with exit code {output.returncode}: {last_line}",
+                f"the process that times kernels with {distribution} ended with exit code {output.returncode}: "
+                f"{last_line}. "
+                "To see all its output: " + shlex.join(argv[:-2]),
                 kind="program-failed",
                 subject=distribution,
                 value=output.returncode,
@@ -86,7 +91,8 @@ def durations(cells: Sequence[Cell], times_s: Sequence[float | None]) -> dict[st
     """Return the median time of each cell, from kernels launched `REPEATS` times cell by cell."""
     if len(times_s) != REPEATS * len(cells):
         raise EnvironmentFault(
-            f"ncu saw {len(times_s)} kernels of {REPEATS * len(cells)}",
+            f"ncu recorded {len(times_s)} of {REPEATS * len(cells)} kernels, so its times cannot be assigned; end "
+            "other programs that use the GPU (nvidia-smi), then repeat: opbench selftest",
             kind="lost-kernels",
             subject="ncu",
             value=len(times_s),

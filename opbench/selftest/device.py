@@ -87,15 +87,18 @@ def size_text(nbytes: int) -> str:
 
 def cycles_per_second(clock: SelftestClock, count: int = 200_000, repeats: int = 7) -> float:
     """Return the rate of `clock.cycles` by this clock, from two lengths, so that launch overhead cancels."""
-    spans = []
+    medians_s = []
     for cycles in (count, 3 * count):
         launch = clock.cycles(cycles)
         clock.sample(launch, hold_stream=False)
-        spans.append(statistics.median(clock.sample(launch).seconds for _ in range(repeats)))
-    if spans[1] <= spans[0]:
+        medians_s.append(statistics.median(clock.sample(launch).seconds for _ in range(repeats)))
+    if medians_s[1] <= medians_s[0]:
         raise LaunchError(
-            f"a kernel of {3 * count} cycles reads {spans[1]:.3g} s, one of {count} cycles {spans[0]:.3g} s: "
-            "this clock does not time kernels; see what else uses the GPU (nvidia-smi) and try again",
+            f"a kernel of {3 * count} cycles took {medians_s[1]:.3g} s, a kernel of {count} cycles {medians_s[0]:.3g} "
+            "s, so this clock does not time kernels; end other programs that use the GPU (nvidia-smi), then repeat: "
+            "opbench selftest",
             kind="clock-times-nothing",
+            subject="clock.cycles",
+            value=tuple(medians_s),
         )
-    return 2 * count / (spans[1] - spans[0])
+    return 2 * count / (medians_s[1] - medians_s[0])

@@ -49,7 +49,7 @@ def compare_engines(
         cell = raced[name] = RacedCell()
         try:
             if now() - start_s > limit_s:
-                raise OpbenchError(f"not begun within {limit_s:g} s")
+                raise OpbenchError(f"the measurement of this cell did not start within {limit_s:g} s")
             launch = cells[name]()
             if cell_number % 2:
                 cell.own = measure_own(launch)

@@ -33,7 +33,8 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
         from cupti import cupti
     except ImportError as error:
         raise EnvironmentFault(
-            f"cupti-python is not installed ({error}); pip install cupti-python",
+            f"the package cupti-python cannot be imported ({error}); install the package with: pip install "
+            "cupti-python",
             kind="missing-package",
             subject="cupti-python",
         ) from None
@@ -56,7 +57,11 @@ def cupti_times(clock: CudaClock, launches: Mapping[str, Launch], samples: int =
         cupti.activity_enable(cupti.ActivityKind.CONCURRENT_KERNEL)
     except cupti.cuptiError as error:
         raise EnvironmentFault(
-            f"CUPTI refuses: {error}; does a profiler hold this GPU?", kind="cupti", value=str(error)
+            f"CUPTI refuses to record kernels: {error}; end any profiler that uses this GPU (nvidia-smi), or check the "
+            "permission for GPU counters with: opbench doctor",
+            kind="cupti",
+            subject="CUPTI",
+            value=str(error),
         ) from None
     try:
         recorded(clock.nothing, 3)
@@ -78,7 +83,8 @@ def launch_position(names: Sequence[str], own_kernels: Sequence[str]) -> int:
         ] != own_kernels[position : position + 1]:
             return position
     raise EnvironmentFault(
-        f"CUPTI recorded {', '.join(names)} for one kernel more than {', '.join(own_kernels)}",
+        f"CUPTI recorded the kernels {', '.join(names)}, where {', '.join(own_kernels)} and one more were expected; "
+        "repeat: opbench selftest",
         kind="other-kernels",
         subject="CUPTI",
     )
@@ -96,7 +102,8 @@ def kernel_times(
     records_per_sample, remainder = divmod(len(records), samples)
     if records_per_sample <= own_count or remainder:
         raise EnvironmentFault(
-            f"CUPTI recorded {len(records)} kernels in {samples} samples, so it lost some; run it again",
+            f"CUPTI recorded {len(records)} kernels in {samples} samples, so CUPTI lost some kernels; repeat: opbench "
+            "selftest",
             kind="lost-kernels",
             subject="CUPTI",
             value=len(records),
@@ -136,7 +143,8 @@ def register(function: Callable[[bench.State], None]) -> tuple[ModuleType, bench
         return bench, bench.register(function)  # loads nvbench's library, so it may raise ImportError, too
     except ImportError as error:
         raise EnvironmentFault(
-            f"cuda-bench cannot be used: {error}; pip install 'cuda-bench[cu13]'",
+            f"the package cuda-bench cannot be imported: {error}; install the package with: pip install "
+            "'cuda-bench[cu13]'",
             kind="missing-package",
             subject="cuda-bench",
         ) from None

@@ -16,6 +16,7 @@ from opbench.kernels.capability import missing_capability
 from opbench.kernels.case import Case
 from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
+from opbench.paths import next_command
 from opbench.results.book import Book, BookEntry
 from opbench.results.winners import entries_of
 from opbench.shipping.measured import Choice, choose, problem_named
@@ -48,12 +49,13 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
         return ShipTarget(known_product.name, known_product.arch, known_product.sm_count)
     match = re.fullmatch(r"(?:sm_|compute_)?(\d{2,3})a?", gpu)
     if not match:
-        raise UsageError(f"--gpu {gpu}: {unknown('GPU', gpu.lower(), PRODUCTS)}, or an architecture such as sm_90")
+        raise UsageError(f"--gpu {gpu}: {unknown('GPU', gpu.lower(), PRODUCTS)}, or give an architecture such as sm_90")
     arch = f"sm_{match[1]}"
     in_book = [name for name, capability in (book.gpus if book else {}).items() if _arch(capability) == arch]
     if len(in_book) > 1:
         raise UsageError(
-            f"--gpu {gpu}: the winners file has {', '.join(in_book)}, all {arch}; choose one: --gpu {in_book[0]!r}",
+            f"--gpu {gpu}: the winners file has several GPUs of {arch} ({', '.join(in_book)}); choose one: "
+            f"--gpu {in_book[0]!r}",
             kind="several-gpus",
             subject="--gpu",
             value=tuple(in_book),
@@ -65,10 +67,11 @@ def target(gpu: str, book: Book | None = None) -> ShipTarget:
     if not products:
         architectures = ", ".join(sorted({p.arch for p in PRODUCTS.values()}))
         raise UsageError(
-            f"--gpu {gpu}: no GPU of {arch} is known; {architectures} are",
+            f"--gpu {gpu}: opbench knows no GPU of architecture {arch}; choose one of {architectures}",
             kind="unknown-architecture",
             subject="--gpu",
             value=arch,
+            allowed=architectures,
         )
     best = max(products, key=lambda gpu_product: (gpu_product.sm_count, gpu_product.dram_bytes_per_s))
     return ShipTarget(in_book[0] if len(in_book) == 1 else best.name, arch, best.sm_count)
@@ -102,15 +105,14 @@ def choose_cases(
         if name not in catalog.operator_names():
             name_error = unknown("operator or network", name, [*catalog.operator_names(), *NETWORKS])
             raise UsageError(
-                f"{name_error}; a case is such as 'relu/vec4(n=1048576)' ({catalog.command('list cases')})",
+                f"{name_error}; or name a case, such as 'relu/vec4(n=1048576)' ({catalog.command('list cases')})",
                 cause=UsageError(name_error),
             )
         if book is None:
             raise UsageError(
-                f"'{name}' is an operator, and opbench does not know for which of its problems to ship "
-                "it. Name a winners file: --book book.json "
-                f"(opbench book RUN --out book.json), or one problem, such as '{name}{_example(catalog, name)}', or "
-                f"whole cases ({catalog.command('list cases', name)})",
+                f"'{name}' is an operator, and a library needs its sizes. Name one problem, such as "
+                f"'{name}{_example(catalog, name)}', or cases ({catalog.command('list cases', name)}), or add a "
+                "winners file with --book book.json (write one with: opbench book RUN --out book.json)",
                 kind="no-winners-file",
                 subject=name,
             )
@@ -118,7 +120,8 @@ def choose_cases(
         if not entries:
             operators_text = ", ".join(sorted({e.operator for e in book.entries})) or "nothing"
             raise UsageError(
-                f"the book has no problem of {name} in {precision} for {gpu.arch}; it has {operators_text}",
+                f"the winners file has no problem of {name} in {precision} for {gpu.arch}, but problems of "
+                f"{operators_text}; name one problem instead, such as '{name}{_example(catalog, name)}'",
                 kind="no-such-problem",
                 subject=name,
                 value=precision,
@@ -135,7 +138,8 @@ def choose_cases(
         case_of_problem = by_problem.setdefault((case.problem.name, str(case.problem)), case)
         if case_of_problem.name != case.name:
             raise UsageError(
-                f"{case_of_problem.name} and {case.name} have the same problem; a library has one case per problem",
+                f"{case_of_problem.name} and {case.name} have the same problem, and a library has one case for each "
+                "problem; remove one of the two cases",
                 kind="duplicate-problem",
                 subject=case_of_problem.name,
                 value=case.name,
@@ -188,13 +192,15 @@ def require_own(case: Case, gpu: ShipTarget) -> None:
     """Raise UsageError for a case of a vendor's library, and for one that the GPU cannot run."""
     if case.variant.is_library:
         raise UsageError(
-            f"{case.name}: calls a vendor's library from Python; ship one of opbench's own variants",
+            f"{case.name}: this variant calls a vendor's library from Python, which cannot be shipped as C++; name a "
+            f"variant of a .cu file: {next_command('list variants', case.problem.name)}",
             kind="vendor-library",
             subject=case.name,
         )
     if reason := missing_capability(capability_of(gpu.arch), case.variant.compute_capability):
         raise UsageError(
-            f"{case.name}: {reason} ({gpu.name}, {gpu.arch}); name another variant, or another --gpu",
+            f"{case.name}: {reason} (--gpu names {gpu.name}, {gpu.arch}); name another variant "
+            f"({next_command('list variants', case.problem.name)}), or another --gpu",
             kind="missing-capability",
             subject=case.name,
             value=gpu.arch,
@@ -206,7 +212,11 @@ def _fitting(case: Case, gpu: ShipTarget) -> Case:
     """Return the case; raises UsageError if it cannot be shipped."""
     if reason := case.unmet_requirement():
         raise UsageError(
-            f"{case.name}: does not fit: {reason}", kind="unsupported-problem", subject=case.name, value=reason
+            f"{case.name}: this case cannot be shipped: the variant {reason}; choose another problem or variant: "
+            f"{next_command('list cases', case.problem.name)}",
+            kind="unsupported-problem",
+            subject=case.name,
+            value=reason,
         )
     require_own(case, gpu)
     return case

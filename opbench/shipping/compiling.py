@@ -54,7 +54,7 @@ def compile_text(text: DeviceText, texts: Iterable[KernelText], arch: str) -> Co
     expressions = [*kernels, *(f"&{name}" for name in variables)]
     compiled, log, names = compiler.compile(str(text).encode(), "kernels.cu", options, headers, expressions)
     if compiled is None:
-        raise CompileError(f"the kernels do not compile together for {arch}:\n{log}")
+        raise CompileError(f"the kernels do not compile together for {arch}; correct the lines named here:\n{log}")
     code, _ = compiled
     mangled = {key.removeprefix("&"): value for key, value in names.items()}
     sizes = {name: kernel.parameter_bytes for name, kernel in read_cubin(code).kernels.items()}

@@ -21,14 +21,15 @@ def require_free(out: Path, replace: bool) -> None:
         return
     if not replace:
         raise UsageError(
-            f"--out {out}: exists already; choose another folder, or replace it: --replace",
+            f"--out {out}: this folder already exists; choose another folder, or replace this one with --replace",
             kind="folder-exists",
             subject=out,
             allowed="--replace",
         )
     if not (out / MANIFEST).is_file():
         raise UsageError(
-            f"--out {out}: exists and was not written by opbench ship (it has no {MANIFEST}); name another",
+            f"--out {out}: opbench ship did not write this folder (it has no {MANIFEST}), so --replace does not delete "
+            "it; name another folder: --out DIR",
             kind="not-our-folder",
             subject=out,
         )
@@ -56,7 +57,10 @@ def write_folder(out: Path, files: Mapping[str, bytes], manifest: Mapping[str, o
     except OSError as error:
         reason = error.strerror or error
         raise EnvironmentFault(
-            f"{out}: cannot be written: {reason}; {writing_remedy(error)}name another folder: --out DIR"
+            f"{out}: this folder cannot be written: {reason}; {writing_remedy(error)}name another folder: --out DIR",
+            kind="unwritable",
+            subject=out,
+            value=error.errno,
         ) from None
     finally:
         if path is not None and path.exists():

@@ -109,8 +109,10 @@ def launch_code(
     launches = case.launches(sm_count)
     if case.variant.textures:
         raise UsageError(
-            f"{case.name}: it reads textures or surfaces, whose arrays and copies `ship` does not write yet; "
-            "ship a variant without them: " + next_command("list variants", case.problem.name)
+            f"{case.name}: this variant reads textures or surfaces, and opbench ship cannot write their set-up as C++; "
+            f"choose a variant without them: {next_command('list variants', case.problem.name)}",
+            kind="textures",
+            subject=case.name,
         )
     setup_launches = [launch for launch in launches if launch.setup and separate_setup]
     other_launches = [launch for launch in launches if not (launch.setup and separate_setup)]
@@ -204,7 +206,14 @@ def _fill(launch: KernelLaunch, tensor: Tensor) -> str:
         return f"cudaMemsetAsync({safe(tensor.name)}, 0, {tensor.nbytes}, stream)"
     bits = element_bytes(DTYPES[tensor.dtype], launch.value)
     if len(bits) == 8 and bits[:4] != bits[4:]:
-        raise UsageError(f"fill = '{launch.zero}': 8-byte elements cannot be filled with {launch.value}")
+        raise UsageError(
+            f"fill = '{launch.zero}': cudaMemset cannot fill elements of 8 bytes with {launch.value}; fill with 0, or "
+            "let a kernel write the value",
+            kind="not-allowed",
+            subject="fill",
+            value=launch.value,
+            allowed=0,
+        )
     width = min(len(bits), 4)
     pattern = int.from_bytes(bits[:width], "little")
     return (
@@ -256,7 +265,12 @@ def _arguments(
     """Return each argument as it is passed; a number has the type of the kernel's parameter."""
     if sizes is not None and len(sizes) != len(launch.args):
         raise UsageError(
-            f"{case.variant.path}: {launch.kernel} takes {len(sizes)} arguments; the launch passes {len(launch.args)}"
+            f"{case.variant.path}: kernel {launch.kernel} takes {len(sizes)} arguments, but args of its launch in the "
+            f"header names {len(launch.args)}; name {len(sizes)} arguments in args",
+            kind="other-length",
+            subject=launch.kernel,
+            value=len(launch.args),
+            allowed=len(sizes),
         )
     widths = sizes or [0] * len(launch.args)
     return [_argument(arg, width) for arg, width in zip(launch.args, widths, strict=True)]
@@ -284,8 +298,8 @@ def _structure(structure: Struct) -> str:
     types = {field.type for field in fields}
     if len(fields) < len(structure.fields) or len(types) != 1 or types <= {"f16", "bf16"}:
         raise UsageError(
-            f"argument {structure}: of structures, only those whose fields are numbers of one type other than f16 and "
-            "bf16 are shipped; give the fields one by one",
+            f"argument {structure}: opbench ship can pass a structure only if all its fields are numbers of one type "
+            "other than f16 and bf16; pass the fields as separate arguments of the kernel",
             kind="structure",
             subject=structure,
         )

@@ -81,7 +81,13 @@ def _ranked_first(problem: Operator, catalog: Catalog, gpu_name: str, arch: str,
         and not missing_capability(capability, variant.compute_capability)
     ]
     if not fitting:
-        raise UsageError(f"no variant of {problem.name} serves {problem} in {precision} on {arch}")
+        raise UsageError(
+            f"no variant of {problem.name} can compute {problem} in {precision} on {arch}; choose other sizes, another "
+            f"--precision or another --gpu (the variants: {catalog.command('list variants', problem.name)})",
+            kind="no-variant",
+            subject=problem.name,
+            value=f"{problem}",
+        )
     return defaults.rank_cases(fitting, _chosen_for(gpu_name, arch), product=any(variant.unit for variant in ladder))[0]
 
 

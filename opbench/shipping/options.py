@@ -49,4 +49,9 @@ class ShipOptions:
     def __post_init__(self) -> None:
         set_types(self)
         if not self.name.isidentifier() or not self.name.isascii():
-            raise UsageError(f"--name {self.name}: is not a C identifier; use letters, digits and _, such as kernels")
+            raise UsageError(
+                f"--name {self.name}: this is not a C identifier; use letters, digits and _, such as --name kernels",
+                kind="not-an-identifier",
+                subject="--name",
+                value=self.name,
+            )

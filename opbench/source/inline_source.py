@@ -22,9 +22,20 @@ def read_inline_source(path: Path) -> str:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", cause=error) from None
+        raise UsageError(
+            f"{path}: this file cannot be read: {error}; name a readable Python file in UTF-8",
+            kind="unreadable",
+            subject=path,
+            cause=error,
+        ) from None
     except SyntaxError as error:
-        raise UsageError(f"is not Python: {error.msg}", Location(path, error.lineno or 1)) from None
+        raise UsageError(
+            f"this line is not valid Python: {error.msg}; correct the line",
+            Location(path, error.lineno or 1),
+            kind="not-python",
+            subject=path,
+            value=error.msg,
+        ) from None
     texts = _texts(tree)
     result: list[tuple[int, str]] = []
     for node in ast.walk(tree):
@@ -36,13 +47,21 @@ def read_inline_source(path: Path) -> str:
                 text = _text(element, texts)
                 if text is None:
                     raise UsageError(
-                        f"{SOURCES} is computed; a text, or the name of a text at the top of the file, is needed",
+                        f"opbench cannot read {SOURCES} here, because the program computes its text; write the CUDA "
+                        "source as a string, or as the name of a string at the top of the file",
                         Location(path, element.lineno),
+                        kind="computed-source",
+                        subject=SOURCES,
                     )
                 if text not in result:
                     result.append(text)
     if not result:
-        raise UsageError(f"{path}: calls no {CALL}() with {SOURCES}; save the CUDA source as a .cu file")
+        raise UsageError(
+            f"{path}: this file has no call of {CALL}() with {SOURCES}, so opbench sees no CUDA source; save the CUDA "
+            "source as a .cu file and name that file",
+            kind="no-source",
+            subject=path,
+        )
     lines: list[str] = []
     for line, source in sorted(result):
         lines += [""] * (line - 1 - len(lines))

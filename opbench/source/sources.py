@@ -93,7 +93,8 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
         status = file.stat()  # before reading, so that a concurrent edit is noticed later
         if status.st_size > MAX_BYTES:
             raise UsageError(
-                f"{file}: has {status.st_size:,} bytes; a source file may have {MAX_BYTES:,}",
+                f"{file}: this file has {status.st_size:,} bytes, and a source file may have at most {MAX_BYTES:,}; "
+                "split the file, or name a .cu file",
                 kind="file-too-large",
                 subject=file,
                 value=status.st_size,
@@ -105,8 +106,8 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
         for line, name in includes(source.text):
             if name[0] not in '<"':
                 raise UsageError(
-                    f"'#include {name}' is not allowed: the name of an included header must not be a macro; write "
-                    "the name",
+                    f"'#include {name}' is not allowed, because {name} is a macro and opbench must know each header; "
+                    'write the name of the header, such as #include "tile.cuh"',
                     Location(file, line),
                     kind="macro-include",
                     subject=name,
@@ -118,7 +119,12 @@ def include_closure(path: Path, folders: Sequence[Path] = ()) -> tuple[Source, .
             if header is not None and header.resolve() not in result:
                 if depth == MAX_INCLUDE_DEPTH:
                     raise UsageError(
-                        f"includes nest deeper than {MAX_INCLUDE_DEPTH} files; merge some", Location(file, line)
+                        f"the #include lines nest deeper than {MAX_INCLUDE_DEPTH} files; check whether a header "
+                        "includes itself, or merge some headers",
+                        Location(file, line),
+                        kind="includes-too-deep",
+                        subject=file,
+                        allowed=MAX_INCLUDE_DEPTH,
                     )
                 visit(header, depth + 1)
 

@@ -55,8 +55,8 @@ class EnergyMeter:
                 break
             if spent_s > max(self._window_s, COUNTER_LIMIT_S):
                 raise EnvironmentFault(
-                    f"the GPU's energy counter moved {len(changes)} times in {spent_s:.1f} s; 3 are needed to rank by "
-                    "joules. Rank by time: leave --energy out",
+                    f"the GPU's energy counter changed {len(changes)} times in {spent_s:.1f} s, and at least 3 changes "
+                    "are needed to rank by joules; remove --energy to rank by time",
                     kind="too-few-readings",
                     value=len(changes),
                     allowed=3,
@@ -72,6 +72,6 @@ class EnergyMeter:
 
 
 NO_COUNTER = (
-    "this GPU or its driver counts no energy (NVML: nvmlDeviceGetTotalEnergyConsumption, Volta and newer, needs "
-    "nvidia-ml-py; not on a MIG slice), which --energy ranks by. Rank by time: leave --energy out"
+    "--energy ranks configs by their energy, but this GPU or its driver counts no energy (NVML counts energy on Volta "
+    "and newer, with the package nvidia-ml-py, and not on a MIG slice); remove --energy to rank by time"
 )

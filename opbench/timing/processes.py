@@ -29,7 +29,7 @@ def process_interval(groups: Sequence[Sequence[float]]) -> tuple[float, stats.In
     count = len(medians)
     if not 2 <= count <= len(STUDENT_T) + 1:
         raise NotAllowed(
-            f"{count} processes, where 2 to {len(STUDENT_T) + 1} are allowed",
+            f"{count} processes are not allowed; choose 2 to {len(STUDENT_T) + 1} processes",
             kind="not-allowed",
             subject="processes",
             value=count,

@@ -27,7 +27,11 @@ class Candidates(Sequence[Config]):
         for config in configs:
             if len(self.points) == MAX_CONFIGS:
                 raise UsageError(
-                    f"the space has more than {MAX_CONFIGS} configs; narrow it: fewer values, or more rules in where"
+                    f"the search space has more than {MAX_CONFIGS} configs; remove values from tune in the header, or "
+                    "add rules to where",
+                    kind="too-many-configs",
+                    subject="tune",
+                    allowed=MAX_CONFIGS,
                 )
             self.points.append(
                 tuple(
@@ -86,5 +90,11 @@ def candidates(variant: Variant, problem: Operator) -> Candidates:
     result = Candidates(fitting, dict(variant.tune))
     if not result:
         reason = variant.unmet_requirement(problem, variant.configs[0])
-        raise UsageError(f"{variant.id}: no config fits {problem}: it {reason}")
+        raise UsageError(
+            f"{variant.id}: no config of this variant accepts {problem}: the variant {reason}; choose other sizes with "
+            "--problem",
+            kind="no-config",
+            subject=variant.id,
+            value=str(problem),
+        )
     return result

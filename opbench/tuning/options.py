@@ -66,7 +66,7 @@ class TuneOptions:
         set_types(self)
         if self.energy and self.mode == "cold":
             raise UsageError(
-                "--energy counts launches without a break, whose caches are hot; leave --mode cold out",
+                "--energy measures launches without a pause, so the caches are hot; remove --mode cold or --energy",
                 kind="exclusive",
                 subject=("--energy", "--mode"),
             )

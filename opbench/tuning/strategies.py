@@ -161,7 +161,7 @@ class Bayesian:
         try:
             import optuna
         except ImportError:
-            raise MissingExtra("--strategy bayesian needs Optuna", "tune", ", or take --strategy local") from None
+            raise MissingExtra("--strategy bayesian needs Optuna", "tune", ", or choose --strategy local") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._space, self._random = optuna, space, Random(space, seed)
         sampler = optuna.samplers.TPESampler(

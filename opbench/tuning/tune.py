@@ -100,7 +100,8 @@ def _earlier(writer: RunWriter, options: TuneOptions, variant: Variant, problem:
         return None
     if not options.resume:
         raise UsageError(
-            f"{writer.path} holds a search already; add --resume to go on, or choose another --out DIR",
+            f"{writer.path}: this file already has a search; add --resume to continue the search, or choose another "
+            "--out DIR",
             kind="run-exists",
             subject=writer.path,
         )
@@ -144,7 +145,7 @@ def _require_same(earlier: Begun, current: Begun, out: Path) -> None:
 
 def _target(environment: Environment) -> GpuTarget:
     if environment.capability is None:
-        raise EnvironmentFault("the compute capability of the GPU is unknown (opbench doctor)")
+        raise EnvironmentFault("the compute capability of the GPU is unknown; check the machine with: opbench doctor")
     return GpuTarget(environment.capability, environment.sm_count)
 
 
@@ -185,8 +186,8 @@ def best_elsewhere(space: Candidates, folders: Sequence[Path]) -> list[int]:
     if folders and not config_numbers:
         names = ", ".join(map(str, folders))
         raise UsageError(
-            f"--start-from {names}: none of the best configs there is a config of this search; "
-            "leave --start-from out, or choose a search with the same tunables",
+            f"--start-from {names}: none of the best configs in these results is a config of this search; remove "
+            "--start-from, or name results of a search with the same tunables",
             kind="nothing-to-start-from",
             subject=names,
         )

@@ -44,7 +44,9 @@ def test_no_compiler_names_how_to_get_one(cli: Cli, tmp_path: Path, args: tuple[
 
 def test_a_folder_that_cannot_be_written_is_named(cli: Cli, tiny_suite: Path) -> None:
     (tiny_suite.parent / "file").touch()
-    refused(cli("run", tiny_suite, "--backend", "cpu", "--out", "file/out"), 3, "file/out", "cannot write", "--out DIR")
+    refused(
+        cli("run", tiny_suite, "--backend", "cpu", "--out", "file/out"), 3, "file/out", "cannot be written", "--out DIR"
+    )
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
@@ -63,7 +65,7 @@ def test_a_full_disk_ends_in_3_and_what_was_written_can_be_completed(cli: Cli, t
         resource.setrlimit(resource.RLIMIT_FSIZE, (size * 2 // 3, size * 2 // 3))
 
     done = cli("run", tiny_suite, "--backend", "cpu", "--out", "out", preexec_fn=small_files)
-    refused(done, 3, f"out/{FILE}: cannot write", "--resume")
+    refused(done, 3, f"out/{FILE}: this file cannot be written", "--resume")
     kept = [r.case for r in read_run(tiny_suite.parent / "out").results]
     assert 0 < len(kept) < len(names) and kept == names[: len(kept)]
     assert (tiny_suite.parent / "out" / FILE).read_bytes().endswith(b"\n")
@@ -80,7 +82,9 @@ def test_a_report_on_a_full_disk_leaves_no_half_page(cli: Cli, tiny_suite: Path)
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, len(whole) // 2))
 
-    refused(cli("report", "out", preexec_fn=small_files), 3, "report.html: cannot write", "opbench report")
+    refused(
+        cli("report", "out", preexec_fn=small_files), 3, "report.html: this file cannot be written", "opbench report"
+    )
     assert page.read_bytes() == whole
     assert sorted(p.name for p in page.parent.iterdir()) == ["report.html", FILE, "worker-nvrtc.log", "worker.log"]
 

@@ -112,7 +112,7 @@ def test_explain_takes_a_file_and_one_of_its_cases(cli: Cli, paste: Paste, folde
     assert "if (i < n) out[i]" in done.stdout and done.stderr == ""
     again = paste("opbench explain one.cu --case 'relu/one(n=1000)'", folder)
     assert again.stdout == done.stdout
-    assert "goes with a FILE.cu" in cli("explain", "relu/scalar(n=3)", "--case", "(n=1)").stderr
+    assert "remove --case" in cli("explain", "relu/scalar(n=3)", "--case", "(n=1)").stderr
 
 
 def test_the_case_of_a_file_is_its_largest_example_unless_named(folder: Path) -> None:

@@ -23,8 +23,11 @@ from support.common import Cli
         (("run", "quick", "--backend", "cpu", "--seed", "-1"), ("-1 is not in the range x>=0",)),
         (("run", "quick", "--backend", "cpu", "--time-limit", "0"), ("0 is not in the range",)),
         (("run", "quick", "--backend", "cpu", "--gpu", "h20"), ("unknown GPU 'h20'; did you mean 'h200'?",)),
-        (("run", "quik"), ("quik: no such file, operator or suite", "did you mean 'quick'?", "opbench list suites)")),
-        (("run", "mine.cu"), ("mine.cu: no such file", "README.md")),
+        (
+            ("run", "quik"),
+            ("quik: no file, operator or suite has this name", "did you mean 'quick'?", "opbench list suites)"),
+        ),
+        (("run", "mine.cu"), ("mine.cu: this file does not exist", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
         (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (opbench list operators)",)),
         (("check", "relu/scaler"), ("did you mean 'scalar'? (opbench list variants relu)",)),
@@ -34,7 +37,7 @@ from support.common import Cli
         (("list", "operators", "relu"), ("opbench list operators takes no name",)),
         (("list", "variants", "matmull"), ("unknown operator 'matmull'; did you mean 'matmul'?",)),
         (("list", "cases", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
-        (("report", "nowhere"), (f"nowhere/{FILE}: cannot be read: No such file", "opbench run")),
+        (("report", "nowhere"), (f"nowhere/{FILE}: this file cannot be read: No such file", "opbench run")),
         (
             ("profile", "relu/scala"),
             ("relu: unknown variant 'scala'; did you mean 'scalar'?", "(opbench list variants relu)"),
@@ -79,30 +82,33 @@ BAD_SUITES = [
     ('[[run]]\noperator = "relu"\nproblems = [{ m = 1 }]', "relu: unknown axis 'm'; known: dtype, n"),
     ('[[run]]\noperator = "relu"\nproblems = [{ n = 1.5 }]', "n=1.5 is not allowed"),
     ('[[run]]\noperator = "relu"\nproblems = 3', "problems = 3 is not allowed; it must be a list"),
-    ('[[run]]\noperator = "relu"\nproblems = [3]', "problems: 3 is not allowed; each must be a table"),
+    (
+        '[[run]]\noperator = "relu"\nproblems = [3]',
+        "problems: 3 is not allowed; each element of the list must be a table",
+    ),
     ('[[run]]\noperator = "relu"\nproblems = []', "has no problem"),
     ('[[run]]\noperator = "relu"\nsweep = 3', "sweep = 3 is not allowed; it must be a table"),
     ('[[run]]\noperator = "relu"\nsweep = { n = [] }', "has no problem"),
     ('[[run]]\noperator = "relu"\nvariants = "scalar"\nproblems = [{ n = 1 }]', "it must be a list"),
-    ('[[run]]\noperator = "relu"\nvariants = [3]\nproblems = [{ n = 1 }]', "each must be a string"),
+    ('[[run]]\noperator = "relu"\nvariants = [3]\nproblems = [{ n = 1 }]', "each element of the list must be a string"),
     ('[[run]]\noperator = "relu"\ntune = { BLOKC = 256 }\nproblems = [{ n = 1 }]', "did you mean 'BLOCK'?"),
     (
         '[[run]]\noperator = "relu"\ntune = { BLOCK = 3 }\nproblems = [{ n = 1 }]',
-        "BLOCK = 3 is not allowed; one of 128",
+        "BLOCK = 3 is not allowed; choose from 128",
     ),
-    ('[[run]]\noperator = "relu"\nconfigs = "some"\nproblems = [{ n = 1 }]', '"all" or "default"'),
+    ('[[run]]\noperator = "relu"\nconfigs = "some"\nproblems = [{ n = 1 }]', 'write "all", or "default"'),
     ('[[run]]\noperator = "relu"\ncpu = 3\nproblems = [{ n = 1 }]', "cpu = 3 is not allowed"),
     ("[[run]]\noperator = 3", "operator = 3 is not allowed; it must be a string"),
     ("[[run]]\nproblems = [{ n = 1 }]", "needs operator"),
     ("run = 3", "run = 3 is not allowed; it must be a list"),
-    ("run = [3]", "3 is not allowed where a table"),
+    ("run = [3]", "3 is not allowed here, because a table is needed"),
     ('title = 3\n[[run]]\noperator = "relu"', "title = 3 is not allowed; it must be a string"),
     ('time_limit_s = "1"\n[[run]]\noperator = "relu"', "it must be a number"),
     ('time_limit_s = -1\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "time_limit_s = -1 is not allowed"),
     ('timing.budget_s = "1"\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "budget_s = '1' is not allowed"),
     ('timing.budget_s = inf\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "must be a finite number >= 0"),
     ('timing.max_samples = 1.5\n[[run]]\noperator = "relu"\nproblems = [{ n = 1 }]', "must be a whole number"),
-    ("", "holds no case"),
+    ("", "the suite has no case"),
 ]
 
 
@@ -123,8 +129,8 @@ def test_a_corrupt_results_file_is_named_with_its_line(cli: Cli, tiny_suite: Pat
     lines = path.read_text().splitlines()
     for line in ("not json", "[]", '{"type": "result"}', '{"type": "result", "case": []}'):
         path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
-        refused(cli("report", "out"), 2, f"out/{FILE}:3: corrupt")
+        refused(cli("report", "out"), 2, f"out/{FILE}:3: this line is corrupt")
     resumed = ("run", tiny_suite, "--backend", "cpu", "--out", "out", "--resume")
-    refused(cli(*resumed), 2, f"out/{FILE}:3: corrupt", "delete that line")
+    refused(cli(*resumed), 2, f"out/{FILE}:3: this line is corrupt", "delete the line")
     path.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     assert cli(*resumed).returncode == 0

@@ -96,7 +96,7 @@ def test_a_mean_left_out_is_wrong(cli: Cli, folder: Path) -> None:
             "reference() returns shape (67, 2) for 'out', but outputs declares (67, 31), 'rows cols'",
         ),
         ("return centred /", "return 0; centred /", "reference() returns no array for 'out', but outputs"),
-        ("return [cls", "return [] and [cls", "standardise: examples() gives none"),
+        ("return [cls", "return [] and [cls", "standardise: examples() of the operator returns no problem"),
         (
             "return centred /",
             "return self.scale /",

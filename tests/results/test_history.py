@@ -305,7 +305,7 @@ def test_the_command(cli: Cli, runs: Path, tmp_path: Path) -> None:
         "mean_s",
     ]
     assert cli("history").returncode == 2 and cli("history", "--database", "none.db").returncode == 2
-    assert "no run here" in cli("history", tmp_path / "nowhere").stderr
+    assert "no run lies here" in cli("history", tmp_path / "nowhere").stderr
     assert json.loads(cli("history", runs, "--json").stdout)[0]["case"] == "relu/even(n=1000000000)"
 
 

@@ -63,7 +63,7 @@ def test_no_cell_is_begun_after_the_limit(bench: FakeBench) -> None:
         1, {"a": lambda: lambda: None, "b": pytest.fail}, lambda launch: OWN, 5.0, lambda: next(times)
     )
     assert found["a"].own == OWN and found["a"].bench_s == 0.5
-    assert found["b"] == walltime.RacedCell(left_out="not begun within 5 s")
+    assert found["b"] == walltime.RacedCell(left_out="the measurement of this cell did not start within 5 s")
 
 
 def test_a_cell_alone_is_measured_at_every_default(

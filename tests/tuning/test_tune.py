@@ -108,7 +108,7 @@ def test_a_search_by_joules_ranks_by_them_and_keeps_and_shows_them(
 
 def test_where_no_energy_is_counted_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningWorker, "counted", False)
-    with pytest.raises(EnvironmentFault, match=r"counts no energy .* leave --energy out"):
+    with pytest.raises(EnvironmentFault, match=r"counts no energy .* remove --energy"):
         tune_fake(tmp_path, monkeypatch.setattr, energy=True, mode="hot")
     assert not (tmp_path / "out" / FILE).read_bytes()
 

@@ -96,7 +96,7 @@ def open_database(path: Path | None) -> sqlite3.Connection:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except (sqlite3.Error, OSError) as error:
         raise UsageError(
-            f"{path}: cannot be used as a database: {error}; choose another --database FILE",
+            f"{path}: this file cannot be used as a database: {error}; choose another --database FILE",
             kind="not-a-database",
             subject=path,
         ) from None
@@ -105,7 +105,7 @@ def open_database(path: Path | None) -> sqlite3.Connection:
     elif version == 1:
         _add_revisions(connection)
     elif version != VERSION:
-        remedy = "delete it or choose another --database FILE, then name the runs again"
+        remedy = "delete the file or choose another --database FILE, then name the runs again"
         raise OtherVersion(path or Path(":memory:"), "version", version, VERSION, remedy)
     return connection
 
@@ -138,7 +138,8 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
         files = [path] if path.is_file() else run_files(path)
         if not files:
             raise UsageError(
-                f"{path}: no run here; a run's folder holds {FILE} (opbench run SUITE --out DIR)",
+                f"{path}: no run lies here; name the folder of a run, which contains {FILE}, or make a run: opbench "
+                "run SUITE --out DIR",
                 kind="no-run",
                 subject=path,
             )
@@ -154,7 +155,13 @@ def add_runs(connection: sqlite3.Connection, files: Iterable[Path]) -> list[Path
             header = hashlib.sha256(content(path).split(b"\n", 1)[0] + b"\n").hexdigest()
             status = path.stat()
         except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror}; make it readable first") from None
+            raise UsageError(
+                f"{path}: this file cannot be read: {error.strerror}; make the file readable (chmod u+r) or name "
+                "another run",
+                kind="unreadable",
+                subject=path,
+                value=error.errno,
+            ) from None
         size_and_time = (status.st_size, status.st_mtime_ns)
         stored_run = connection.execute(
             "SELECT run, size_bytes, modified_ns FROM runs WHERE header_sha256 = ?", [header]
@@ -245,7 +252,11 @@ def query(connection: sqlite3.Connection, sql: str) -> tuple[list[str], list[tup
     except (sqlite3.Error, sqlite3.Warning) as error:
         tables = "; ".join(f"{table}({', '.join(columns)})" for table, columns in TABLES.items())
         raise UsageError(
-            f"--sql: {error}; the tables: {tables}", kind="sql", subject="--sql", value=str(error), allowed=tables
+            f"--sql: {error}; correct the query; the tables and their columns are {tables}",
+            kind="sql",
+            subject="--sql",
+            value=str(error),
+            allowed=tables,
         ) from None
     finally:
         connection.execute("PRAGMA query_only = OFF")
