@@ -87,8 +87,9 @@ def train(
     chosen = replace(options or TrainOptions(), **changes)
     if len(network.inputs) != 1:
         raise UsageError(
-            f"{network.name}: it has {len(network.inputs)} inputs; training takes a network of one, such as "
-            'opbench.network("gpt2", training=True)',
+            f"{network.name}: this network has {len(network.inputs)} inputs, and training needs a network with one "
+            "input, "
+            'such as opbench.network("gpt2", training=True)',
             kind="not-one-each",
             subject=network.name,
             value=len(network.inputs),

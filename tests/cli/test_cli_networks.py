@@ -90,7 +90,10 @@ def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_p
         (["show", "unet", "--size", "30"], "size=30 cannot be halved 4 times; choose a multiple of 16"),
         (["run", "mine.json", "--batch", "2"], "--batch: the sizes of a saved network are fixed"),
         (["show", "lenet", "--disable", "fuse"], "unknown pass 'fuse'"),
-        (["run", "lenet", "--compare", "torch", "--backend", "cpu"], "the cpu backend has no clock; leave it out"),
+        (
+            ["run", "lenet", "--compare", "torch", "--backend", "cpu"],
+            "the cpu backend measures no times; remove the option",
+        ),
         (["run", "lenet", "--image", "no.png"], "no.png: cannot be read"),
     ],
 )
@@ -214,7 +217,7 @@ def test_results_that_fit_no_node_say_what_would(tmp_path: Path) -> None:
     told = str(invoke(*words).exception)
     assert "these results contain no correct and timed case for a node of lenet" in told
     assert "conv1 is conv2d (n=1," in told
-    assert "opbench run lenet --out DIR" in told and "opbench net run lenet --tune; without --results" in told
+    assert "opbench run lenet --out DIR" in told and "opbench net run lenet --tune. Or remove --results" in told
     assert not (tmp_path / "out").exists()
 
 

@@ -136,25 +136,25 @@ def test_a_full_disk_ends_in_3_and_it_goes_on_when_there_is_room(cli: Cli, undis
     ("arguments", "message"),
     [
         (("--data", "digit"), "unknown data set 'digit'"),
-        (("--data", "digits:56"), "its images are [1, 56, 56]; lenet takes [1, 28, 28]"),
+        (("--data", "digits:56"), "are [1, 56, 56], and lenet needs [1, 28, 28]"),
         (("--data", "nowhere.npz"), "nowhere.npz: cannot be read"),
-        (("--data", "digits", "--loss", "mse"), "--loss mse takes targets of [10]"),
+        (("--data", "digits", "--loss", "mse"), "--loss mse needs targets of float32[10]"),
         (("--data", "digits", "--clip", "0"), "0.0 is not in the range x>0"),
         (("--data", "digits", "--optimizer", "adams"), "unknown optimizer 'adams'"),
         (("--data", "digits", "--disable", "fuse"), "unknown pass 'fuse'"),
-        (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set's 1437 pictures"),
-        (("--data", "digits", "--epochs", "1", "--steps", "1"), "--epochs and --steps both say when to end"),
+        (("--data", "digits", "--batch", "2000"), "a batch of 2000 is larger than the data set, which has 1437"),
+        (("--data", "digits", "--epochs", "1", "--steps", "1"), "--epochs and --steps both set the length"),
         (
             ("--data", "digits", "--tune"),
-            "--tune measures, and the cpu backend has no clock; choose from runs",
+            "--tune measures, and the cpu backend measures no times; use measured times",
         ),
-        (("--data", "digits", "--exclude", "conv2d/*"), "--exclude applies to --tune"),
+        (("--data", "digits", "--exclude", "conv2d/*"), "--exclude has an effect only with --tune"),
         (("--data", "digits", "--plan", "nowhere.json"), "nowhere.json: cannot be read"),
         (
             ("--data", "digits", "--compare", "torch", "--gpus", "2"),
-            "--compare compares a step on one device; --accumulate 2 in the place of --gpus 2",
+            "--compare measures a training step on one GPU, not on 2; replace --gpus 2 by --accumulate 2",
         ),
-        (("--data", "digits", "--resume"), "--resume goes on with the training in a folder; name it: --out DIR"),
+        (("--data", "digits", "--resume"), "--resume continues the training of a folder; name that folder: --out DIR"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(

@@ -62,7 +62,7 @@ def test_each_pair_fits_or_its_message_names_commands_that_fit(network: str, dat
     with pytest.raises(UsageError) as refused:
         data_for(network, data)
     commands = set(re.findall(r"opbench net train (\S+) --data ([^\s;]+)", str(refused.value)))
-    commands |= {(network, other) for other in re.findall(r"(?:fit: |take )--data ([^\s;,]+)", str(refused.value))}
+    commands |= {(network, other) for other in re.findall(r"(?:fit: |choose )--data ([^\s;,]+)", str(refused.value))}
     assert network in {name for name, _ in commands}, "for those who stay with the network"
     assert data.partition(":")[0].partition("+")[0] in {source for _, source in commands}, "or with the data"
     assert commands <= FITTING, "each command works"

@@ -76,7 +76,8 @@ class Attention(AttentionGeometry):
             return []
         if self.statistics == "none":
             raise UsageError(
-                f"attention{self}: statistics=none has no gradient; statistics=logsumexp stores what it needs",
+                f"attention{self}: statistics=none has no gradient, because the backward pass needs the stored "
+                "logsumexp; use statistics=logsumexp",
                 kind="no-gradient",
                 subject=self.name,
                 value=self.statistics,

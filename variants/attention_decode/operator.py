@@ -50,8 +50,8 @@ class AttentionDecode(PagedDecodeGeometry):
         """Refuse heads that cannot share keys evenly, and pages without tokens."""
         if self.kv_heads < 1 or self.heads % self.kv_heads:
             raise UsageError(
-                f"attention_decode: heads={self.heads} is not allowed with kv_heads={self.kv_heads}; it must be a "
-                "multiple of kv_heads",
+                f"attention_decode: heads={self.heads} is not allowed with kv_heads={self.kv_heads}; choose "
+                "kv_heads >= 1, and heads as a multiple of kv_heads",
                 kind="not-allowed",
                 subject="heads",
                 value=self.heads,

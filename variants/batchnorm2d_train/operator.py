@@ -61,7 +61,14 @@ class BatchNorm2dTrain(Operator):
     def validate(self) -> None:
         """Refuse a momentum beyond 1."""
         if self.momentum_percent > 100:
-            raise UsageError(f"{self}: momentum_percent={self.momentum_percent} is not allowed; at most 100")
+            raise UsageError(
+                f"{self.name}: momentum_percent={self.momentum_percent} is not allowed; use momentum_percent=0 to "
+                "momentum_percent=100",
+                kind="not-allowed",
+                subject="momentum_percent",
+                value=self.momentum_percent,
+                allowed="<= 100",
+            )
 
     @property
     def _shape(self) -> tuple[int, ...]:

@@ -89,7 +89,8 @@ class Conv3d(Conv3dGeometry):
         if min(self.z, self.p, self.q) < 1:
             raise UsageError(
                 f"conv3d: a filter of {self.t}x{self.r}x{self.s} with its dilation does not fit into a volume of "
-                f"{self.d}x{self.h}x{self.w} with its padding; the output would be empty",
+                f"{self.d}x{self.h}x{self.w} with its padding, so the output would be empty; choose a "
+                "smaller filter or more padding",
                 kind="filter-too-large",
                 subject="conv3d",
                 value=(self.t, self.r, self.s),

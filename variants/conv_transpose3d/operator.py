@@ -97,8 +97,8 @@ class ConvTranspose3d(Conv3dGeometry):
             most = max(self.axes[f"stride_{axis}"], self.axes[f"dilation_{axis}"]) - 1
             if self.axes[f"output_padding_{axis}"] > most:
                 raise UsageError(
-                    f"conv_transpose3d: output_padding_{axis}={self.axes[f'output_padding_{axis}']} is not allowed; it "
-                    f"must be less than the stride or the dilation, at most {most}",
+                    f"conv_transpose3d: output_padding_{axis}={self.axes[f'output_padding_{axis}']} is not "
+                    f"allowed, because output padding must be less than the stride or the dilation; use at most {most}",
                     kind="padding-too-large",
                     subject=f"conv_transpose3d.output_padding_{axis}",
                     value=self.axes[f"output_padding_{axis}"],

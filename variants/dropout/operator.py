@@ -53,9 +53,22 @@ class Dropout(Operator):
     def validate(self) -> None:
         """Refuse to drop everything, and a seed of more than 31 bits."""
         if self.percent > 99:
-            raise UsageError(f"{self}: percent={self.percent} is not allowed; at most 99")
+            raise UsageError(
+                f"{self.name}: percent={self.percent} is not allowed, because dropout would drop every element; use "
+                "percent=0 to percent=99",
+                kind="not-allowed",
+                subject="percent",
+                value=self.percent,
+                allowed="<= 99",
+            )
         if self.seed >= 2**31:
-            raise UsageError(f"{self}: seed={self.seed} is not allowed; below 2**31")
+            raise UsageError(
+                f"{self.name}: seed={self.seed} is not allowed, because a seed has 31 bits; use a seed below {2**31}",
+                kind="not-allowed",
+                subject="seed",
+                value=self.seed,
+                allowed=f"< {2**31}",
+            )
 
     def tensor_dtype(self, name: str) -> str:
         """Steps are counted in integers."""

@@ -295,9 +295,21 @@ class Elementwise(Operator):
     def validate(self) -> None:
         """Refuse an activation that is broadcast, or of whole numbers or float64."""
         if self.function and self.broadcast != "none":
-            raise UsageError(f"{self}: broadcast={self.broadcast!r} is not allowed with op={self.op!r}; only 'none'")
+            raise UsageError(
+                f"{self.name}: broadcast={self.broadcast} is not allowed with op={self.op}; use broadcast=none",
+                kind="not-allowed",
+                subject="broadcast",
+                value=self.broadcast,
+                allowed=("none",),
+            )
         if self.function and self.dtype not in ("f32", "bf16"):
-            raise UsageError(f"{self}: dtype={self.dtype!r} is not allowed with op={self.op!r}; one of f32, bf16")
+            raise UsageError(
+                f"{self.name}: dtype={self.dtype} is not allowed with op={self.op}; use dtype=f32 or dtype=bf16",
+                kind="not-allowed",
+                subject="dtype",
+                value=self.dtype,
+                allowed=("f32", "bf16"),
+            )
 
     @property
     def elements(self) -> int:

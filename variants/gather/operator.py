@@ -42,7 +42,8 @@ class Gather(Operator):
         """Refuse a single batch with another number of rows than indices."""
         if self.batches == "one" and self.total != self.rows:
             raise UsageError(
-                f"{self}: total={self.total} is not allowed with batches='one'; it must be rows={self.rows}",
+                f"{self.name}: total={self.total} is not allowed with batches=one and rows={self.rows}; use "
+                f"total={self.rows}",
                 kind="not-allowed",
                 subject="total",
                 value=self.total,

@@ -35,7 +35,8 @@ class Histogram(Operator):
         """Refuse a width of the range by which a division is not exact."""
         if self.high < 1 or self.high & (self.high - 1):
             raise UsageError(
-                f"{self}: high={self.high} is not allowed; a power of two, by which a division is exact",
+                f"{self.name}: high={self.high} is not allowed, because the division by high must be exact; use a "
+                "power of two, such as high=4",
                 kind="not-allowed",
                 subject="high",
                 value=self.high,

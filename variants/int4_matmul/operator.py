@@ -33,7 +33,7 @@ class Int4Matmul(Operator):
         """Refuse an odd k, whose last byte would be half full."""
         if self.k % 2:
             raise UsageError(
-                f"{self.name}: k={self.k} is not allowed; a byte holds two weights, so k is even",
+                f"{self.name}: k={self.k} is not allowed, because a byte holds two weights; use an even k",
                 kind="not-allowed",
                 subject="k",
                 value=self.k,

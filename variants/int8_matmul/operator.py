@@ -30,7 +30,8 @@ class Int8Matmul(Operator):
         """Refuse a k whose sums may be larger than 32 bits hold."""
         if self.k > MOST_K:
             raise UsageError(
-                f"{self.name}: k={self.k} is not allowed; sums of 32 bits hold at most {MOST_K} products",
+                f"{self.name}: k={self.k} is not allowed, because a sum of 32 bits holds at most {MOST_K} products; "
+                f"use a k of at most {MOST_K}",
                 kind="not-allowed",
                 subject="k",
                 value=self.k,

@@ -68,7 +68,14 @@ class MaxPool2dBackward(Pool2dGeometry):
     def validate(self) -> None:
         """Refuse windows that hold no element of the image, or more than a byte can tell apart."""
         if self.search == "remembered" and self.window > 15:
-            raise UsageError(f"{self}: a position is a byte, of which 255 is none: window must be <= 15")
+            raise UsageError(
+                f"{self.name}: window={self.window} is not allowed with search=remembered, because a position is "
+                "stored as a byte; use a window of at most 15",
+                kind="not-allowed",
+                subject="window",
+                value=self.window,
+                allowed="<= 15",
+            )
         super().validate()
 
     def flops(self) -> int:

@@ -47,7 +47,8 @@ class Mma(Operator):
         allowed = [RESULTS[self.operands]] if self.operands in RESULTS else ["bf16", "f16", "f32"]
         if self.dtype not in allowed:
             raise UsageError(
-                f"{self.name}: dtype={self.dtype} is not allowed with operands={self.operands}; use {allowed}",
+                f"{self.name}: dtype={self.dtype} is not allowed with operands={self.operands}; use dtype="
+                f"{' or '.join(allowed)}",
                 kind="not-allowed",
                 subject="dtype",
                 value=self.dtype,
@@ -55,8 +56,8 @@ class Mma(Operator):
             )
         if self.operands == "i8" and self.rounds > MOST_ROUNDS:
             raise UsageError(
-                f"{self.name}: rounds={self.rounds} is not allowed with operands=i8; use at most {MOST_ROUNDS}, whose "
-                "sums 32 bits hold",
+                f"{self.name}: rounds={self.rounds} is not allowed with operands=i8, because a sum of 32 bits would "
+                f"overflow; use at most {MOST_ROUNDS} rounds",
                 kind="not-allowed",
                 subject="rounds",
                 value=self.rounds,

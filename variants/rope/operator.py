@@ -55,7 +55,7 @@ class Rope(Operator):
         """Refuse an odd depth."""
         if self.depth % 2:
             raise UsageError(
-                f"rope: depth={self.depth} is not allowed; pairs need an even number",
+                f"rope: depth={self.depth} is not allowed, because rope rotates pairs of elements; use an even depth",
                 kind="not-allowed",
                 subject="depth",
                 value=self.depth,

@@ -33,7 +33,8 @@ class TopK(Operator):
         """Refuse more results than a row has elements."""
         if self.k > self.cols:
             raise UsageError(
-                f"{self}: k={self.k} is not allowed; at most cols={self.cols}",
+                f"{self.name}: k={self.k} is not allowed, because a row has cols={self.cols} elements; use a k of at "
+                f"most {self.cols}",
                 kind="not-allowed",
                 subject="k",
                 value=self.k,

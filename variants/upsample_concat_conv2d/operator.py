@@ -86,13 +86,29 @@ class UpsampleConcatConv2d(Operator):
     def validate(self) -> None:
         """Refuse an image without channels, an empty filter and one that does not fit into the padded image."""
         if self.c1 < 1 or self.c2 < 1:
-            raise UsageError(f"{self.name}: c1={self.c1}, c2={self.c2} is not allowed; each at least 1")
+            raise UsageError(
+                f"{self.name}: c1={self.c1}, c2={self.c2} is not allowed; use at least 1 channel for each of c1 and c2",
+                kind="not-allowed",
+                subject="c1" if self.c1 < 1 else "c2",
+                value=min(self.c1, self.c2),
+                allowed=">= 1",
+            )
         if self.r < 1 or self.s < 1:
-            raise UsageError(f"{self.name}: a filter of {self.r}x{self.s} is empty; r and s must be at least 1")
+            raise UsageError(
+                f"{self.name}: a filter of {self.r}x{self.s} is empty; use at least 1 for each of r and s",
+                kind="not-allowed",
+                subject="r" if self.r < 1 else "s",
+                value=min(self.r, self.s),
+                allowed=">= 1",
+            )
         if self.p < 1 or self.q < 1:
             raise UsageError(
                 f"{self.name}: a filter of {self.r}x{self.s} does not fit into an image of {self.height}x{self.width} "
-                f"with padding {self.padding}; the output would be empty"
+                f"with padding {self.padding}, so the output would be empty; choose a smaller filter or more padding",
+                kind="filter-too-large",
+                subject=self.name,
+                value=(self.r, self.s),
+                allowed=(self.height, self.width),
             )
 
     def flops(self) -> int:

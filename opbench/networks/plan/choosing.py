@@ -131,7 +131,13 @@ def convert_layouts(
             text = f"no result covers {', '.join(unknown_nodes)}: without their times no layout is known to be better"
             return converted, replace(rewrite, notes=(*rewrite.notes, text))
     else:
-        raise UsageError(f"--layout {options.layout} is not allowed; choose auto, nchw or nhwc")
+        raise UsageError(
+            f"--layout {options.layout} is not allowed; choose --layout auto, nchw or nhwc",
+            kind="not-allowed",
+            subject="--layout",
+            value=options.layout,
+            allowed=("auto", "nchw", "nhwc"),
+        )
     return _in_layouts(graph, layout_of_node)
 
 
@@ -156,18 +162,22 @@ def _require_fitting_results(graph: Graph, options: NetOptions, results: Results
         problem for (operator, problem), entries in results.items() if entries and operator == node.operator
     ]
     coverage = (
-        f"of {node.operator} they have {measured_problems[0]} and {len(measured_problems) - 1} more"
+        f"and these results have {len(measured_problems)} other problems of {node.operator}, such as "
+        f"{measured_problems[0]}"
         if measured_problems
-        else "they have none of it"
+        else f"and these results have no case of {node.operator}"
     )
     suite = paths.shipped("suites") / f"{options.network}.toml"
-    run_command = f"opbench run {suite.stem} --out DIR and name that run, or " if suite.exists() else ""
+    run_command = f"opbench run {suite.stem} --out DIR (then --results DIR), or " if suite.exists() else ""
     tune_command = next_command("net run", options.network, variants=options.variants, tune=True)
     raise UsageError(
         f"--results {' '.join(map(str, options.results))}: these results contain no correct and timed case for a "
         f"node of {graph.name} (with its sizes and {options.precision}); {node.name} is {node.operator} "
         f"{node.problem}, {coverage}. Measure on "
-        f"a GPU: {run_command}{tune_command}; without --results each node gets a default"
+        f"a GPU: {run_command}{tune_command}. Or remove --results, so that each node gets a default variant",
+        kind="no-times",
+        subject="--results",
+        value=node.problem,
     )
 
 

@@ -62,7 +62,8 @@ class DataSet:
         ):
             if len(images) != len(targets) or not len(images):
                 raise UsageError(
-                    f"--data {self.name}: {len(images)} images in the {name} and {len(targets)} targets",
+                    f"--data {self.name}: the {name} has {len(images)} images and {len(targets)} targets; store one "
+                    "target for each image, and at least one image",
                     kind="other-length",
                     subject=name,
                     value=len(images),
@@ -70,7 +71,8 @@ class DataSet:
                 )
             if not np.isfinite(images).all():
                 raise UsageError(
-                    f"--data {self.name}: an image of the {name} has numbers that are not finite",
+                    f"--data {self.name}: an image of the {name} has a NaN or an infinity; remove or correct the "
+                    "images for which numpy.isfinite(images) is not all true",
                     kind="not-finite",
                     subject=name,
                 )
@@ -125,8 +127,8 @@ class DataSet:
         if loss == "cross_entropy":
             if self.targets.dtype != np.int32 or (self.targets.ndim != 1 and not self.of_text):
                 raise UsageError(
-                    f"--loss cross_entropy takes one class for each picture, and the targets of --data {self.name} are "
-                    f"{targets}; take binary_cross_entropy, l1 or mse",
+                    "--loss cross_entropy needs one class (int32) for each picture, and the targets of --data "
+                    f"{self.name} are {targets}; choose --loss binary_cross_entropy, l1 or mse",
                     kind="other-targets",
                     subject=self.name,
                     value=targets,
@@ -134,8 +136,9 @@ class DataSet:
                 )
             if len(shape) != 2:
                 raise UsageError(
-                    f"--data {self.name}: it has one class for each picture, and the output of {network_label} is "
-                    f"{list(shape[1:])}, not a row of scores{suggestion}",
+                    f"--data {self.name}: this data set has one class for each picture, and the output of "
+                    f"{network_label} is {list(shape[1:])}, not a row of scores; choose another network or data "
+                    f"set{suggestion}",
                     kind="not-rows",
                     subject=self.name,
                     value=shape,
@@ -145,7 +148,8 @@ class DataSet:
                 if invalid.size:
                     raise UsageError(
                         f"--data {self.name}: {invalid.size} of {classes.size} pictures of the {name} have classes "
-                        f"such as {int(invalid[0])}; the network has the classes 0 to {shape[1] - 1}{suggestion}",
+                        f"such as {int(invalid[0])}, but the network has the classes 0 to {shape[1] - 1}; correct the "
+                        f"targets, or choose a network with more classes{suggestion}",
                         kind="class-out-of-range",
                         subject=name,
                         value=int(invalid[0]),
@@ -154,8 +158,8 @@ class DataSet:
             return
         if self.targets.shape[1:] != shape[1:] or self.targets.dtype != np.float32:
             raise UsageError(
-                f"--loss {loss} takes targets of {list(shape[1:])}, as the output of {network_label} is; "
-                f"those of --data {self.name} are {targets}{suggestion}",
+                f"--loss {loss} needs targets of float32{list(shape[1:])}, the shape of the output of {network_label}, "
+                f"and the targets of --data {self.name} are {targets}; choose another data set or loss{suggestion}",
                 kind="other-targets",
                 subject=loss,
                 value=targets,
@@ -169,7 +173,7 @@ def fitting_commands(network: str, data: str) -> str:
     pairs = [(network, DATA_OF_NETWORK[network])] if network in DATA_OF_NETWORK else []
     pairs += [(NETWORK_OF_DATA[data_name], data_name)] if data_name in NETWORK_OF_DATA else []
     commands = dict.fromkeys(f"opbench net train {name} --data {source}" for name, source in pairs)
-    return f"; these fit: {'; '.join(commands)}" if commands else ""
+    return f"; commands that fit: {'; '.join(commands)}" if commands else ""
 
 
 def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "") -> DataSet:
@@ -183,12 +187,15 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
     data set that does not fit.
     """
     if (name == LIBRARY_TEXT or name.endswith(".txt")) != (len(image) == 2):
-        expected = "sequences of tokens" if len(image) == 2 else "pictures"
+        expected, other = (
+            ("sequences of tokens", "pictures") if len(image) == 2 else ("pictures", "sequences of tokens")
+        )
         raise UsageError(
-            f"--data {name}: {network or 'the network'} takes {expected}{fitting_commands(network, name)}",
+            f"--data {name}: this data set has {other}, and {network or 'the network'} needs {expected}; choose "
+            f"another data set or network{fitting_commands(network, name)}",
             kind="other-shape",
             subject=name,
-            value="pictures" if len(image) == 2 else "sequences of tokens",
+            value=other,
             allowed=expected,
         )
     if len(image) == 2:
@@ -208,7 +215,8 @@ def load_data(name: str, image: tuple[int, ...], seed: int = 0, network: str = "
         data = _read_file(Path(name))
     else:
         raise UsageError(
-            f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or a folder, an .npz",
+            f"--data: {unknown('data set', name, ('digits', 'digits+2', 'textures'))}; or name a folder of pictures, "
+            "an .npz or a .txt",
             kind="unknown-name",
             subject="data set",
             value=name,
@@ -222,8 +230,9 @@ def _require_shape(name: str, shape: tuple[int, ...], image: tuple[int, ...], ne
     if shape != tuple(image[1:]):
         data_name = name.partition(":")[0].partition("+")[0]
         raise UsageError(
-            f"--data {name}: its images are {list(shape)}; {network or 'the network'} takes "
-            f"{list(image[1:])}{_fitting_command(data_name, shape, image, network)}",
+            f"--data {name}: the images of this data set are {list(shape)}, and {network or 'the network'} needs "
+            f"{list(image[1:])}; choose another data set or "
+            f"network{_fitting_command(data_name, shape, image, network)}",
             kind="other-shape",
             subject=name,
             value=shape,
@@ -238,12 +247,12 @@ def _fitting_command(data_name: str, shape: tuple[int, ...], image: tuple[int, .
     if shape[0] != image[1]:
         option = " (--channels 1)" if network in ("unet", "resnet18", "resnet50", "mobilenetv3") else ""
         return (
-            f"; named data is grey, and repeated for three channels: give the network one channel or three{option}, or "
-            "name an .npz or a folder of pictures"
+            f", or a network of one or three channels{option}, because the shipped data sets are grey and opbench "
+            "repeats grey for three channels; an .npz or a folder of pictures may have any channels"
         )
     if DATA_OF_NETWORK.get(network, data_name) != data_name:
         return fitting_commands(network, data_name)
-    return f"; without a size the pictures are enlarged to fit: --data {data_name}"
+    return f"; without a size, opbench enlarges the pictures to fit: --data {data_name}"
 
 
 def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> None:
@@ -252,8 +261,8 @@ def _require_moderate(name: str, pictures: int, size: int, in_colour: bool) -> N
     if nbytes > MAX_BYTES:
         fewer = "textures:64" if name.startswith("textures") else "digits"
         raise UsageError(
-            f"--data {name}: {pictures} pictures of {size}x{size} take {units.si(nbytes, 'B')}, and all of them lie on "
-            f"the device; at most {units.si(MAX_BYTES, 'B')}: take --data {fewer}, or smaller pictures",
+            f"--data {name}: {pictures} pictures of {size}x{size} take {units.si(nbytes, 'B')} of GPU memory, and at "
+            f"most {units.si(MAX_BYTES, 'B')} are allowed; choose --data {fewer}, or smaller pictures",
             kind="too-large",
             subject=name,
             value=nbytes,
@@ -304,7 +313,7 @@ def two_texture_images(size: int, count: int, seed: int, name: str, in_colour: b
     try:
         import skimage.data
     except ImportError:
-        raise MissingExtra("textures come with scikit-image", "nets") from None
+        raise MissingExtra("the textures need scikit-image, which is not installed", "nets") from None
     rng = np.random.default_rng([seed, size])
     factor = max(1, -(-size // (TEXTURE_SIZE - TRAINING_ROWS)))
     photographs = [_to_ranks(np.asarray(getattr(skimage.data, texture)(), np.float64)) for texture in TEXTURES]
@@ -359,10 +368,22 @@ def _read_file(path: Path) -> DataSet:
         with np.load(path, allow_pickle=False) as arrays:
             content = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError) as error:
-        raise UsageError(f"--data {path}: cannot be read: {error}; an .npz of numpy.savez", cause=error) from None
+        raise UsageError(
+            f"--data {path}: cannot be read: {error}; name an .npz file that numpy.savez wrote",
+            kind="unreadable",
+            subject=path,
+            cause=error,
+        ) from None
     for name in ("images", "targets"):
         if name not in content:
-            raise UsageError(f"--data {path}: has no array '{name}' (it has {', '.join(content)})")
+            raise UsageError(
+                f"--data {path}: this file has no array '{name}', but {', '.join(content)}; store the array with "
+                f"numpy.savez({str(path)!r}, images=…, targets=…)",
+                kind="missing-array",
+                subject=path,
+                value=tuple(content),
+                allowed=name,
+            )
     images, targets = np.asarray(content["images"], np.float32), _convert_targets(content["targets"])
     if "held_images" in content and "held_targets" in content:
         test_set = np.asarray(content["held_images"], np.float32), _convert_targets(content["held_targets"])
@@ -399,9 +420,9 @@ def _read_folder(path: Path) -> DataSet:
             targets.append(class_index)
             if images[0].shape != images[-1].shape:
                 raise UsageError(
-                    f"--data {path}: {file} is {list(images[-1].shape)}, the first picture {list(images[0].shape)}; "
-                    "all must be of one size and colour: magick mogrify -resize "
-                    f"'{images[0].shape[2]}x{images[0].shape[1]}!' "
+                    f"--data {path}: {file} is {list(images[-1].shape)} and the first picture is "
+                    f"{list(images[0].shape)}, but all pictures must have the same size and colours; convert them: "
+                    f"magick mogrify -resize '{images[0].shape[2]}x{images[0].shape[1]}!' "
                     f"-colorspace {'Gray' if len(images[0]) == 1 else 'sRGB -type TrueColor'} {path}/*/*",
                     kind="other-size",
                     subject=file,
@@ -410,8 +431,8 @@ def _read_folder(path: Path) -> DataSet:
                 )
     if not images:
         raise UsageError(
-            f"--data {path}: holds no pictures; give a folder with one subfolder per class, "
-            f"of pictures ({', '.join(IMAGE_SUFFIXES)})",
+            f"--data {path}: this folder has no pictures; name a folder with one subfolder of pictures "
+            f"({', '.join(IMAGE_SUFFIXES)}) for each class",
             kind="no-pictures",
             subject=path,
         )
@@ -428,6 +449,11 @@ def _read_picture(file: Path) -> np.ndarray:
             image = Image.open(file)
             array = np.asarray(image.convert("L" if image.mode in ("1", "L", "I", "F", "I;16") else "RGB")) / 255.0
     except (OSError, ValueError) as error:
-        raise UsageError(f"--data: {file} cannot be read: {error}", cause=error) from None
+        raise UsageError(
+            f"--data: {file} cannot be read: {error}; remove the file, or save the picture again",
+            kind="unreadable",
+            subject=file,
+            cause=error,
+        ) from None
     planes = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
     return np.ascontiguousarray(planes, np.float32)

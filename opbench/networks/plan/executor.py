@@ -176,20 +176,26 @@ def require_fitting(graph: Graph, cases: Mapping[str, Case]) -> None:
         case = cases.get(node.name)
         if case is None:
             raise UsageError(
-                f"{node.name}: the plan has no variant for it; make one with --tune",
+                f"{node.name}: the plan has no variant for this node of {graph.name}; make a new plan with --tune",
                 kind="no-variant",
                 subject=node.name,
             )
         if case.problem != node.problem:
             raise UsageError(
-                f"{node.name}: the plan has {case.name}, but the node's problem is {node.operator}{node.problem}; "
-                "it was made for other sizes or passes: make one with --tune",
+                f"{node.name}: the plan has {case.name} for this node, but the problem of the node is "
+                f"{node.operator}{node.problem}, so the plan is for other sizes or passes; make a new plan with --tune",
                 kind="other-problem",
                 subject=node.name,
                 value=case.name,
             )
         if reason := case.unmet_requirement():
-            raise UsageError(f"{node.name}: {case.variant.id} does not fit {node.problem}: {reason}")
+            raise UsageError(
+                f"{node.name}: {case.variant.id} does not accept {node.problem}: the variant {reason}; make a new plan "
+                "with --tune",
+                kind="unsupported-problem",
+                subject=node.name,
+                value=case.name,
+            )
 
 
 class Context:

@@ -26,7 +26,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra("digits come with scikit-learn", "nets")
+        raise MissingExtra("the images of digits need scikit-learn, which is not installed", "nets")
     file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     if file.is_file():  # load_digits reads this file; to import scikit-learn for it takes seconds
         table = np.loadtxt(file, delimiter=",")
@@ -79,7 +79,7 @@ def photograph(name: str, channels: int, size: tuple[int, int]) -> np.ndarray:
         import skimage.data
         import skimage.transform
     except ImportError:
-        raise MissingExtra("photographs come with scikit-image", "nets") from None
+        raise MissingExtra("the photographs need scikit-image, which is not installed", "nets") from None
     if name not in PHOTOGRAPHS:
         raise UsageError(unknown("photograph", name, PHOTOGRAPHS))
     image = getattr(skimage.data, name)() / 255.0

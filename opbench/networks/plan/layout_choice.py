@@ -61,9 +61,11 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
         costs = {layout: cost(problem_in(graph, node, layout)) for layout in allowed_layouts(graph, node)}
         if all(seconds is None for seconds in costs.values()):
             raise UsageError(
-                f"{node.name}: no layout of {node.operator} {node.problem} has a known cost",
+                f"{node.name}: opbench cannot choose a layout, because no variant of {node.operator} has a time for "
+                f"{node.problem} in nchw or nhwc; measure with --tune, or choose a layout: --layout nchw",
                 kind="no-known-cost",
                 subject=node.name,
+                value=f"{node.operator}{node.problem}",
             )
         pay(_vertex(node), "nhwc", costs["nchw"])
         pay("nchw", _vertex(node), costs.get("nhwc"))
@@ -82,8 +84,8 @@ def choose_layouts(graph: Graph, cost: Cost) -> dict[str, str]:
         _, (_, nhwc) = networkx.minimum_cut(cut, "nchw", "nhwc")
     except networkx.NetworkXUnbounded:
         raise UsageError(
-            f"{graph.name}: no choice of layouts works; a node that exists in only one layout needs a conversion "
-            f"({CONVERSION}) that nothing computes",
+            f"{graph.name}: no choice of layouts works, because a node needs a conversion between nchw and nhwc, and "
+            f"no variant of {CONVERSION} can compute the conversion; choose one layout for all nodes: --layout nchw",
             kind="no-layouts",
             subject=graph.name,
         ) from None

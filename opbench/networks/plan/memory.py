@@ -74,7 +74,8 @@ def plan_memory(
         graph.node(node)
         if size < 0:
             raise UsageError(
-                f"{node}: a workspace of {size} bytes is not allowed; at least 0",
+                f"{node}: a workspace of {size} bytes is not allowed; correct the shape of the buffer in the header of "
+                "the variant, so that the size is 0 or more",
                 kind="not-allowed",
                 subject=node,
                 value=size,

@@ -77,19 +77,19 @@ class ChoosingOptions:
             raise UsageError(unknown("precision", self.precision, ALLOWED_PRECISIONS, where="--precision"))
         if self.plan and self.memory_bytes:
             raise UsageError(
-                "--memory and --plan both choose the variants; give only one of them",
+                "--memory and --plan both choose the variants; remove one of these two options",
                 kind="exclusive",
                 subject=("--memory", "--plan"),
             )
         if self.plan and self.tune:
             raise UsageError(
-                "--tune and --plan both choose the variants; give only one of them",
+                "--tune and --plan both choose the variants; remove one of these two options",
                 kind="exclusive",
                 subject=("--tune", "--plan"),
             )
         if self.leave_out and not self.tune:
             raise UsageError(
-                "--exclude applies to --tune; add --tune, or remove --exclude",
+                "--exclude has an effect only with --tune; add --tune or remove --exclude",
                 kind="needs-option",
                 subject="--exclude",
                 allowed="--tune",
@@ -101,19 +101,26 @@ class ChoosingOptions:
         if not purpose:
             return name
         if self.backend == "cpu":
-            instead = "choose from runs with --results DIR" if self.tune else "leave it out here"
+            remedy = "use measured times with --results DIR" if self.tune else "remove the option, or use a GPU"
             raise UsageError(
-                f"{purpose}, and the cpu backend has no clock; {instead}", kind="no-clock", subject=self.backend
+                f"{purpose}, and the cpu backend measures no times; {remedy}", kind="no-clock", subject=self.backend
             )
         if not (missing := cuda.why_missing()):
             return name
-        raise EnvironmentFault(f"{purpose}: {missing}; without: {self._command_without_gpu()} --backend cpu")
+        command = self._command_without_gpu()
+        remedy = f": {command} --backend cpu" if command else ", remove this option and add --backend cpu"
+        raise EnvironmentFault(
+            f"{purpose}: {missing}; to run without a GPU{remedy}",
+            kind="needs-gpu",
+            subject="--backend",
+            value=name,
+        )
 
     def _needs_clock(self) -> str:
         return "--tune measures" if self.tune else ""
 
     def _command_without_gpu(self) -> str:
-        return "the same command"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +167,7 @@ class NetOptions(ChoosingOptions):
         super().__post_init__()
         if self.layout not in LAYOUTS:
             raise UsageError(
-                f"--layout {self.layout} is not allowed; {', '.join(LAYOUTS)}",
+                f"--layout {self.layout} is not allowed; choose one of {', '.join(LAYOUTS)}",
                 kind="not-allowed",
                 subject="--layout",
                 value=self.layout,
@@ -168,7 +175,7 @@ class NetOptions(ChoosingOptions):
             )
         if self.attribution and not self.check:
             raise UsageError(
-                "--attribution times only what agrees with the reference; remove --no-check",
+                "--attribution times only networks whose outputs agree with the reference; remove --no-check",
                 kind="exclusive",
                 subject=("--attribution", "--no-check"),
             )

@@ -29,7 +29,8 @@ def pictures(source: str, shape: tuple[int, int, int, int]) -> np.ndarray:
         return photographs(shape)
     if c not in (1, 3):
         raise UsageError(
-            f"--image: a picture has 1 or 3 channels, but the input has {c}; give an array: --image FILE.npy",
+            f"--image: a picture has 1 or 3 channels, but the input of the network has {c} channels; give an array: "
+            "--image FILE.npy",
             kind="not-allowed",
             subject="--image",
             value=c,
@@ -50,7 +51,8 @@ def _test_digits(shape: tuple[int, int, int, int]) -> np.ndarray:
     digits, _ = digits_test_set(shape[0])
     if shape[1] != 1 or shape[2] != shape[3]:
         raise UsageError(
-            f"--image digits: they are grey and square, the input is {shape[1:]}; take --image photo, or a file",
+            f"--image digits: these images are grey and square, and the input of the network is {shape[1:]}; choose "
+            "--image photo, or name a file",
             kind="not-allowed",
             subject="--image",
             value=shape[1:],
@@ -66,9 +68,20 @@ def _open_picture(path: Path) -> Image.Image:
             picture.load()
             return picture
     except UnidentifiedImageError:
-        raise UsageError(f"{path}: is not a picture; give a PNG or JPEG file, a .npy array, digits or photo") from None
+        raise UsageError(
+            f"--image {path}: this file is not a picture; name a PNG, JPEG or .npy file, or write --image digits or "
+            "photo",
+            kind="not-a-picture",
+            subject=Path(path),
+        ) from None
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}; or use digits or photo") from None
+        raise UsageError(
+            f"--image {path}: cannot be read: {error.strerror or error}; name another file, or write --image digits or "
+            "photo",
+            kind="unreadable",
+            subject=Path(path),
+            value=error.errno,
+        ) from None
 
 
 def _fit_to_shape(picture: Image.Image, c: int, h: int, w: int) -> np.ndarray:
@@ -83,10 +96,16 @@ def _read_array(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     try:
         array: np.ndarray = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", cause=error) from None
+        raise UsageError(
+            f"--image {path}: cannot be read: {error}; name a .npy file that numpy.save wrote",
+            kind="unreadable",
+            subject=Path(path),
+            cause=error,
+        ) from None
     if array.shape != shape or array.dtype != np.float32:
         raise UsageError(
-            f"{path}: holds {array.dtype} of shape {array.shape}; the network takes float32 {shape}",
+            f"--image {path}: this array is {array.dtype} of shape {array.shape}, and the network needs float32 of "
+            f"shape {shape}; convert the array with numpy and save it again",
             kind="other-shape",
             subject=Path(path),
             value=array.shape,

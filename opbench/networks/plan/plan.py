@@ -82,7 +82,7 @@ class Plan:
                 raise UsageError(
                     f"{node.name}: the plan has no variant for this node of {graph.name}, only for "
                     f"{', '.join(self.choices) or 'no node'}; "
-                    "make a plan of this network with: opbench net run NAME --tune",
+                    "make a plan of this network: opbench net run NAME --tune",
                     kind="no-variant",
                     subject=node.name,
                 )
@@ -229,9 +229,9 @@ class _NodeCases:
         least_bytes = self.peak_bytes(choices)
         if least_bytes <= memory_bytes:
             return choices
-        reason = reason or f"{self.graph.name}: no plan was found that takes {memory_bytes:,} bytes at most: --memory"
+        reason = reason or f"{self.graph.name}: no plan fits into the {memory_bytes:,} bytes of --memory"
         raise UsageError(
-            f"{reason}; the least that does is {least_bytes:,}",
+            f"{reason}; give at least {least_bytes:,} bytes to --memory",
             kind="memory-limit",
             subject=subject,
             value=memory_bytes,
@@ -334,8 +334,9 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
     if not fitting:
         reasons = "; ".join(f"{v.name} {v.unmet_requirement(node.problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
-            f"{node.name}: no variant of {node.operator} serves {node.problem} in {precision}"
-            f"{f' ({reasons})' if reasons else ''}; see them: {catalog.command('list variants', node.operator)}",
+            f"{node.name}: no variant of {node.operator} can compute {node.problem} in {precision}"
+            f"{f' ({reasons})' if reasons else ''}; choose other sizes or another --precision (the variants: "
+            f"{catalog.command('list variants', node.operator)}",
             kind="no-variant",
             subject=node.name,
             value=precision,
@@ -387,7 +388,8 @@ def _planned_case(catalog: Catalog, node: Node, name: str) -> Case:
         raise UsageError(f"{node.name}: {error}", cause=error, subject=node.name) from None
     if case.variant.operator != node.operator:
         raise UsageError(
-            f"{node.name}: '{name}' is not a case of {node.operator}",
+            f"{node.name}: '{name}' is not a case of {node.operator}, the operator of this node; correct the plan, or "
+            "make a new one with --tune",
             kind="other-operator",
             subject=node.name,
             value=name,
@@ -405,16 +407,17 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
     plan = read_record(Plan, path, FORMAT, "make a plan with --tune")
     if plan.network != network:
         raise UsageError(
-            f"{path}: the plan is for network {plan.network}, not {network}; make one with --tune",
+            f"{path}: this plan is for network {plan.network}, not {network}; name another plan, or make a plan with "
+            "--tune",
             kind="other-network",
             subject=path,
             value=plan.network,
             allowed=network,
         )
     if plan.precision != precision:
-        remedy = f"add --precision {plan.precision}, or make one with --tune"
+        remedy = f"add --precision {plan.precision}, or make a plan with --tune"
         raise UsageError(
-            f"{path}: the plan is for precision {plan.precision}, not {precision}; {remedy}",
+            f"{path}: this plan is for precision {plan.precision}, not {precision}; {remedy}",
             kind="other-precision",
             subject=path,
             value=plan.precision,
@@ -422,8 +425,8 @@ def load_plan(path: Path, network: str, gpu: str, precision: str) -> Plan:
         )
     if gpu and plan.gpu and plan.gpu != gpu:
         raise UsageError(
-            f"{path}: the plan was made on {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; "
-            "make a plan with --tune",
+            f"{path}: this plan is for {plan.gpu}, but this GPU is {gpu}, where other variants may be faster; make a "
+            "plan for this GPU with --tune",
             kind="other-gpu",
             subject=path,
             value=plan.gpu,

@@ -95,7 +95,8 @@ def replay_plan(training: Training, recomputed: Sequence[tuple[str, int]]) -> Tr
     for value, moment in recomputed:
         if value not in training.graph.values or training.graph.producer(value) is None:
             raise UsageError(
-                f"the plan computes '{value}' again, which this training step does not compute; remove --plan",
+                f"the plan recomputes '{value}', and this training step has no such value, so the plan is for another "
+                "network or other sizes; remove --plan",
                 kind="no-such-value",
                 subject=value,
             )

@@ -136,7 +136,7 @@ def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
         graph = (FOR_TRAINING if training else NETWORKS)[options.network](**options.sizes)
     except TypeError as error:
         raise UsageError(
-            f"{options.network}: {error}; its sizes: opbench net list",
+            f"{options.network}: {error}; see the sizes of each network with: opbench net list",
             kind="unknown-size",
             subject=options.network,
             value=tuple(options.sizes),
@@ -144,8 +144,13 @@ def make_graph(options: NetOptions, *, training: bool = False) -> Graph:
     if options.weights == "digits" and options.network != "lenet":
         data = DATA_OF_NETWORK.get(options.network, "DATA")
         raise UsageError(
-            f"--weights digits: these are LeNet's; {options.network} takes a .safetensors file or a training's folder; "
-            f"train it: {next_command('net train', options.network, data=data, out='DIR')}"
+            f"--weights digits: these weights are for lenet, not for {options.network}; name a .safetensors file or "
+            "the folder of a training, which this command makes: "
+            f"{next_command('net train', options.network, data=data, out='DIR')}",
+            kind="other-network",
+            subject="--weights",
+            value=options.network,
+            allowed="lenet",
         )
     return graph.with_weights(read_weights(options.weights)) if options.weights else graph
 
@@ -163,7 +168,7 @@ def read_weights(source: str) -> dict[str, np.ndarray]:
         weights: dict[str, np.ndarray] = load_file(source)
     except (OSError, SafetensorError) as error:
         raise UsageError(
-            f"--weights {source}: cannot be read: {error}; give a .safetensors file, "
+            f"--weights {source}: cannot be read: {error}; name a .safetensors file, "
             "the folder of a training, or digits",
             kind="unreadable",
             subject=Path(source),

@@ -31,7 +31,7 @@ def read_text(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise UsageError(
-            f"--data {name}: cannot be read: {error.strerror or error}; give a .txt file, or text",
+            f"--data {name}: cannot be read: {error.strerror or error}; name a .txt file, or write --data text",
             kind="unreadable",
             subject=name,
             cause=error,
@@ -47,8 +47,8 @@ def sequences(text: bytes, tokens: int, name: str) -> tuple[np.ndarray, np.ndarr
     count = (len(text) - 1) // tokens
     if count < 2:
         raise UsageError(
-            f"--data {name}: it has {len(text)} bytes, and two sequences of {tokens} tokens need {2 * tokens + 1}: one "
-            "for training and one for the test set; take fewer --tokens or a longer text",
+            f"--data {name}: this text has {len(text)} bytes, and two sequences of {tokens} tokens, one for training "
+            f"and one for the test set, need {2 * tokens + 1}; choose a smaller --tokens or a longer text",
             kind="too-short",
             subject=name,
             value=len(text),

@@ -40,11 +40,17 @@ def find_torch(*, gpu: bool = True) -> ModuleType:
         import torch
     except ImportError as error:
         raise EnvironmentFault(
-            f"--compare torch: PyTorch cannot be imported ({error}): {pip_install('torch')}"
+            f"--compare torch: PyTorch cannot be imported ({error}); install PyTorch: {pip_install('torch')}",
+            kind="missing-package",
+            subject="torch",
         ) from None
     if gpu and not torch.cuda.is_available():
         raise EnvironmentFault(
-            f"--compare torch: PyTorch {torch.__version__} sees no GPU; install a build for this driver's CUDA"
+            f"--compare torch: PyTorch {torch.__version__} sees no GPU; install a build of PyTorch for the CUDA "
+            "version that nvidia-smi shows, or remove --compare torch",
+            kind="no-gpu",
+            subject="torch",
+            value=torch.__version__,
         )
     module_type: ModuleType = torch
     return module_type

@@ -300,7 +300,8 @@ def _add_node(
     axes = node.problem.axes
     if has_image_layouts(node.problem) and axes["layout"] != "nchw":
         raise UsageError(
-            f"{node.name}: it works in {axes['layout']}; PyTorch is given a network as it was built, in nchw",
+            f"{node.name}: this node works in {axes['layout']}, and opbench can give PyTorch only networks in nchw; "
+            "add --layout nchw, or remove --compare torch",
             kind="other-layout",
             subject=node.name,
             value=axes["layout"],
@@ -310,7 +311,7 @@ def _add_node(
     axis, value = REQUIRED_MODE.get(node.operator, ("", ""))
     if add_calls is None or axes.get("training") == "yes" or axes.get(axis, "") != value:
         raise UsageError(
-            f"{node.name}: {node.operator}{node.problem} has no counterpart in PyTorch here; remove --compare torch",
+            f"{node.name}: opbench knows no PyTorch function for {node.operator}{node.problem}; remove --compare torch",
             kind="no-counterpart",
             subject=node.name,
             value=node.operator,

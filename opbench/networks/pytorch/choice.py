@@ -18,6 +18,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.networks.pytorch.devices import CPU, DevicePlace, Runner, capturing, place_of, runner
 from opbench.networks.pytorch.torch_operators import has_peer
+from opbench.paths import next_command
 from opbench.results.book import Book, BookEntry, read_book
 
 MISSING_CHOICES = ("measure", "torch", "ranked")
@@ -77,7 +78,13 @@ def use(
     if missing not in MISSING_CHOICES:
         raise UsageError(unknown("way", missing, MISSING_CHOICES, where=f"missing={missing!r}"))
     if precision not in (None, "f32", "tf32"):
-        raise UsageError(f"precision={precision!r} is not allowed; f32, tf32, or None for PyTorch's own switches")
+        raise UsageError(
+            f'precision={precision!r} is not allowed; use "f32", "tf32", or None to follow the settings of PyTorch',
+            kind="not-allowed",
+            subject="precision",
+            value=precision,
+            allowed=("f32", "tf32", None),
+        )
     chosen_book = book if isinstance(book, Book) else read_book(Path(book)) if book is not None else Book("cold", ())
     catalog = Catalog(variants)
     with _LOCK:
@@ -122,8 +129,8 @@ def choice_for(operator: str, text: str, index: int) -> ChosenRunner:
 def _choose_locked(operator: str, text: str, index: int) -> ChosenRunner:
     if capturing(index):
         raise UsageError(
-            f"{operator}{text} is met for the first time while a CUDA graph is captured; call it once before, as its "
-            "kernels are loaded then",
+            f"{operator}{text}: this is the first call with these sizes, and opbench cannot load kernels while a CUDA "
+            "graph is captured; make the same call once before the capture",
             kind="first-call-in-capture",
             subject=operator,
         )
@@ -161,9 +168,9 @@ def _make_choice(problem: Operator, device_place: DevicePlace) -> ChosenRunner:
 
 
 def entry_for(problem: Operator, device_place: DevicePlace) -> BookEntry | None:
-    """Return the times of a problem on a device; None without times.
+    """Return the winners-file entry of a problem on a device; None if there is none.
 
-    They are measured now if the settings say so.
+    If the setting `missing` is "measure", time a missing problem first.
     """
     precisions = allowed_precisions(problem, device_place)
     entry = book().find(problem.name, problem, gpu=device_place.gpu, precisions=precisions)
@@ -208,7 +215,12 @@ def _first_runnable(cases: Sequence[Case], device_place: DevicePlace, why: str) 
                 raise
             warnings.warn(f"{case.name} is passed by: {error}", RuntimeWarning, stacklevel=2)
             reasons.append(f"{case.variant.name}: {error}")
-    raise UsageError(f"no variant runs on {device_place.device}: {'; '.join(reasons[:2])}")
+    raise UsageError(
+        f"no variant runs on {device_place.device} ({'; '.join(reasons[:2])}); use PyTorch for this call, and check "
+        "the machine with: opbench doctor",
+        kind="no-variant",
+        subject=device_place.device,
+    )
 
 
 # What could run it ------------------------------------------------------------------------------------------------
@@ -233,7 +245,12 @@ def candidates(problem: Operator, device_place: DevicePlace) -> list[Case]:
     if not fitting:
         unmet_requirements = "; ".join(f"{v.name} {v.unmet_requirement(problem, v.configs[0])}" for v in ladder[-2:])
         raise UsageError(
-            f"{problem.name}: no variant serves {problem}{f' ({unmet_requirements})' if unmet_requirements else ''}"
+            f"{problem.name}: no variant can compute "
+            f"{problem}{f' ({unmet_requirements})' if unmet_requirements else ''}; use PyTorch for this call, or other "
+            f"sizes ({next_command('list variants', problem.name)})",
+            kind="no-variant",
+            subject=problem.name,
+            value=str(problem),
         )
     return rank_cases(fitting, device_place.chosen_for, product=any(variant.unit for variant in ladder))
 

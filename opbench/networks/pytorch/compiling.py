@@ -75,7 +75,12 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
                 self._sources[name] = model_tensor
                 continue
             if model.training and any(name.startswith(f"{own}.") for own, _ in model.named_parameters()):
-                raise UsageError(f"{name}: is computed from a parameter when the network is made; it cannot be trained")
+                raise UsageError(
+                    f"{name}: opbench computes this weight from a parameter once, so training cannot update the "
+                    "parameter; call model.eval() before opbench.torch.compile, or train with PyTorch",
+                    kind="not-trainable",
+                    subject=name,
+                )
             self._own[name] = f"constant{len(self._own)}"
             tensor = torch.from_numpy(array.copy()).to(example[0].device, TORCH_DTYPES[value.dtype])
             self.register_buffer(self._own[name], tensor, persistent=not model.training)
@@ -136,8 +141,9 @@ class CompiledNetwork(nn.Module):  # type: ignore[misc]
             shape = self.network.values[name].shape
             if tuple(tensor.shape) != shape or tensor.get_device() != self.index:
                 raise UsageError(
-                    f"{self.network.name}: '{name}' is {list(tensor.shape)} on {tensor.device}; it was compiled for "
-                    f"{list(shape)}: opbench.torch.compile(model, example)",
+                    f"{self.network.name}: '{name}' is {list(tensor.shape)} on {tensor.device}, but the network was "
+                    f"compiled for {list(shape)} on device {self.index}; compile for this input: "
+                    "opbench.torch.compile(model, example)",
                     kind="other-shape",
                     subject=name,
                     value=tuple(tensor.shape),
@@ -307,8 +313,11 @@ def compile(
     dtype = DTYPE_NAMES.get(inputs[0].dtype, str(inputs[0].dtype))
     if dtype not in ("f32", "bf16") or (dtype == "bf16" and model.training):
         raise UsageError(
-            f"opbench.torch.compile: {inputs[0].dtype}{' in training' if model.training else ''} is not there; "
-            "torch.float32 is, and torch.bfloat16 for inference"
+            f"opbench.torch.compile: {inputs[0].dtype}{' in training' if model.training else ''} is not supported; use "
+            "torch.float32, or torch.bfloat16 for inference (model.eval())",
+            kind="other-dtype",
+            subject="opbench.torch.compile",
+            value=str(inputs[0].dtype),
         )
     frozen = copy.deepcopy(model).eval().float().cpu()
     with torch.no_grad():
@@ -334,5 +343,9 @@ def _require_trainable(model: nn.Module) -> None:
             momentum = module.momentum
             if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
                 raise UsageError(
-                    f"{name}: eps={module.eps}, momentum={momentum}; opbench trains with {EPSILON} and whole hundredths"
+                    f"{name}: eps={module.eps}, momentum={momentum} is not supported in training; use eps={EPSILON} "
+                    "and a momentum in whole hundredths, such as momentum=0.1",
+                    kind="not-allowed",
+                    subject=name,
+                    value=(module.eps, momentum),
                 )

@@ -100,7 +100,14 @@ def _open_device(index: int) -> DevicePlace:
 def _driver_ordinal(index: int) -> int:
     """Return the driver's number of a PyTorch device, by the order in CUDA_VISIBLE_DEVICES."""
     if index >= torch.cuda.device_count():
-        raise EnvironmentFault(f"cuda:{index}: PyTorch sees {torch.cuda.device_count()} GPUs")
+        raise EnvironmentFault(
+            f"cuda:{index}: PyTorch sees {torch.cuda.device_count()} GPUs, numbered from 0; use a smaller number, or "
+            "check CUDA_VISIBLE_DEVICES",
+            kind="no-such-gpu",
+            subject="cuda",
+            value=index,
+            allowed=torch.cuda.device_count(),
+        )
     return index
 
 

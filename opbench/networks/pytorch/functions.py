@@ -129,7 +129,11 @@ def _momentum_percent(momentum: float) -> int:
     percent = round(100 * momentum)
     if abs(percent - 100 * momentum) > 1e-9:
         raise UsageError(
-            f"opbench.torch.batchnorm2d: momentum={momentum} is not supported; use whole hundredths, such as 0.1"
+            f"opbench.torch.batchnorm2d: momentum={momentum} is not supported; use whole hundredths, such as "
+            "momentum=0.1",
+            kind="not-allowed",
+            subject="momentum",
+            value=momentum,
         )
     return percent
 
@@ -154,7 +158,13 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Return the result of `torch.nn.functional.l1_loss`, for the reductions mean and sum."""
     if reduction not in ("mean", "sum"):
-        raise UsageError(f"opbench.torch.l1_loss: reduction={reduction!r} is not supported; use mean or sum")
+        raise UsageError(
+            f'opbench.torch.l1_loss: reduction={reduction!r} is not supported; use reduction="mean" or reduction="sum"',
+            kind="not-allowed",
+            subject="reduction",
+            value=reduction,
+            allowed=("mean", "sum"),
+        )
     loss = call("l1_loss", (x, target), (), _to_float32)
     if loss.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         loss = loss.to(x.dtype)
@@ -181,7 +191,11 @@ def operator(name: str) -> Callable[..., Tensor | tuple[Tensor, ...]]:
         tensor_by_name = {k: a if isinstance(a, torch.Tensor) else torch.from_dlpack(a) for k, a in arrays.items()}
         if missing := [tensor for tensor in names if tensor not in tensor_by_name]:
             raise UsageError(
-                f"opbench.torch.operator('{name}'): '{missing[0]}' is not given; it takes {', '.join(names)}"
+                f"opbench.torch.operator('{name}'): tensor '{missing[0]}' is missing; pass all of {', '.join(names)} "
+                "as keyword arguments",
+                kind="missing-argument",
+                subject=missing[0],
+                allowed=tuple(names),
             )
         inputs = [tensor_by_name[tensor] for tensor in names]
         axes = _axes_of_call(operator_class, modes, dict(zip(names, inputs, strict=True)))
@@ -219,7 +233,8 @@ def _axes_of_call(
         sizes, axis_names = tensors[name].shape, declared.split()
         if len(sizes) != len(axis_names):
             raise UsageError(
-                f"{operator_class.name}: '{name}' {list(sizes)} is not allowed; '{declared}' is",
+                f"{operator_class.name}: tensor '{name}' of shape {list(sizes)} is not allowed; pass a tensor with the "
+                f"axes '{declared}'",
                 kind="other-shape",
                 subject=name,
                 value=tuple(sizes),
@@ -228,6 +243,11 @@ def _axes_of_call(
         for axis, size in zip(axis_names, sizes, strict=True):
             if axis in operator_class.__dataclass_fields__ and axes.setdefault(axis, int(size)) != int(size):
                 raise UsageError(
-                    f"{operator_class.name}: '{name}' {list(sizes)} has {axis}={size}; another input has {axes[axis]}"
+                    f"{operator_class.name}: tensor '{name}' of shape {list(sizes)} has {axis}={size}, but another "
+                    f"tensor has {axis}={axes[axis]}; pass tensors with the same {axis}",
+                    kind="other-shape",
+                    subject=name,
+                    value=int(size),
+                    allowed=axes[axis],
                 )
     return axes

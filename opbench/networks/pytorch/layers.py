@@ -99,8 +99,11 @@ class LayerOperator:
         first_tensor: Tensor = arguments[0]
         if self.name == "batchnorm2d_train":
             raise UsageError(
-                f"opbench.torch.batchnorm2d: x of shape {list(first_tensor.shape)} is empty; batch statistics "
-                "need elements: pass at least one image"
+                f"opbench.torch.batchnorm2d: x of shape {list(first_tensor.shape)} is empty, and batch "
+                "statistics need elements; pass at least one image",
+                kind="empty",
+                subject="x",
+                value=tuple(first_tensor.shape),
             )
         value = float("nan") if self.name == "l1_loss" else 0.0
         outputs = [first_tensor.new_full(shape, value, dtype=dtype) for shape, dtype, _ in call.outputs]

@@ -67,7 +67,7 @@ def _require_same_type(operator: str, tensors: Sequence[Tensor | None]) -> None:
         if tensor.dtype != given[0].dtype or tensor.device != given[0].device:
             raise UsageError(
                 f"opbench.torch.{operator}: {given[0].dtype} on {given[0].device} and {tensor.dtype} on "
-                f"{tensor.device}; all of one type and device are needed",
+                f"{tensor.device}; convert all tensors to one dtype and device, for example y.to(x)",
                 kind="mixed-tensors",
                 subject=operator,
             )
@@ -84,7 +84,8 @@ def is_channels_last(image: Tensor, weight: Tensor | None = None) -> bool:
 def _image_shape(operator: str, image: Tensor, label: str = "image") -> tuple[int, int, int, int]:
     if image.dim() != 4:
         raise UsageError(
-            f"opbench.torch.{operator}: {label} {list(image.shape)} is not allowed; four axes are needed",
+            f"opbench.torch.{operator}: {label} of shape {list(image.shape)} is not allowed; pass a tensor of four "
+            "axes (n, c, h, w), for example x.unsqueeze(0) for one image",
             kind="not-an-image",
             subject=operator,
             value=tuple(image.shape),
@@ -97,7 +98,8 @@ def _per_channel(operator: str, channels: int, **tensors: Tensor | None) -> None
     for name, tensor in tensors.items():
         if tensor is not None and tuple(tensor.shape) != (channels,):
             raise UsageError(
-                f"opbench.torch.{operator}: {name} {list(tensor.shape)} is not allowed; [{channels}] is",
+                f"opbench.torch.{operator}: {name} of shape {list(tensor.shape)} is not allowed; pass one value for "
+                f"each channel, a tensor of shape [{channels}]",
                 kind="other-shape",
                 subject=operator,
                 value=tuple(tensor.shape),
@@ -127,7 +129,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Operat
     dtype = _dtype("linear", x, ("f32", "bf16", "f16"))
     if weight.dim() != 2 or not x.dim() or x.shape[-1] != weight.shape[1]:
         raise UsageError(
-            f"opbench.torch.linear: x {list(x.shape)} with weight {list(weight.shape)}; [..., k] and [n, k] are needed",
+            f"opbench.torch.linear: x of shape {list(x.shape)} does not fit weight of shape {list(weight.shape)}; pass "
+            "x of shape [..., k] and weight of shape [n, k]",
             kind="other-shape",
             subject="linear",
             value=tuple(x.shape),
@@ -149,8 +152,9 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     k, filter_channels, r, s = _image_shape("conv2d", weight, "weight")
     if filter_channels != c:
         raise UsageError(
-            f"opbench.torch.conv2d: the image has {c} channels and the filters have {filter_channels}; "
-            "grouped convolutions are not supported",
+            f"opbench.torch.conv2d: the image has {c} channels and the filters have {filter_channels}, and "
+            "opbench.torch has no grouped convolutions; pass filters of shape "
+            f"[k, {c}, r, s], or use torch.nn.functional.conv2d",
             kind="grouped",
             subject="conv2d",
             value=c,
@@ -161,7 +165,8 @@ def conv2d(image: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padd
     p, q = (h + 2 * padding - r) // stride + 1, (w + 2 * padding - s) // stride + 1
     if p < 1 or q < 1:
         raise UsageError(
-            f"opbench.torch.conv2d: a filter of {r}x{s} does not fit into {h}x{w} with padding {padding}",
+            f"opbench.torch.conv2d: a filter of {r}x{s} does not fit into an image of {h}x{w} with padding "
+            f"{padding}; use a smaller filter or more padding",
             kind="filter-too-large",
             subject="conv2d",
             value=(r, s),
@@ -219,8 +224,13 @@ def batchnorm2d_train(
     for name, tensor in {"weight": scale, "bias": shift, "running_mean": mean, "running_var": variance}.items():
         if tensor is not None and (tensor.dtype != torch.float32 or tensor.device != x.device):
             raise UsageError(
-                f"opbench.torch.batchnorm2d: {name} is {tensor.dtype} on {tensor.device}; in training it must be "
-                f"torch.float32 on {x.device}, independent of the dtype of images"
+                f"opbench.torch.batchnorm2d: {name} is {tensor.dtype} on {tensor.device}, but training needs "
+                f"torch.float32 on {x.device} for images of any dtype; convert the tensor: "
+                f"{name}.to({str(x.device)!r}, torch.float32)",
+                kind="other-dtype",
+                subject=name,
+                value=str(tensor.dtype),
+                allowed="torch.float32",
             )
     axes, memory_format = _batchnorm_axes(x, relu)
     c = x.shape[1]
@@ -245,7 +255,12 @@ def softmax(x: Tensor) -> OperatorCall:
     """Return the problem of a softmax over the last axis: x [..., cols]."""
     dtype = _dtype("softmax", x, ("f32", "bf16"))
     if not x.dim():
-        raise UsageError("opbench.torch.softmax: x has no axis; it needs at least one: [..., cols]")
+        raise UsageError(
+            "opbench.torch.softmax: x has no axis; pass a tensor of shape [..., cols], for example x.reshape(1)",
+            kind="other-shape",
+            subject="x",
+            value=(),
+        )
     cols = x.shape[-1]
     rows = x.numel() // cols if cols else 0
     axes: dict[str, int | str] = {"rows": rows, "cols": cols, "dtype": dtype}
@@ -258,7 +273,8 @@ def l1_loss(x: Tensor, target: Tensor) -> OperatorCall:
     dtype = _dtype("l1_loss", x, ("f32", "bf16"))
     if x.shape != target.shape:
         raise UsageError(
-            f"opbench.torch.l1_loss: x {list(x.shape)} and target {list(target.shape)}; one shape is needed",
+            f"opbench.torch.l1_loss: x has shape {list(x.shape)} and target has shape {list(target.shape)}; pass two "
+            "tensors of the same shape",
             kind="other-shape",
             subject="l1_loss",
             value=tuple(x.shape),

@@ -73,8 +73,8 @@ class CallPlan:
         self.signature = signature(call.operator, self.text)
         if capturing(self.index):
             raise UsageError(
-                f"{call.operator}{self.text} is met for the first time while a CUDA graph is captured; "
-                "call it once before",
+                f"{call.operator}{self.text}: this is the first call with these sizes, and opbench cannot load kernels "
+                "while a CUDA graph is captured; make the same call once before the capture",
                 kind="first-call-in-capture",
                 subject=call.operator,
             )

@@ -112,8 +112,12 @@ class ReadyProblem:
         name, shape, dtype = self._inputs[position]
         problem = self.signature.problem
         return UsageError(
-            f"{problem.name}{problem}: '{name}' is {tensor.dtype} {list(tensor.shape)} on {tensor.device}; "
-            f"{dtype} {list(shape)} on one device with the others is needed"
+            f"{problem.name}{problem}: tensor '{name}' is {tensor.dtype} of shape {list(tensor.shape)} on "
+            f"{tensor.device}; pass a tensor of {dtype} and shape {list(shape)} on the device of the other tensors",
+            kind="other-shape",
+            subject=name,
+            value=tuple(tensor.shape),
+            allowed=tuple(shape),
         )
 
 

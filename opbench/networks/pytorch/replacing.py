@@ -187,7 +187,13 @@ def _replace_layer(model: nn.Module, name: str, module: nn.Module) -> None:
     replacement = object.__new__(replacement_class)
     replacement.__dict__ = module.__dict__
     if not name:
-        raise UsageError("the model is one layer; put it into a container, such as torch.nn.Sequential")
+        raise UsageError(
+            "the model is a single layer, which opbench cannot replace in place; wrap the layer: "
+            "torch.nn.Sequential(model)",
+            kind="single-layer",
+            subject="model",
+            value=type(module).__name__,
+        )
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, replacement)
 
@@ -288,16 +294,34 @@ def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
             return operator_calls.linear(x, weight, bias, False)
         case nn.Conv2d():
             if module.groups != 1 or set(module.dilation) != {1} or module.padding_mode != "zeros":
-                raise UsageError(f"groups={module.groups}, dilation={module.dilation}, {module.padding_mode}")
+                raise UsageError(
+                    f"groups={module.groups}, dilation={module.dilation}, padding_mode={module.padding_mode!r} is not "
+                    "supported; opbench replaces layers with groups=1, dilation=1 and padding_mode='zeros'",
+                    kind="unsupported-option",
+                    subject="conv2d",
+                    value=(module.groups, module.dilation, module.padding_mode),
+                )
             if isinstance(module.padding, str):
-                raise UsageError(f"padding='{module.padding}'")
+                raise UsageError(
+                    f"padding='{module.padding}' is not supported; opbench replaces layers with padding as a number",
+                    kind="unsupported-option",
+                    subject="conv2d",
+                    value=("padding", module.padding),
+                )
             x, weight, bias = functions._to_autocast_type(x, module.weight, module.bias)
             stride = operator_calls.one_number("conv2d", "stride", module.stride)
             padding = operator_calls.one_number("conv2d", "padding", module.padding)
             return operator_calls.conv2d(x, weight, bias, stride, padding, False)
         case nn.MaxPool2d():
             if module.dilation not in (1, (1, 1)) or module.ceil_mode or module.return_indices:
-                raise UsageError(f"dilation={module.dilation}, ceil_mode={module.ceil_mode}")
+                raise UsageError(
+                    f"dilation={module.dilation}, ceil_mode={module.ceil_mode}, return_indices={module.return_indices} "
+                    "is not supported; opbench replaces layers with dilation=1, ceil_mode=False and "
+                    "return_indices=False",
+                    kind="unsupported-option",
+                    subject="maxpool2d",
+                    value=(module.dilation, module.ceil_mode, module.return_indices),
+                )
             sizes = (module.kernel_size, module.stride or module.kernel_size, module.padding)
             window, stride, padding = (operator_calls.one_number("maxpool2d", "sizes", size) for size in sizes)
             return operator_calls.maxpool2d(x, window, stride, padding)
@@ -305,20 +329,43 @@ def _call_of(module: nn.Module, x: Tensor) -> OperatorCall:
             return _batchnorm_call(module, x)
         case nn.Softmax():
             if module.dim is None or module.dim % x.dim() != x.dim() - 1:
-                raise UsageError(f"softmax over axis {module.dim}: it would be copied")
+                raise UsageError(
+                    f"softmax with dim={module.dim} is not supported, because opbench would have to copy the tensor; "
+                    "opbench replaces a softmax over the last axis (dim=-1)",
+                    kind="unsupported-option",
+                    subject="softmax",
+                    value=("dim", module.dim),
+                    allowed=-1,
+                )
             return operator_calls.softmax(x)
-    raise UsageError(f"{type(module).__name__} has no counterpart")
+    raise UsageError(
+        f"opbench has no replacement for {type(module).__name__}; it replaces "
+        f"{', '.join(layer.__name__ for layer in REPLACEMENTS)}",
+        kind="no-counterpart",
+        subject=type(module).__name__,
+        allowed=tuple(layer.__name__ for layer in REPLACEMENTS),
+    )
 
 
 def _batchnorm_call(module: nn.BatchNorm2d, x: Tensor) -> OperatorCall:
     momentum = module.momentum
     if module.eps != EPSILON or momentum is None or abs(round(100 * momentum) - 100 * momentum) > 1e-9:
-        raise UsageError(f"eps={module.eps}, momentum={momentum}")
+        raise UsageError(
+            f"eps={module.eps}, momentum={momentum} is not supported; opbench replaces layers with eps={EPSILON} and a "
+            "momentum in whole hundredths",
+            kind="unsupported-option",
+            subject="batchnorm2d",
+            value=(module.eps, momentum),
+        )
     parameters = (module.weight, module.bias, module.running_mean, module.running_var)
     if module.training:
         return operator_calls.batchnorm2d_train(x, *parameters, round(100 * momentum), False)
     if DTYPE_NAMES.get(x.dtype) == "bf16" and any(
         parameter is not None and parameter.dtype != x.dtype for parameter in parameters
     ):
-        raise UsageError("bf16 images by float32 statistics")
+        raise UsageError(
+            "images of bf16 with statistics of another dtype are not supported; convert the layer to torch.bfloat16",
+            kind="other-dtype",
+            subject="batchnorm2d",
+        )
     return operator_calls.batchnorm2d(x, *parameters, False)

@@ -90,7 +90,10 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     except OSError as error:
         raise EnvironmentFault(
             f"{last_file}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "the previous checkpoint is still valid: continue with --resume"
+            "the previous checkpoint is valid, so continue from there with --resume",
+            kind="unwritable",
+            subject=last_file,
+            value=error.errno,
         ) from None
 
 
@@ -109,7 +112,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         except (OSError, ValueError, KeyError) as error:
             problems.append(f"{path}: cannot be read: {error}")
     if problems:
-        raise UsageError(f"{problems[0]}; choose another --out DIR")
+        raise UsageError(f"{problems[0]}; start again in another folder: --out DIR", kind="unreadable", subject=folder)
     return None
 
 
@@ -133,5 +136,9 @@ def trained_weights(folder: Path) -> dict[str, np.ndarray]:
     checkpoint = read_checkpoint(folder)
     if checkpoint is None:
         make = next_command("net train", "NETWORK", out=folder)
-        raise UsageError(f"--weights {folder}: holds no checkpoint; make one: {make}")
+        raise UsageError(
+            f"--weights {folder}: this folder has no checkpoint; train a network to make one: {make}",
+            kind="no-checkpoint",
+            subject=folder,
+        )
     return checkpoint.weights

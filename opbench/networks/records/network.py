@@ -276,8 +276,11 @@ def keep_network(record: Record, folder: Path) -> Path:
         write_atomically(path, json.dumps(record.to_json(), indent=1).encode())
     except OSError as error:
         raise EnvironmentFault(
-            f"{path}: cannot write: {error.strerror or error}; {writing_remedy(error)}"
-            "choose another folder with --out DIR"
+            f"{path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
+            "choose another folder with --out DIR",
+            kind="unwritable",
+            subject=path,
+            value=error.errno,
         ) from None
     return path
 

@@ -231,7 +231,10 @@ def keep_training(record: TrainingRecord, folder: Path) -> None:
     except OSError as error:
         raise EnvironmentFault(
             f"{folder / FILE}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-            "the last checkpoint is still valid: continue with --resume"
+            "the last checkpoint is valid, so continue from there with --resume",
+            kind="unwritable",
+            subject=folder / FILE,
+            value=error.errno,
         ) from None
 
 

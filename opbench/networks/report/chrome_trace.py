@@ -8,6 +8,7 @@ from pathlib import Path
 from opbench.errors import UsageError
 from opbench.export import write_files
 from opbench.networks.records.network import Record, read_network
+from opbench.paths import next_command
 from opbench.records import JSON
 
 
@@ -25,7 +26,12 @@ def trace(record: Record) -> bytes:
     times = [node.kernel_s for node in record.nodes]
     if not any(times):
         raise UsageError(
-            f"this run of {record.network} has no times (backend {record.backend}); measure it: opbench net run"
+            f"this run of {record.network} on the {record.backend} backend has no times, and a trace shows times; "
+            f"measure on a GPU: {next_command('net run', record.network, backend='cuda')}",
+            kind="no-times",
+            subject=record.network,
+            value=record.backend,
+            allowed="cuda",
         )
     events: list[dict[str, JSON]] = [
         {

@@ -46,7 +46,8 @@ def network_tables(root: Path, folders: Sequence[Path]) -> list[DocumentTable]:
     for folder in folders:
         if not folder.resolve().is_relative_to(root.resolve()):
             raise UsageError(
-                f"{folder}: is outside {root}; the documents link to the runs, so the runs must be inside",
+                f"{folder}: this run lies outside {root}, and the documents link to the runs; copy the run into "
+                f"{root / 'reports'}",
                 kind="outside",
                 subject=folder,
                 allowed=root,

@@ -48,8 +48,11 @@ def write_network(record: Record, folder: Path) -> list[Path]:
             write_atomically(folder / name, content)
         except OSError as fault:
             raise EnvironmentFault(
-                f"{folder / name}: cannot write: {fault.strerror or fault}; the record is stored; make the folder "
-                f"writable, then write the page with: {next_command('report', folder)}"
+                f"{folder / name}: cannot be written: {fault.strerror or fault}; the record is stored, so make the "
+                f"folder writable, then write the page with: {next_command('report', folder)}",
+                kind="unwritable",
+                subject=folder / name,
+                value=fault.errno,
             ) from None
     return [folder / name for name in files]
 

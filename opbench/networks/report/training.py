@@ -19,7 +19,7 @@ from opbench.networks.report.phrases import unmeasured_hint
 from opbench.networks.report.training_comparison import opbench_state, peer_bars, peer_rows, peer_text, speed_text
 from opbench.networks.report.training_pictures import memory_map, step_chart
 from opbench.networks.report.training_ranks import devices, exchange_text, exchange_totals, over_ranks, pictures
-from opbench.paths import write_atomically
+from opbench.paths import next_command, write_atomically
 from opbench.records import JSON, to_json
 from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import STYLE, to_png
@@ -49,8 +49,11 @@ def write_training(record: TrainingRecord, folder: Path) -> list[Path]:
             write_atomically(folder / name, content)
         except OSError as fault:
             raise EnvironmentFault(
-                f"{folder / name}: cannot write: {fault.strerror or fault}; the record is stored; write the page "
-                "with: opbench report DIR"
+                f"{folder / name}: cannot be written: {fault.strerror or fault}; the record is stored, so make the "
+                f"folder writable, then write the page with: {next_command('report', folder)}",
+                kind="unwritable",
+                subject=folder / name,
+                value=fault.errno,
             ) from None
     return [folder / name for name in files]
 

@@ -65,7 +65,10 @@ def make_program(graph: Graph, cases: Mapping[str, Case], gpu: ShipTarget, norm:
     """Return the program of a network; raise UsageError for a training step, or for a case that cannot be shipped."""
     if graph.state:
         raise UsageError(
-            f"{graph.name}: it has state that a run changes, as in training; only inference can be shipped"
+            f"{graph.name}: a run of this network changes its state, as training does, and only inference can be "
+            "shipped; build the network for inference (training=False)",
+            kind="has-state",
+            subject=graph.name,
         )
     require_fitting(graph, cases)
     for case in cases.values():

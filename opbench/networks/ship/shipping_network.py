@@ -73,7 +73,8 @@ def _require_alike(plan: Plan, gpu: ShipTarget, options: NetOptions) -> None:
     """Raise UsageError for a plan that was made for another GPU."""
     if options.plan and plan.gpu and target(plan.gpu).arch != gpu.arch:
         raise UsageError(
-            f"{options.plan}: the plan was made on {plan.gpu}; --gpu names {gpu.name} ({gpu.arch})",
+            f"{options.plan}: this plan is for {plan.gpu}, but --gpu names {gpu.name} ({gpu.arch}); name the GPU of "
+            "the plan with --gpu, or make a plan on that GPU: opbench net run NAME --tune",
             kind="other-gpu",
             subject=options.plan,
             value=plan.gpu,

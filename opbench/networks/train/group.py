@@ -166,7 +166,7 @@ class RankGroup:
         first_value, *other_values = self.gather(value)
         if any(other_value != first_value for other_value in other_values):
             raise UsageError(
-                f"the ranks differ in their {label}: start all ranks with the same version of opbench, the same plan "
+                f"the ranks differ in their {label}; start all ranks with the same version of opbench, the same plan "
                 "and the same data set",
                 kind="ranks-differ",
                 subject=label,

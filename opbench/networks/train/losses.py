@@ -25,7 +25,13 @@ class LossLog:
         try:
             self._file = self.path.open("ab")
         except OSError as error:
-            raise EnvironmentFault(f"{self.path}: cannot be written: {error.strerror or error}") from None
+            raise EnvironmentFault(
+                f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}choose another "
+                "folder with --out DIR",
+                kind="unwritable",
+                subject=self.path,
+                value=error.errno,
+            ) from None
         return self
 
     def append(self, step: int, loss: float) -> None:
@@ -52,7 +58,10 @@ class LossLog:
         except OSError as error:
             raise EnvironmentFault(
                 f"{self.path}: cannot be written: {error.strerror or error}; {writing_remedy(error)}"
-                "go on from the last checkpoint with --resume"
+                "continue from the last checkpoint with --resume",
+                kind="unwritable",
+                subject=self.path,
+                value=error.errno,
             ) from None
 
     def __exit__(self, *_: object) -> None:

@@ -110,7 +110,12 @@ def open_checkpoint(training: TrainingState, out: Path) -> Checkpoint | None:
     training.repeated = earlier_losses if math.prod(micro_batches(checkpoint)) == training.recipe.micro else []
     if len(training.losses) < training.step:
         raise UsageError(
-            f"{losses}: has {len(training.losses)} steps, the checkpoint {training.step}; choose another --out DIR"
+            f"{losses}: this file has the losses of {len(training.losses)} steps, but the checkpoint is of step "
+            f"{training.step}, so the training cannot continue; start again in another folder: --out DIR",
+            kind="missing-losses",
+            subject=losses,
+            value=len(training.losses),
+            allowed=training.step,
         )
     if training.rank == 0:
         with losses.open("r+b") as file:

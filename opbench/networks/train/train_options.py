@@ -87,9 +87,18 @@ class TrainOptions(CourseOptions, OptimiserOptions):
         """Raise UsageError for options that exclude each other."""
         super().__post_init__()
         if self.epochs and self.steps:
-            raise UsageError("--epochs and --steps both say when to end; give one of them")
+            raise UsageError(
+                "--epochs and --steps both set the length of the training; remove one of these two options",
+                kind="exclusive",
+                subject=("--epochs", "--steps"),
+            )
         if self.resume and self.out is None:
-            raise UsageError("--resume goes on with the training in a folder; name it: --out DIR")
+            raise UsageError(
+                "--resume continues the training of a folder; name that folder: --out DIR",
+                kind="needs-option",
+                subject="--resume",
+                allowed="--out",
+            )
 
     def settings(self, network: str, loss: str) -> TrainingSettings:
         """Return the settings for a network, by name, and for data whose usual loss is `loss`."""
@@ -120,11 +129,16 @@ class TrainingSettings(CourseOptions):
         """Raise UsageError for options that exclude each other."""
         super().__post_init__()
         if self.libraries:
-            raise UsageError("libraries say nothing of the order of their sums: no training takes them")
+            raise UsageError(
+                "training must give the same sums each time, and vendor libraries do not promise the order of their "
+                "sums; remove --libraries",
+                kind="not-allowed",
+                subject="--libraries",
+            )
         if self.compare and self.recipe.ranks > 1:
             raise UsageError(
-                f"--compare compares a step on one device; --accumulate {self.recipe.micro} in the place of "
-                f"--gpus {self.recipe.ranks} is the same step there",
+                f"--compare measures a training step on one GPU, not on {self.recipe.ranks}; replace --gpus "
+                f"{self.recipe.ranks} by --accumulate {self.recipe.micro}, which computes the same step on one GPU",
                 kind="compare-on-ranks",
                 subject="--gpus",
                 value=self.recipe.ranks,

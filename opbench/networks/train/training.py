@@ -77,8 +77,9 @@ class Trainer(TrainingState):
         self.rows = self.output_shape[0] // self.batch  # of the output, for each item
         if recipe.loss == "cross_entropy" and self.rows != self.data.targets_per_item:
             raise UsageError(
-                f"--data {self.data.name}: it has {self.data.targets_per_item} classes for each item, and the output "
-                f"of {self.network.name} has {self.rows} rows of scores for each",
+                f"--data {self.data.name}: this data set has {self.data.targets_per_item} classes for each item, and "
+                f"the output of {self.network.name} has {self.rows} rows of scores for each item; choose another data "
+                "set or network: opbench net list",
                 kind="other-targets",
                 subject=self.data.name,
                 value=self.data.targets_per_item,
@@ -89,7 +90,8 @@ class Trainer(TrainingState):
         if not self.steps_per_epoch:
             micro_batch_text = f" x {recipe.micro} micro-batches" if recipe.micro > 1 else ""
             raise UsageError(
-                f"a batch of {self.batch}{micro_batch_text} is larger than the data set's {self.data.items} pictures",
+                f"a batch of {self.batch}{micro_batch_text} is larger than the data set, which has {self.data.items} "
+                f"pictures; choose a batch of at most {self.data.items} pictures in all",
                 kind="batch-too-large",
                 subject=self.data.name,
                 value=self.pictures,
@@ -174,7 +176,8 @@ class Trainer(TrainingState):
         out = self.options.out
         if not self.options.resume and any((out / name).exists() for name in ("losses.jsonl", LAST)):
             raise UsageError(
-                f"{out}: already contains a training; continue it with --resume, or choose another --out DIR",
+                f"{out}: this folder already contains a training; continue that training with --resume, or choose "
+                "another --out DIR",
                 kind="run-exists",
                 subject=out,
             )
