@@ -161,7 +161,8 @@ def expand(
     if problems and not is_file(target):
         raise UsageError(
             f"--problem {problems[0]}: '{target}' is not a .cu file, and suites and operators define their own "
-            "sizes; remove --problem, or select cases with --case PATTERN"
+            "sizes; remove --problem, or select cases with --case PATTERN",
+            kind="not-a-kernel-file",
         )
     if is_file(target):
         file_variants = [variant for file in (target, *others) for variant in own_variants(Path(file), catalog)]

@@ -65,7 +65,8 @@ def test_another_version_of_a_format_comes_with_both_and_the_way_out() -> None:
 
 def test_a_missing_package_comes_with_the_command_that_installs_it() -> None:
     error = MissingExtra("reading ONNX needs the package onnx", "onnx", ", or take a saved network")
-    assert str(error) == f"reading ONNX needs the package onnx; {pip_install('onnx')}, or take a saved network"
+    command = f"install the missing package with: {pip_install('onnx')}"
+    assert str(error) == f"reading ONNX needs the package onnx; {command}, or take a saved network"
     assert error.exit_code == EXIT_ENVIRONMENT
 
 

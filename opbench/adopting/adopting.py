@@ -44,7 +44,9 @@ def propose(
     if not kernels:
         raise UsageError(
             f"{path}: defines no __global__ function that opbench can read; write the kernel's header by hand (see "
-            "'Write your own kernel' in README.md)"
+            "'Write your own kernel' in README.md)",
+            kind="no-kernel",
+            subject=path,
         )
     kernel_name, other_kernels = _choose_kernel(file, kernel)
     if operator and operator not in operators:
@@ -150,7 +152,9 @@ def require_no_header(path: Path) -> None:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
         raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}"
+            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",
+            kind="unreadable",
+            subject=path,
         ) from None
     for line_number, line in enumerate(lines, 1):
         if OPENING_LINE in line:

@@ -112,7 +112,9 @@ def read_file(path: Path, include: Sequence[Path] = ()) -> FileFacts:
         return FileFacts(path, include_closure(path, (*include, *project_folders(path, include))))
     except OSError as error:
         raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}"
+            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",
+            kind="unreadable",
+            subject=path,
         ) from None
 
 

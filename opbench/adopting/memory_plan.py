@@ -389,7 +389,9 @@ class _Planner:
                 raise UsageError(
                     f"{self.header.path}: an argument of {launch_template.kernel} names the buffer "
                     f"'{argument.fields[0]}', which the header does not declare; declare the buffer under buffers, "
-                    "or correct the name"
+                    "or correct the name",
+                    kind="no-such-buffer",
+                    subject=self.header.path,
                 )
             offset = self._evaluate(str(argument.offset), f"an offset into '{buffer.name}'")
             return BufferAddress(argument.fields, offset * ELEMENT_BYTES[buffer.type])

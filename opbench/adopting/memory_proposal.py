@@ -55,7 +55,9 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
     if not kernels:
         raise UsageError(
             f"{path}: defines no __global__ function that opbench can read; write a header by hand (see 'Write your "
-            "own kernel' in README.md)"
+            "own kernel' in README.md)",
+            kind="no-kernel",
+            subject=path,
         )
     program = file.program(in_order=True)
     launches = [launch for launch in program.launches if launch.kernel in kernels]
@@ -78,7 +80,9 @@ def propose_memory(file: FileFacts, sizes: Mapping[str, int] | None = None) -> P
             raise UsageError(
                 f"{path}: opbench can neither read nor propose a launch of {', '.join(kernels)}; add host code with "
                 f"a launch such as {next(iter(kernels))}<<<grid, block>>>(…), or write a header by hand (see 'Write "
-                "your own kernel' in README.md)"
+                "your own kernel' in README.md)",
+                kind="no-launch",
+                subject=path,
             )
         grid_synchronised = {name for name, kernel in kernels.items() if "this_grid" in kernel.uses}
         launches = [replace(launch, cooperative=launch.kernel in grid_synchronised) for launch in program.launches]

@@ -89,7 +89,11 @@ def _bind_library(backend: Backend, case: Case, buffers: Mapping[str, Buffer]) -
     outputs, outside the timed interval.
     """
     if not isinstance(backend, LibraryBackend):
-        raise UsageError(f"{case.name}: calls a GPU library, so the variant needs a GPU; add --backend cuda")
+        raise UsageError(
+            f"{case.name}: calls a GPU library, so the variant needs a GPU; add --backend cuda",
+            kind="needs-gpu",
+            subject=case.name,
+        )
     digest = hashlib.sha256(str(case.variant.path).encode()).hexdigest()[:8]
     module = load_module(case.variant.path, f"opbench_library_{case.variant.name}_{digest}")
     if not hasattr(module, "bind"):

@@ -480,7 +480,9 @@ def trace_case(
     if reason := session.unsupported(case):
         raise UsageError(
             f"{case.name}: unsupported on the cpu backend: {reason}; check the case on a GPU with: "
-            f"{next_command('check', case.name, backend='cuda')}"
+            f"{next_command('check', case.name, backend='cuda')}",
+            kind="unsupported",
+            subject=case.name,
         )
     trace = session.trace(case, max_blocks)
     return trace.traffic, [f for f in trace.findings if not f.hint]

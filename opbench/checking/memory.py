@@ -85,7 +85,9 @@ def trace_memory(plan: MemoryPlan, seed: int, limits: DeviceLimits | None = None
     if isinstance(traced, str):
         raise UsageError(
             f"{plan.path}: unsupported on the cpu backend: {traced}; run the program on a GPU with: "
-            "compute-sanitizer ./PROGRAM"
+            "compute-sanitizer ./PROGRAM",
+            kind="unsupported",
+            subject=plan.path,
         )
     moved = traced.trace.traffic.renamed(lambda file: _original_file(file, plan))
     return moved, [finding for finding in traced.findings if not _depends_on_contents(finding, plan)]
@@ -106,7 +108,9 @@ def _traced(backend: Backend, plan: MemoryPlan, seed: int, options: TraceOptions
     """Trace a plan's launches on new buffers; return the reason instead if the backend cannot run them."""
     if not isinstance(backend, TracingBackend):
         raise UsageError(
-            f"{plan.path}: a file without an operator can be checked only on the cpu backend; add --backend cpu"
+            f"{plan.path}: a file without an operator can be checked only on the cpu backend; add --backend cpu",
+            kind="needs-cpu",
+            subject=plan.path,
         )
     with tempfile.TemporaryDirectory(prefix="opbench-memory-") as folder:
         source = None

@@ -88,7 +88,9 @@ def open_command(run: Path) -> None:
     """Open the page of RUN in the browser, and print its path."""
     pages = [run] if run.is_file() else [run / name for name in PAGE_NAMES if (run / name).is_file()]
     if not pages:
-        raise UsageError(f"{run}: has no page; write the page with: {next_command('report', run)}")
+        raise UsageError(
+            f"{run}: has no page; write the page with: {next_command('report', run)}", kind="no-page", subject=run
+        )
     click.echo(pages[0])
     if click.launch(str(pages[0])) != 0:
         click.echo("no browser could be started", err=True)

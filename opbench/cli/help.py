@@ -78,7 +78,9 @@ def section(name: str) -> str:
     try:
         text = page.read_text(encoding="utf-8")
     except OSError as error:
-        raise EnvironmentFault(f"{page}: cannot be read: {error.strerror}; install opbench again") from None
+        raise EnvironmentFault(
+            f"{page}: cannot be read: {error.strerror}; install opbench again", kind="unreadable", subject=page
+        ) from None
     match = re.search(rf"^## {re.escape(name)}$.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if match is None:
         raise EnvironmentFault(f"{page}: has no section on {name}; install opbench again")

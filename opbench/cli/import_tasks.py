@@ -79,7 +79,7 @@ def inline_command(source: Path, out: Path | None) -> None:
 
     text, path = read_inline_source(source), out or source.with_suffix(".cu")
     if path.exists():
-        raise UsageError(f"{path}: exists already; choose another --out FILE.cu")
+        raise UsageError(f"{path}: exists already; choose another --out FILE.cu", kind="exists", subject=path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.encode())
     click.echo(f"wrote {path}")

@@ -45,7 +45,9 @@ def operator_command(name: str, folder: Path) -> None:
     _require_name(name, "operator")
     catalog = Catalog((folder,) if folder.is_dir() else ())
     if name in catalog.operator_names():
-        raise UsageError(f"operator '{name}' exists already; add a variant to it: opbench new variant {name}/NAME")
+        raise UsageError(
+            f"operator '{name}' exists already; add a variant to it: opbench new variant {name}/NAME", kind="exists"
+        )
     replacements = {"NAME": name, "CLASS": "".join(part.capitalize() for part in name.split("_"))}
     operator_folder = folder / name
     texts = {
@@ -74,7 +76,7 @@ def variant_command(name: str, folder: Path, roots: tuple[Path, ...]) -> None:
         raise UsageError(unknown("operator", operator, catalog.operator_names(), "opbench list operators"))
     ladder = catalog.variants(operator)
     if variant_name in {variant.name for variant in ladder}:
-        raise UsageError(f"variant '{name}' exists already; choose another name")
+        raise UsageError(f"variant '{name}' exists already; choose another name", kind="exists")
     first_variants = [v for v in ladder if not v.builds_on and v.path.suffix == ".cu" and v.path.stem == v.name]
     simplest = min(
         first_variants, key=lambda v: len(v.supports), default=None
@@ -164,7 +166,9 @@ def _write(texts: Mapping[Path, str]) -> None:
     there = [path for path in texts if path.exists()]
     if there:
         raise UsageError(
-            f"{there[0]}: exists already, and opbench does not overwrite a file; choose another name or --in DIR"
+            f"{there[0]}: exists already, and opbench does not overwrite a file; choose another name or --in DIR",
+            kind="exists",
+            subject=there[0],
         )
     written: list[Path] = []
     try:

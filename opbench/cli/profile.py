@@ -208,13 +208,17 @@ def profile_target_command(case: str, file: Path | None, roots: tuple[Path, ...]
     if reason:
         raise UsageError(
             f"{selected.name}: not profiled, because this GPU does not support the case: {reason}; choose another "
-            "case from: opbench list cases"
+            "case from: opbench list cases",
+            kind="unsupported",
+            subject=selected.name,
         )
     verdict = session.check(selected).verdict
     if not verdict.right:
         raise OpbenchError(
             f"{selected.name}: not profiled, because its result is wrong: {verdict.reason}; details: "
-            f"{next_command('check', file or selected.name, variants=roots)}"
+            f"{next_command('check', file or selected.name, variants=roots)}",
+            kind="not-right",
+            subject=selected.name,
         )
     launch = session.launch(selected)
     launch()

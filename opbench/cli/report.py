@@ -131,7 +131,8 @@ def ceiling_command(out: Path | None, as_json: bool) -> None:
     if reason := cuda.why_missing():
         known = ", ".join(known_gpus())
         raise EnvironmentFault(
-            f"{reason}, but peaks are measured on a GPU; choose a GPU with known peaks by --gpu NAME: {known}"
+            f"{reason}, but peaks are measured on a GPU; choose a GPU with known peaks by --gpu NAME: {known}",
+            kind="needs-gpu",
         )
 
     with tempfile.TemporaryDirectory(prefix="opbench-ceilings-") as scratch, progress_on_stderr() as on_progress:

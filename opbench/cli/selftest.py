@@ -73,7 +73,9 @@ def selftest_command(out: Path, only: str, budget_s: float, run_folder: Path | N
     names = selftest.chosen_parts(only)
     run = read_run(run_folder) if run_folder else None
     if reason := cuda.why_missing():
-        raise EnvironmentFault(f"{reason}, but the self-test needs a GPU; see what is missing with: opbench doctor")
+        raise EnvironmentFault(
+            f"{reason}, but the self-test needs a GPU; see what is missing with: opbench doctor", kind="needs-gpu"
+        )
     device: SelftestDevice = cuda.CudaBackend()
     outcome = _empty_selftest(device, budget_s)
 

@@ -60,7 +60,9 @@ def tune_command(
     variant = with_space(case.variant, options.space) if options.space else case.variant
     if variant.is_library or not variant.tune:
         raise UsageError(
-            f"{variant.id} has no tunable parameters; add a key such as tune = {{ NAME = [1, 2] }} to its header"
+            f"{variant.id} has no tunable parameters; add a key such as tune = {{ NAME = [1, 2] }} to its header",
+            kind="nothing-tunable",
+            subject=variant.id,
         )
     if dry_run:
         _dry_run(type(case)(variant, case.config, case.problem), gpu, as_json)
@@ -73,7 +75,8 @@ def tune_command(
         check = next_command("check", target if is_file(target) else variant.id, variants=options.variants)
         raise EnvironmentFault(
             f"{reason}; a search compares times, and the cpu backend measures no time. Only count the configs with: "
-            f"{again}; check that the kernels are correct with: {check}"
+            f"{again}; check that the kernels are correct with: {check}",
+            kind="needs-gpu",
         )
     options = replace(options, out=out or paths.new_run("tune"), command=tuple(sys.argv[1:]))
     with progress_on_stderr() as on_progress:

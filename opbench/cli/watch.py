@@ -54,10 +54,14 @@ def watch_targets(targets: Sequence[str], roots: Sequence[Path]) -> NoReturn:
         raise UsageError("--watch needs files to watch; name them, for example: opbench check FILE.cu --watch")
     for target in targets:
         if not is_file(target):
-            raise UsageError(f"--watch: '{target}' is not a .cu file; check operators and variants without --watch")
+            raise UsageError(
+                f"--watch: '{target}' is not a .cu file; check operators and variants without --watch",
+                kind="not-a-kernel-file",
+            )
         if not Path(target).is_file():
             raise UsageError(
-                f"--watch: the file {target} does not exist; create one with: opbench new variant OPERATOR/NAME"
+                f"--watch: the file {target} does not exist; create one with: opbench new variant OPERATOR/NAME",
+                kind="no-such-file",
             )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_interrupt)

@@ -295,7 +295,9 @@ class CagedVariable(CpuArray):
             raise LaunchError(
                 f"{self.name}: the kernel's process sent {len(content)} bytes of this variable instead of "
                 f"{self.bytes}; the kernel may have overwritten the process's memory, so check its addresses and "
-                "indices"
+                "indices",
+                kind="invalid-report",
+                subject=self.name,
             )
         self._bytes[:] = np.frombuffer(content, np.uint8)
 

@@ -33,7 +33,8 @@ def diagnosis(stderr: str, request: BuildRequest) -> CompileError:
     for macro, value in request.macros:
         if re.search(rf"error: expected .* before (?:numeric|string) constant\n.*[\s*&]{macro}\b", stderr):
             explanations += (
-                f"; the macro {macro} = {value} of the header's define or tune is what the file calls something itself"
+                f"; the header's define or tune defines the macro {macro} = {value}, and the file also declares {macro}"
+                "; rename one of the two"
             )
     return CompileError(f"{request.source} does not compile{explanations}\n{shortened(stderr)}")
 
@@ -52,7 +53,7 @@ def _unclear_name(request: BuildRequest, stderr: str) -> CompileError | None:
             f"names (other functions of this name: {', '.join(f'{other}:{number}' for other, number in other_lines)})",
             Location(Path(file), line),
         )
-    message = f"kernel '{kernel}' does not fit the template's arguments"
+    message = f"kernel '{kernel}' does not fit the template's arguments; write the arguments that the template declares"
     if not candidate_lines:
         return CompileError(f"{request.source}: {message}")
     (file, line), *_ = candidate_lines

@@ -235,7 +235,8 @@ class CpuProgram:
         if given_bytes > size:
             raise LaunchError(
                 f"constants.{launch.constant}: {given_bytes} bytes are given, but the variable has {size}; give at "
-                "most as many numbers as the variable has elements, in its type"
+                "most as many numbers as the variable has elements, in its type",
+                kind="constant-too-large",
             )
         if source:
             return lambda: _copy(address, source.address, given_bytes)
@@ -491,7 +492,8 @@ def _argument_memory(argument: Argument, launch: KernelLaunch, buffers: Mapping[
         if not -(2**31) <= argument < 2**31:
             raise LaunchError(
                 f"kernel {launch.kernel}: argument {argument} does not fit into a C int; pass its factors as "
-                'separate arguments, or give a wider type, such as { i64 = "n" }'
+                'separate arguments, or give a wider type, such as { i64 = "n" }',
+                kind="argument-type",
             )
         slot.value = argument & 0xFFFFFFFF
     else:

@@ -89,10 +89,12 @@ def refuse_static_shared(launch: KernelLaunch, arrays: Sequence[SharedArray], ma
         raise LaunchError(
             f"kernel {launch.kernel}: {static_bytes} bytes of static shared memory; the limit is "
             f"{STATIC_SHARED_BYTES}, so use less, or declare the memory as extern __shared__ and write its bytes as "
-            "shared in the launch"
+            "shared in the launch",
+            kind="launch-limit",
         )
     if static_bytes + launch.shared_bytes > max_bytes:
         raise LaunchError(
             f"kernel {launch.kernel}: {static_bytes} bytes of static and {launch.shared_bytes} of dynamic shared "
-            f"memory; the limit of both together is {max_bytes}; use less shared memory per block"
+            f"memory; the limit of both together is {max_bytes}; use less shared memory per block",
+            kind="launch-limit",
         )

@@ -339,7 +339,9 @@ class Builder:
         """Return a view of the same memory with another shape or name."""
         if math.prod(shape) != x.elements:
             raise UsageError(
-                f"{name}: '{x.name}' {x.shape} cannot be viewed as {shape}; choose a shape with {x.elements} elements"
+                f"{name}: '{x.name}' {x.shape} cannot be viewed as {shape}; choose a shape with {x.elements} elements",
+                kind="other-shape",
+                subject=name,
             )
         return self._value(name, shape, of=x.name)
 

@@ -150,7 +150,9 @@ class Graph:
                 if start < end:
                     raise UsageError(
                         f"{second_writer}: this node writes elements of '{base}' that the node {first_writer} also "
-                        f"writes; give the two results separate ranges of '{base}'"
+                        f"writes; give the two results separate ranges of '{base}'",
+                        kind="written-twice",
+                        subject=second_writer,
                     )
         for name in self.outputs:
             if (base := self.base(name)) not in producers and base not in (*self.inputs, *self.state):
@@ -168,7 +170,9 @@ class Graph:
         if state.name not in self.state or (state.shape, state.dtype) != (value.shape, value.dtype):
             raise UsageError(
                 f"{node.name}: '{value.name}' updates '{state.name}', which is not a state of shape {value.shape} "
-                f"and dtype {value.dtype}; declare such a state, or update another one"
+                f"and dtype {value.dtype}; declare such a state, or update another one",
+                kind="other-shape",
+                subject=node.name,
             )
         in_place_input = node.problem.in_place.get(tensor)
         is_unread = all(self.base(name) != state.name for name in node.inputs.values())
@@ -181,12 +185,16 @@ class Graph:
             )
             raise UsageError(
                 f"{node.name}: {node.operator} cannot write '{tensor}' over the state '{state.name}', because "
-                f"{over}; write '{tensor}' to a new value"
+                f"{over}; write '{tensor}' to a new value",
+                kind="not-in-place",
+                subject=node.name,
             )
         if other_updates := [v.name for v in self.values.values() if v.updates == state.name and v.name != value.name]:
             raise UsageError(
                 f"{node.name}: the state '{state.name}' is updated twice, by '{value.name}' and "
-                f"'{other_updates[0]}'; remove one of the two updates"
+                f"'{other_updates[0]}'; remove one of the two updates",
+                kind="updated-twice",
+                subject=node.name,
             )
 
     def _require_value(self, owner: str, name: str) -> Value:

@@ -55,7 +55,10 @@ def permuted_from(name: str, array: np.ndarray, weights: Mapping[str, np.ndarray
         return name, array
     original_name, _, permutation = name.rpartition(".nhwc")
     if original_name not in weights:
-        raise UsageError(f"'{name}' is not a weight of the network; use one of its weights: {', '.join(weights)}")
+        raise UsageError(
+            f"'{name}' is not a weight of the network; use one of its weights: {', '.join(weights)}",
+            kind="unknown-name",
+        )
     if permutation:  # the columns of a linear layer that reads a flattened image
         c, h, w = map(int, permutation.removeprefix("_").split("x"))
         columns = array.reshape(-1, h, w, c).transpose(0, 3, 1, 2)

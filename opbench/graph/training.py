@@ -102,7 +102,11 @@ class _TrainingBuilder:
         }
         trainable = [name for name in self.network.weights if name not in statistics]
         if not trainable:
-            raise UsageError(f"{self.network.name}: the network has no weights to train; add a layer with weights")
+            raise UsageError(
+                f"{self.network.name}: the network has no weights to train; add a layer with weights",
+                kind="no-weights",
+                subject=self.network.name,
+            )
         return trainable
 
     def _original_name(self, name: str) -> str:
@@ -194,7 +198,9 @@ class _TrainingBuilder:
             if running not in graph.weights:
                 raise UsageError(
                     f"{node.name}: the running {name} '{running}' is computed by a node; make '{running}' a weight "
-                    "of the network"
+                    "of the network",
+                    kind="computed",
+                    subject=node.name,
                 )
             state[running] = graph.weights[running]
             statistics[running] = (running, 0)
@@ -231,7 +237,9 @@ class _TrainingBuilder:
         if scores.shape[0] != rows and (not has_classes or scores.shape[0] % rows):
             raise UsageError(
                 f"{graph.name}: the output '{out}' {scores.shape} and the input '{name}' {image.shape} have "
-                "different batch sizes; give both the same first axis"
+                "different batch sizes; give both the same first axis",
+                kind="other-shape",
+                subject=graph.name,
             )
         target_dtype = "i32" if has_classes else scores.dtype
         target_features = scores.shape[0] // rows if has_classes else scores.elements // rows  # of text, one a token

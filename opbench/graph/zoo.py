@@ -46,7 +46,11 @@ def unet(
     """
     if size % (1 << levels):
         raise UsageError(
-            f"unet: size={size} cannot be halved {levels} times; choose a multiple of {1 << levels}, or fewer levels"
+            f"unet: size={size} cannot be halved {levels} times; choose a multiple of {1 << levels}, or fewer levels",
+            kind="not-allowed",
+            subject="size",
+            value=size,
+            allowed=1 << levels,
         )
     net = Builder("unet")
 

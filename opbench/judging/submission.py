@@ -133,7 +133,9 @@ def file_hash(path: Path) -> FileHash:
         return FileHash(document_path(path), _sha256(path.read_bytes()))
     except OSError as error:
         raise UsageError(
-            f"{path}: cannot be read: {error.strerror or error}; check the path and its permissions with: ls -l {path}"
+            f"{path}: cannot be read: {error.strerror or error}; check the path and its permissions with: ls -l {path}",
+            kind="unreadable",
+            subject=path,
         ) from None
 
 

@@ -57,7 +57,9 @@ def judge_again(stored: VerdictDocument, targets: Sequence[str], on_progress: On
     for target in targets:
         if Path(target).suffix == ".cu" and not Path(target).is_file():
             raise UsageError(
-                f"{target}: the file does not exist; name the kernel: opbench verify VERDICT.json KERNEL.cu"
+                f"{target}: the file does not exist; name the kernel: opbench verify VERDICT.json KERNEL.cu",
+                kind="no-such-file",
+                subject=target,
             )
     folders = [Path(folder) for folder in settings.variants]
     submitted = read_submission(targets, submission.task, None, folders, settings.trust)

@@ -33,7 +33,7 @@ class Catalog:
     def __init__(self, extra_roots: Sequence[str | Path] = ()) -> None:
         for root in extra_roots:
             if not Path(root).is_dir():
-                raise UsageError(f"--variants {root}: is not a folder; {LAYOUT_HINT}")
+                raise UsageError(f"--variants {root}: is not a folder; {LAYOUT_HINT}", kind="no-such-folder")
         self.extra_roots = tuple(Path(root).resolve() for root in extra_roots)
         """The user's extra folders, as absolute paths."""
         self.roots = list({root.resolve(): root for root in (*self.extra_roots, shipped("variants"))}.values())
@@ -54,7 +54,7 @@ class Catalog:
             f for f in variant_folders(root) if any((*f.glob("*.cu"), *f.glob("*.py"), *f.glob("*.toml")))
         ]
         if not folders_with_variants:
-            raise UsageError(f"--variants {root_as_named}: contains no variants; {LAYOUT_HINT}")
+            raise UsageError(f"--variants {root_as_named}: contains no variants; {LAYOUT_HINT}", kind="no-variants")
         operator_names = self.operator_names()
         for folder in folders_with_variants:
             if folder.name not in operator_names:
@@ -167,7 +167,8 @@ class Catalog:
         if not match:
             raise UsageError(
                 f"'{name}' is not the name of a case; write a name such as "
-                f"matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases with: {self.command('list cases')}"
+                f"matmul/shared_tile[TILE=16](m=64,n=64,k=64); list all cases with: {self.command('list cases')}",
+                kind="not-a-case",
             )
         own_variant = {v.id: v for v in own_variants}.get(f"{match['operator']}/{match['variant']}")
         variant = own_variant or self.variant(match["operator"], match["variant"])
@@ -283,6 +284,7 @@ def load_module(path: Path, name: str) -> ModuleType:
         raise UsageError(
             f"cannot be imported: {type(error).__name__}: {error}; correct the file at this line",
             Location(path, line),
+            kind="import-failed",
         ) from error
     return module
 

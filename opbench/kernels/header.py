@@ -85,7 +85,9 @@ def read_variants(
         sources[0].content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{path}: cannot be read: {error}; check the path and its permissions with: ls -l {path}"
+            f"{path}: cannot be read: {error}; check the path and its permissions with: ls -l {path}",
+            kind="unreadable",
+            subject=path,
         ) from None
     return _variants_of(path, operator, folders, sources, header)
 
@@ -124,7 +126,9 @@ def read_memory_header(path: Path, include: Sequence[Path] = (), header: str = "
         sources = include_closure(path, folders)
     except OSError as error:
         raise UsageError(
-            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}"
+            f"{path}: cannot be read: {error.strerror}; check the path and its permissions with: ls -l {path}",
+            kind="unreadable",
+            subject=path,
         ) from None
     text = header or sources[0].text
     reader = _MemoryReader(path, text, "", _read_toml(path, split_header(path, text)), sources, folders)
@@ -139,8 +143,7 @@ def _read_toml(path: Path, header: HeaderText) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         location = Location(path, header.opening_line + _error_line(error))
         raise UsageError(
-            f"the header is not valid TOML: {error}; correct the header at this line",
-            location,
+            f"the header is not valid TOML: {error}; correct the header at this line", location, kind="not-toml"
         ) from None
     except RecursionError:
         location = Location(path, header.opening_line)
@@ -182,6 +185,7 @@ def _variants_of(
                 ("variant", name),
                 f"variant.{name} = {own_table!r} is not allowed; write a table [variant.NAME], with "
                 "letters, digits, _ and - in NAME",
+                value=own_table,
             )
         reader.require_known(VARIANT_KEYS)
         variants.append(replace(reader, table=_merge_tables(table, own_table)).variant(name, operator, why))
@@ -369,7 +373,9 @@ class _HeaderReader:
         precision = str(self.table.get("precision", product.precision if product else "f32"))
         if precision not in PRECISIONS:
             raise self.refuse(
-                ("precision",), f"precision = {precision!r} is not allowed; write one of {', '.join(PRECISIONS)}"
+                ("precision",),
+                f"precision = {precision!r} is not allowed; write one of {', '.join(PRECISIONS)}",
+                value=precision,
             )
         return precision
 
@@ -438,6 +444,7 @@ class _HeaderReader:
                 raise self.refuse(
                     ("supports", mode),
                     f"supports.{mode} = {values!r} is not allowed; write a list of values of this mode",
+                    value=values,
                 )
             supports[mode] = tuple(values)
         return supports
@@ -459,6 +466,7 @@ class _HeaderReader:
             raise self.refuse(
                 key,
                 f'{label}: {text!r} is not a valid expression; write an integer or a text such as "cdiv(n, 256)"',
+                value=text,
             )
         try:
             expression.parse(text, real)
@@ -478,6 +486,7 @@ class _MemoryReader(_HeaderReader):
                     ("sizes", name),
                     f"sizes.{name} = {value!r} is not allowed; write a name and a whole number, such as sizes = "
                     "{ n = 1024 }",
+                    value=value,
                 )
         if not self.table.get("launch"):
             raise self.refuse(
@@ -499,12 +508,14 @@ class _MemoryReader(_HeaderReader):
             raise self.refuse(
                 ("buffers", name),
                 f'buffers.{name} = {entry!r} is not allowed; write a table such as {{ type = "f32", elements = "n" }}',
+                value=entry,
             )
         for key, allowed in (("type", BUFFER_TYPES), ("content", CONTENTS)):
             if entry.get(key, allowed[0]) not in allowed:
                 raise self.refuse(
                     ("buffers", name, key),
                     f"buffers.{name}.{key} = {entry[key]!r} is not allowed; write one of {', '.join(allowed)}",
+                    value=entry[key],
                 )
         for key in entry:
             if key not in BUFFER_KEYS:

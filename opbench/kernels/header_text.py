@@ -45,12 +45,14 @@ def split_header(path: Path, text: str) -> HeaderText:
             f"has no opbench header; write one that begins with the line '{opening}' (see 'Write your own kernel' in "
             f"README.md){written_by}",
             Location(path, 1),
+            kind="no-header",
         )
     opening_index = stripped.index(opening)
     if closing not in stripped[opening_index + 1 :]:
         raise UsageError(
             f"the header has no closing line; add the line '{closing}' after the header's last key",
             Location(path, opening_index + 1),
+            kind="no-header-end",
         )
     closing_index = stripped.index(closing, opening_index + 1)
     header = [

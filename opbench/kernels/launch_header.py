@@ -39,7 +39,13 @@ class HeaderReader(Protocol):
         """Return the kernel's file and its headers."""
 
     def refuse(
-        self, key: KeyPath, message: str | UnknownName, kind: str = "", *, cause: UsageError | None = None
+        self,
+        key: KeyPath,
+        message: str | UnknownName,
+        kind: str = "",
+        *,
+        value: object = None,
+        cause: UsageError | None = None,
     ) -> UsageError:
         """Return an error at the line of a header's key or list item."""
 
@@ -61,6 +67,7 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
             key_path,
             f"launch[{index}] = {entry!r} is not allowed; write a table such as "
             '{ kernel = "name", grid = ["cdiv(n, 256)"], block = [256] }',
+            value=entry,
         )
     for key in entry:
         if key not in LAUNCH_KEYS:
@@ -79,17 +86,20 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
                 (*key_path, key),
                 f"launch[{index}].{key} = {entry[key]!r} is not allowed; write a list of 1 to 3 expressions, "
                 f"such as {LAUNCH_EXAMPLES[key]}",
+                value=entry[key],
             )
     if not isinstance(entry.get("args", []), list):
         raise reader.refuse(
             (*key_path, "args"),
             f'launch[{index}].args = {entry["args"]!r} is not allowed; write a list, such as args = ["x", "out", "n"]',
+            value=entry["args"],
         )
     programmatic = entry.get("programmatic", False)
     if not isinstance(programmatic, bool | str):
         raise reader.refuse(
             (*key_path, "programmatic"),
             f"launch[{index}].programmatic = {programmatic!r} is not allowed; write true, false or an expression",
+            value=programmatic,
         )
     if programmatic and not any("griddepcontrol.wait" in without_comments(source.text) for source in reader.sources):
         raise reader.refuse(
@@ -104,6 +114,7 @@ def read_launch(reader: HeaderReader, index: int, entry: object) -> LaunchTempla
             (*key_path, "early"),
             f"launch[{index}].early = {early!r} is not allowed; write a list of names of inputs, such as early = "
             '["x"], and set programmatic = true',
+            value=early,
         )
     return LaunchTemplate(
         kernel=entry["kernel"],
@@ -131,6 +142,7 @@ def _setup(reader: HeaderReader, index: int, entry: Mapping[str, object]) -> boo
             ("launch", index, key),
             f"launch[{index}].{key} = {is_setup!r} is not allowed; write true or false, and give the launch args if "
             f"{key} is true",
+            value=is_setup,
         )
     return is_setup
 
@@ -142,6 +154,7 @@ def _cooperative(reader: HeaderReader, index: int, entry: Mapping[str, object]) 
             ("launch", index, "cooperative"),
             f"launch[{index}].cooperative = {is_cooperative!r} is not allowed; write true or false, and remove "
             "cluster and programmatic if cooperative is true",
+            value=is_cooperative,
         )
     return is_cooperative
 
@@ -150,7 +163,9 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
     label, key_path = f"tensor_maps.{name}", ("tensor_maps", name)
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str):
         raise reader.refuse(
-            key_path, f'{label} = {entry!r} is not allowed; write a table such as {{ tensor = "a", box = [64, 128] }}'
+            key_path,
+            f'{label} = {entry!r} is not allowed; write a table such as {{ tensor = "a", box = [64, 128] }}',
+            value=entry,
         )
     im2col = entry.get("im2col", {})
     key_paths = {key: (*key_path, *(("im2col",) if key in im2col else ()), key) for key in (*entry, *im2col)}
@@ -165,13 +180,16 @@ def tensor_map(reader: HeaderReader, name: str, entry: object) -> TensorMapTempl
                 key_paths[key],
                 f"{label}.{key} = {value!r} is not allowed; write a list of 1 to 5 expressions, such as {key} = "
                 '["64", "128"]',
+                value=value,
             )
     for key, allowed in (("swizzle", tuple(SWIZZLE_BYTES)), ("l2", L2_PROMOTION_BYTES)):
         setting = entry.get(key, allowed[-1])
         if setting not in allowed and not (key == "swizzle" and " if " in str(setting)):
             allowed_text = ", ".join(map(str, allowed))
             raise reader.refuse(
-                key_paths[key], f"{label}.{key} = {entry[key]!r} is not allowed; write one of {allowed_text}"
+                key_paths[key],
+                f"{label}.{key} = {entry[key]!r} is not allowed; write one of {allowed_text}",
+                value=entry[key],
             )
     if bool(im2col) == ("box" in entry) or (im2col and im2col.keys() != set(IM2COL_KEYS)):
         needed = "box, or im2col with " + ", ".join(IM2COL_KEYS)
@@ -212,7 +230,9 @@ def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> 
     shape = entry.get("size") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("tensor"), str) or not isinstance(shape, list):
         example = f'{{ tensor = "{name}", size = ["width", "height"] }}'
-        raise reader.refuse(key_path, f"{label} = {entry!r} is not allowed; write a table such as {example}")
+        raise reader.refuse(
+            key_path, f"{label} = {entry!r} is not allowed; write a table such as {example}", value=entry
+        )
     for key, value in entry.items():
         if key not in allowed_keys:
             raise reader.refuse((*key_path, key), unknown("key", key, allowed_keys, where=label))
@@ -220,13 +240,14 @@ def texture(reader: HeaderReader, table_name: str, name: str, entry: object) -> 
         if allowed is not None and (value not in allowed or isinstance(value, bool) != (key == "normalized")):
             allowed_text = ", ".join(str(name).lower() for name in allowed)
             raise reader.refuse(
-                (*key_path, key), f"{label}.{key} = {value!r} is not allowed; write one of {allowed_text}"
+                (*key_path, key), f"{label}.{key} = {value!r} is not allowed; write one of {allowed_text}", value=value
             )
     if not 1 <= len(shape) <= 2:
         raise reader.refuse(
             (*key_path, "size"),
             f"{label}.size = {shape!r} is not allowed; write a list of the width, or of width and height, such "
             'as size = ["width", "height"]',
+            value=shape,
         )
     return TextureTemplate(
         name,
@@ -251,6 +272,7 @@ def _fill_launch(reader: HeaderReader, index: int, entry: Mapping[str, object], 
             ("launch", index, key),
             f'launch[{index}] = {entry!r} is not allowed; write {{ zero = "out" }} or '
             '{ fill = "out", value = "-inf" }',
+            value=entry,
         )
     if isinstance(value, str) and value not in SPECIAL_VALUES:
         reader.expression("value", value, ("launch", index, "value"))
@@ -266,6 +288,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
                 key,
                 f"args: {entry!r} is not allowed; write the structure's fields as "
                 '{ struct = ["x", "n", { f32 = 1.0 }] }',
+                value=entry,
             )
         fields = [_argument(reader, entry, (*key, "struct", n)) for n, entry in enumerate(struct_entries)]
         if any(isinstance(field, Struct) for field in fields):
@@ -280,6 +303,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
             raise reader.refuse(
                 key,
                 f'args: {entry!r} is not allowed; write {{ buffer = "x", offset = "n" }}, with the offset in elements',
+                value=entry,
             )
         return BufferAddress((entry["buffer"],), reader.expression("args", entry["offset"], key))
     if isinstance(entry, bool):
@@ -294,6 +318,7 @@ def _argument(reader: HeaderReader, entry: object, key: KeyPath) -> str | Scalar
                 key,
                 f'args: {entry!r} is not allowed; write one type and its value, such as {{ i64 = "n" }}; types: '
                 f"{type_names}, struct",
+                value=entry,
             )
         if isinstance(value, str) and value not in SPECIAL_VALUES:
             reader.expression("args", value, key, type_name in FLOATS)
@@ -316,6 +341,7 @@ def constant(reader: HeaderReader, name: str, entry: object) -> ConstantTemplate
             ("constants", name),
             f"constants.{name} = {entry!r} is not allowed; write a tensor's name, numbers, or a table with a type "
             f"such as {{ f64 = [0.5, 1] }}; types: {', '.join(FORMATS)}",
+            value=entry,
         )
     for value in numbers:
         if isinstance(value, str) and value not in SPECIAL_VALUES:

@@ -400,6 +400,7 @@ class Operator:
                 f"{self.name}{self}: reference() fails with {type(error).__name__}: {error}; correct reference() at "
                 "this line",
                 self._reference_at(error),
+                kind="reference-fails",
             ) from error
         if not isinstance(result, dict):
             result = {next(iter(self.outputs)): result}
@@ -411,6 +412,7 @@ class Operator:
                     f"{self.name}{self}: reference() returns {actual} for '{tensor.name}', but outputs declares "
                     f"{tensor.shape}, '{self.outputs[tensor.name]}'; correct reference() or outputs",
                     self._reference_at(),
+                    kind="other-shape",
                 )
             if self.storage == tensor.dtype == "i32" and (largest := float(abs(result[tensor.name]).max())) > MAX_I32:
                 raise UsageError(

@@ -47,11 +47,13 @@ def read_reference(text: str, folder: Path, operator: str = "") -> TorchTask:
     path = (folder / file).resolve()
     if path.suffix != ".py" or (model and not model.isidentifier()):
         raise UsageError(
-            f"'{text}' does not name a PyTorch task; write {TASK_PREFIX}FILE.py:Model or {TASK_PREFIX}FILE.py:function"
+            f"'{text}' does not name a PyTorch task; write {TASK_PREFIX}FILE.py:Model or {TASK_PREFIX}FILE.py:function",
+            kind="not-a-task",
         )
     if not path.is_file():
         raise UsageError(
-            f"'{text}': the file {from_here(str(path))} does not exist; name a Python file that defines a class Model"
+            f"'{text}': the file {from_here(str(path))} does not exist; name a Python file that defines a class Model",
+            kind="no-such-file",
         )
     return TorchTask(str(path), model or "Model", operator)
 

@@ -49,7 +49,9 @@ def import_kernelbench(source: Path, out: Path, on_task: Done) -> list[ImportedT
     files = [path for path in sorted(_require_folder(source).rglob("*.py")) if _is_kernelbench(path)]
     if not files:
         raise UsageError(
-            f"{source}: is not a KernelBench task; name a Python file with a class Model and a function get_inputs()"
+            f"{source}: is not a KernelBench task; name a Python file with a class Model and a function get_inputs()",
+            kind="not-a-task",
+            subject=source,
         )
     return _import(
         [
@@ -79,7 +81,11 @@ def import_flashinfer(source: Path, out: Path, on_task: Done) -> list[ImportedTa
         if definition is not None
     ]
     if not tasks:
-        raise UsageError(f"{source}: is not a FlashInfer-Bench definition; name a JSON file with axes and a reference")
+        raise UsageError(
+            f"{source}: is not a FlashInfer-Bench definition; name a JSON file with axes and a reference",
+            kind="not-a-task",
+            subject=source,
+        )
     return _import(tasks, out, on_task)
 
 
@@ -115,7 +121,11 @@ def _definition(path: Path) -> Definition | None:
 
 def _require_folder(source: Path) -> Path:
     if not source.is_dir():
-        raise UsageError(f"{source}: is not a folder; name the folder that contains the task files")
+        raise UsageError(
+            f"{source}: is not a folder; name the folder that contains the task files",
+            kind="no-such-folder",
+            subject=source,
+        )
     return source
 
 
@@ -133,7 +143,9 @@ def _import(tasks: Sequence[_Source], out: Path, on_task: Done) -> list[Imported
         if (out / source.operator).exists():
             raise UsageError(
                 f"{out / source.operator}: exists already, and {source.path.name} would replace it; "
-                "choose another --out DIR"
+                "choose another --out DIR",
+                kind="exists",
+                subject=out / source.operator,
             )
     out.mkdir(parents=True, exist_ok=True)
     imported = []

@@ -107,6 +107,7 @@ class TaskProcess:
                     raise UsageError(
                         f"the PyTorch task takes longer than {LIMIT_S:g} s; use smaller sizes in this file",
                         self._location(1),
+                        kind="too-slow",
                     )
                 header = json.loads(pipe.recv_bytes())
                 received = {
@@ -121,6 +122,7 @@ class TaskProcess:
                     "the process that runs the PyTorch task died; run the task's Model in python3 to see the cause, "
                     "and check that enough memory is free",
                     self._location(1),
+                    kind="process-died",
                 ) from None
             except UsageError:
                 self.stop()
@@ -130,9 +132,10 @@ class TaskProcess:
                 raise EnvironmentFault(
                     f"{self.task.file.name} is a PyTorch task, and PyTorch cannot be imported ({header['error']}); "
                     "install PyTorch with: python3 -m pip install 'torch>=2.5' --index-url "
-                    "https://download.pytorch.org/whl/cpu"
+                    "https://download.pytorch.org/whl/cpu",
+                    kind="no-torch",
                 )
-            raise UsageError(f"the PyTorch task {header['error']}", self._location(header["line"]))
+            raise UsageError(f"the PyTorch task {header['error']}", self._location(header["line"]), kind="task-failed")
         return header, received
 
     def _location(self, line: int) -> Location:

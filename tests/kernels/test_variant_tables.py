@@ -93,7 +93,7 @@ def test_the_earlier_word_for_the_tables_is_read_with_its_lines(file: Path, tmp_
         refused_file = tmp_path / "refused.cu"
         start, _, rest = TABLES.split("// [variant.", maxsplit=1)[0].partition("\n")
         refused_file.write_text(f"{start}\n// {wrong}\n{rest}// ///\n")
-        with refuses("not-allowed", "variant", value=5, allowed="dict"):
+        with refuses("not-allowed", "variant", value=5, allowed="table"):
             read_variants(refused_file)
     older.write_text(older.read_text().replace("// builds_on =", "// build_on ="))
     with pytest.raises(UsageError) as refused:

@@ -113,10 +113,13 @@ def why_block_does_not_fit(kernel: str, resources: LaunchResources, limits: Devi
     """Return why a compiled kernel cannot run with this block, such as too many registers; empty if it can."""
     threads = math.prod(resources.block or (1,))
     if resources.max_threads and threads > resources.max_threads:
-        return f"{kernel}: a block of {threads} threads at {resources.registers} registers; {resources.max_threads} fit"
+        return (
+            f"{kernel}: a block of {threads} threads at {resources.registers} registers is too large; use at most "
+            f"{resources.max_threads} threads"
+        )
     shared_bytes = resources.shared_bytes + (resources.dynamic_shared_bytes or 0)
     if limits and shared_bytes > limits.shared_per_block:
         return f"{kernel}: {shared_bytes} bytes of shared memory; a block has {limits.shared_per_block}"
     if resources.blocks_per_sm == 0:
-        return f"{kernel}: no block fits on a multiprocessor, for {resources.limiter}"
+        return f"{kernel}: no block fits on a multiprocessor, because of its {resources.limiter}; use a smaller block"
     return ""

@@ -237,7 +237,8 @@ def _require_gpu() -> None:
     if reason := why_missing():
         raise EnvironmentFault(
             f"{reason}; add --backend cpu to check kernels without a GPU and without times, or see what is missing "
-            "with: opbench doctor"
+            "with: opbench doctor",
+            kind="needs-gpu",
         )
 
 

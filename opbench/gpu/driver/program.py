@@ -172,7 +172,8 @@ class CudaProgram:
         if given_bytes > size.value:
             raise LaunchError(
                 f"constants.{launch.constant}: {given_bytes} bytes are given, but the variable has {size.value}; "
-                "give at most as many numbers as the variable has elements, in its type"
+                "give at most as many numbers as the variable has elements, in its type",
+                kind="constant-too-large",
             )
         if source:
             copy_arguments = (address, source.argument(), c_size_t(given_bytes), stream)

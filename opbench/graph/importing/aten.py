@@ -29,7 +29,9 @@ def read(program: torch.export.ExportedProgram, name: str) -> Graph:
     if signature.buffers_to_mutate:
         raise UsageError(
             f"{name}: the program changes buffers ({next(iter(signature.buffers_to_mutate.values()))}); call .eval() "
-            "on the module, then export the module again"
+            "on the module, then export the module again",
+            kind="training-mode",
+            subject=name,
         )
     operand_by_node: OperandByNode = {}
     outputs: list[Value] = []

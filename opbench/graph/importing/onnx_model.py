@@ -35,7 +35,9 @@ def read(model: onnx.ModelProto, name: str) -> Graph:
         if tensor_type.elem_type != TensorProto.FLOAT:
             raise UsageError(
                 f"{name}: input '{graph_input.name}' is {TensorProto.DataType.Name(tensor_type.elem_type)}, and only "
-                "FLOAT is supported; export the model with float32 inputs"
+                "FLOAT is supported; export the model with float32 inputs",
+                kind="other-dtype",
+                subject=name,
             )
         sizes = [size.dim_value for size in tensor_type.shape.dim]
         if not all(sizes):

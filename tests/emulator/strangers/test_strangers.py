@@ -71,7 +71,7 @@ REFUSED = {
         RELU.replace("title =", "define = { LEAST = 0 }\n// title =")
         .replace("extern", "constexpr int LEAST = 0;\n__device__ int least() { return LEAST; }\nextern")
         .replace("? x[i]", "? x[i] + least()"),
-        "the macro LEAST = 0 of the header's define or tune is what the file calls something itself",
+        "the header's define or tune defines the macro LEAST = 0, and the file also declares LEAST",
     ),
     "a constant that is not there": (
         RELU.replace("title =", "constants = { taps = [1] }\n// title ="),
