@@ -181,7 +181,13 @@ class _WorkerPool:
         if worker.task.status in ("lost", "cancelled") or not worker.task.done():
             return  # _update_workers handles lost workers
         if worker.task.status == "error":
-            raise EnvironmentFault(f"{worker.name or worker.address}: {worker.task.exception()}")
+            raise EnvironmentFault(
+                f"{worker.name or worker.address}: this worker failed: {worker.task.exception()}; correct the cause on "
+                f"that machine (opbench doctor), then repeat the command with --resume --out "
+                f"{shlex.quote(str(self._options.out))}",
+                kind="worker-failed",
+                subject=worker.name or worker.address,
+            )
         if worker.idle:
             return
         answer = worker.task.result()

@@ -76,7 +76,8 @@ def _run(name: str, out: Path, on_progress: OnProgress, resume: bool, device: Ch
     failed_probes = [r for r in run.results if r.status not in ("right", "unsupported")]
     if failed_probes:
         raise EnvironmentFault(
-            f"the probe {failed_probes[0].case} {failed_probes[0].status}: {failed_probes[0].reason}; see {out}",
+            f"the probe {failed_probes[0].case} is {failed_probes[0].status}: {failed_probes[0].reason}; read the "
+            f"results of the probes in {out}, or check the machine: opbench doctor",
             kind="probe-failed",
             subject=failed_probes[0].case,
             value=failed_probes[0].status,

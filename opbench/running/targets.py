@@ -145,7 +145,7 @@ def case_of(target: str | Path, pattern: str, catalog: Catalog, suite: str = "",
         if pattern or not problem_of:
             named_sizes = [pattern] if pattern.startswith("(") else []
             refusal = no_problem_message("check", target, variants[0], catalog, named_sizes, RunSetup.seed)
-            raise UsageError(f"{target}: {refusal}")
+            raise UsageError(f"{target}: {refusal}", kind="unsupported-problem", subject=target)
         cases = [Case(v, c, p) for p, v in problem_of.items() for c in v.configs if v.unmet_requirement(p, c) is None]
     listing = catalog.command("check", target, list=True)
     matches = cases if pattern.startswith("(") else select(cases, [pattern] if pattern else [], listing)
@@ -233,7 +233,7 @@ def cases_to_check(
         if not pairs:
             refusal = no_problem_message("check", target, variant, catalog, problems, seed)
             if len(variants) == 1:
-                raise UsageError(refusal)
+                raise UsageError(refusal, kind="unsupported-problem", subject=variant.id)
             note(refusal)
             continue
         share_count, reason = (1, "") if every else _share_count(variant, pairs)

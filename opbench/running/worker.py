@@ -105,7 +105,8 @@ class Worker:
                 if not self._pipe.poll(limit_s):
                     self.stop()
                     raise WorkerHung(
-                        f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow",
+                        f"stopped after {limit_s:g} s without an end: the kernel hangs or is far too slow; check its "
+                        "loops and barriers, or choose a smaller problem",
                         value=limit_s,
                     )
                 message: Notification | Answer | RequestFailed = self._pipe.recv()

@@ -92,7 +92,7 @@ def test_a_wrong_node_ends_in_exit_code_1(monkeypatch: pytest.MonkeyPatch, tmp_p
         (["show", "lenet", "--disable", "fuse"], "unknown pass 'fuse'"),
         (
             ["run", "lenet", "--compare", "torch", "--backend", "cpu"],
-            "the cpu backend measures no times; remove the option",
+            "the cpu backend measures no times; remove --compare",
         ),
         (["run", "lenet", "--image", "no.png"], "no.png: cannot be read"),
     ],

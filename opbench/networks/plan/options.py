@@ -101,14 +101,16 @@ class ChoosingOptions:
         if not purpose:
             return name
         if self.backend == "cpu":
-            remedy = "use measured times with --results DIR" if self.tune else "remove the option, or use a GPU"
+            remedy = (
+                "use measured times with --results DIR" if self.tune else f"remove {purpose.split()[0]}, or use a GPU"
+            )
             raise UsageError(
                 f"{purpose}, and the cpu backend measures no times; {remedy}", kind="no-clock", subject=self.backend
             )
         if not (missing := cuda.why_missing()):
             return name
         command = self._command_without_gpu()
-        remedy = f": {command} --backend cpu" if command else ", remove this option and add --backend cpu"
+        remedy = f": {command} --backend cpu" if command else f", remove {purpose.split()[0]} and add --backend cpu"
         raise EnvironmentFault(
             f"{purpose}: {missing}; to run without a GPU{remedy}",
             kind="needs-gpu",

@@ -336,7 +336,7 @@ def _ladder_of(catalog: Catalog, node: Node, precision: str) -> tuple[list[Varia
         raise UsageError(
             f"{node.name}: no variant of {node.operator} can compute {node.problem} in {precision}"
             f"{f' ({reasons})' if reasons else ''}; choose other sizes or another --precision (the variants: "
-            f"{catalog.command('list variants', node.operator)}",
+            f"{catalog.command('list variants', node.operator)})",
             kind="no-variant",
             subject=node.name,
             value=precision,

@@ -48,6 +48,7 @@ from opbench.networks.train.torch_comparison import TorchComparison
 from opbench.networks.train.torch_training import StepProblem, dropout_masks
 from opbench.networks.train.train_options import RECENT_STEPS, TrainingProgress
 from opbench.networks.train.training_record import first_not_finite, training_record
+from opbench.paths import next_command
 from opbench.results.files import make_folder
 from opbench.running.header import run_start
 from opbench.running.protocol import Open
@@ -290,7 +291,9 @@ class Trainer(TrainingState):
             name, check = next(iter(wrong.items()))
             count_text = f" (and {len(wrong) - 1} more nodes)" if len(wrong) > 1 else ""
             raise LaunchError(
-                f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{count_text}",
+                f"{name}: {self.cases[name].name} is {check.status}: {check.reason}{count_text}; check "
+                "the variant with: "
+                f"{next_command('check', self.cases[name].variant.id, variants=self.options.variants)}",
                 kind="node-not-right",
                 subject=name,
                 value=self.cases[name].name,
