@@ -73,7 +73,8 @@ class UnknownName:
     def __str__(self) -> str:
         tail = f"did you mean '{self.nearest}'?" if self.nearest else f"known: {', '.join(self.known)}"
         location = f"{self.where}: " if self.where else ""
-        return f"{location}unknown {self.what} '{self.seen}'; {tail}" + (f" ({self.hint})" if self.hint else "")
+        hint = f"list all: {self.hint}" if self.hint.startswith("opbench ") else self.hint
+        return f"{location}unknown {self.what} '{self.seen}'; {tail}" + (f" ({hint})" if hint else "")
 
 
 class NotAllowed(ValueError):

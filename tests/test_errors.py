@@ -33,7 +33,7 @@ NAMES = ("relu", "matmul")
         (UsageError(unknown("operator", "x", NAMES)), "unknown operator 'x'; known: matmul, relu"),
         (
             LaunchError(unknown("buffer", "matmull", iter(NAMES), "opbench list operators", where="k")),
-            "k: unknown buffer 'matmull'; did you mean 'matmul'? (opbench list operators)",
+            "k: unknown buffer 'matmull'; did you mean 'matmul'? (list all: opbench list operators)",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from support.common import Cli
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("lst",), ("unknown command 'lst'; did you mean 'list'? (opbench --help)",)),
+        (("lst",), ("unknown command 'lst'; did you mean 'list'? (list all: opbench --help)",)),
         (("run", "quick", "--bakend", "cpu"), ("No such option '--bakend'", "--backend", "(opbench run --help)")),
         (("run",), ("Missing argument", "(opbench run --help)")),
         (("run", "quick", "--backend", "gpu"), ("'gpu' is not one of 'auto', 'cuda', 'cpu'",)),
@@ -29,8 +29,8 @@ from support.common import Cli
         ),
         (("run", "mine.cu"), ("mine.cu: this file does not exist", "README.md")),
         (("run", "quick", "--backend", "cpu", "--case", "relu/none*"), ("no case matches --case 'relu/none*'",)),
-        (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (opbench list operators)",)),
-        (("check", "relu/scaler"), ("did you mean 'scalar'? (opbench list variants relu)",)),
+        (("check", "relo"), ("unknown operator 'relo'; did you mean 'relu'? (list all: opbench list operators)",)),
+        (("check", "relu/scaler"), ("did you mean 'scalar'? (list all: opbench list variants relu)",)),
         (("check", "--variants", "nowhere"), ("nowhere: is not a folder; name a folder",)),
         (("list", "matmull"), ("unknown operator 'matmull'; did you mean 'matmul'?",)),
         (("list", "variant", "relu"), ("'variant'", "did you mean 'variants'?")),
@@ -40,7 +40,7 @@ from support.common import Cli
         (("report", "nowhere"), (f"nowhere/{FILE}: this file cannot be read: No such file", "opbench run")),
         (
             ("profile", "relu/scala"),
-            ("relu: unknown variant 'scala'; did you mean 'scalar'?", "(opbench list variants relu)"),
+            ("relu: unknown variant 'scala'; did you mean 'scalar'?", "(list all: opbench list variants relu)"),
         ),
         (("profile", "relu/scalar(m=3)"), ("relu: unknown axis 'm'; known: dtype, n",)),
         (

@@ -155,7 +155,7 @@ def test_a_networks_precision_decides_its_variants(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"lenet"', '"lenett"', "unknown network 'lenett'; did you mean 'lenet'? (opbench net list)"),
+        ('"lenet"', '"lenett"', "unknown network 'lenett'; did you mean 'lenet'? (list all: opbench net list)"),
         ("{ batch = 3 }", "{ bath = 3 }", "lenet: unknown size 'bath'; did you mean 'batch'?"),
         ("{ batch = 3 }", "{ batch = 0 }", "lenet: batch = 0 is not allowed; write a whole number >= 1"),
         ("sizes", 'precision = "bf8"\nsizes', "unknown precision 'bf8'; known: bf16, f32, tf32"),

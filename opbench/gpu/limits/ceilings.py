@@ -164,7 +164,7 @@ def committed_ceilings(name: str) -> Peaks:
         return read_ceilings(path, f"measure it again: opbench ceiling --out reports/{name}/ceilings")
     sheet = datasheet(name)
     if sheet is None:
-        raise UsageError(unknown("GPU", name, known_gpus(), "peaks of these are known"))
+        raise UsageError(unknown("GPU", name, known_gpus(), "only the peaks of these GPUs are known"))
     return sheet
 
 
