@@ -112,8 +112,8 @@ def test_only_constants_may_be_read_before_the_launch_ahead_has_ended(monkeypatc
     """A launch that reads what may be written just ahead of it waits for all of that."""
     told: dict[str, set[str]] = {}
 
-    def seen(backend: Backend, case: Case, *rest: object, written: Collection[str], **more: object) -> Binding:
-        told[case.problem.name] = set(written)
+    def seen(backend: Backend, case: Case, *rest: object, pending_inputs: Collection[str], **more: object) -> Binding:
+        told[case.problem.name] = set(pending_inputs)
         return Binding(lambda: None)
 
     monkeypatch.setattr("opbench.networks.plan.executor.bind", seen)
