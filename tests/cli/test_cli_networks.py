@@ -109,7 +109,7 @@ def test_without_a_gpu_nothing_is_left_of_a_run_that_was_to_measure(
     monkeypatch.setattr(cuda, "why_missing", lambda: "no CUDA device")
     for backend in ("auto", "cuda"):
         error = invoke("run", "lenet", "--tune", "--backend", backend).exception
-        assert "--tune measures: no CUDA device; without: opbench net run lenet" in str(error)
+        assert "--tune measures: no CUDA device; to run without a GPU: opbench net run lenet" in str(error)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,7 +182,7 @@ def test_measuring_without_a_gpu_is_told_at_once_and_leaves_nothing(
     monkeypatch.setattr(cuda, "why_missing", lambda: "no CUDA device (in a test)")
     error = invoke("run", "lenet", *words, "--out", str(tmp_path / "out")).exception
     assert isinstance(error, EnvironmentFault) and error.exit_code == 3
-    assert "no CUDA device (in a test); without: opbench net run lenet --backend cpu" in str(error)
+    assert "no CUDA device (in a test); to run without a GPU: opbench net run lenet --backend cpu" in str(error)
     assert not (tmp_path / "out").exists()
 
 
