@@ -199,7 +199,7 @@ def test_a_terminal_is_cleared_before_each_check(tmp_path: Path) -> None:
         (("one.cu", "--sarif", "x.sarif"), ("--watch and --sarif",)),
         (("relu",), ("'relu' is not a .cu file",)),
         ((), ("name them",)),
-        (("none.cu",), ("none.cu: no such file", "opbench new variant")),
+        (("none.cu",), ("the file none.cu does not exist", "opbench new variant")),
     ],
 )
 def test_what_cannot_be_watched_is_refused(tmp_path: Path, args: tuple[str, ...], words: tuple[str, ...]) -> None:
