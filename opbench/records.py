@@ -99,11 +99,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Return the table of a TOML file; raises UsageError with the file's name if it is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UsageError(
             f"{path}: cannot be read: {error}; check the path and its permissions with: ls -l {path}",
             kind="unreadable",
             subject=path,
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: is not UTF-8 text: {error}; save the file as UTF-8", kind="unreadable", subject=path
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(

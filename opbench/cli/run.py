@@ -325,8 +325,8 @@ def _gpu_text(results: Sequence[Result]) -> str:
     if any(r.rejected for r in results):
         return ", refused by NVRTC"
     compiled = [r for r in results if r.compiled_for]
-    share = f" ({len(compiled)} of {len(results)} cases tried)" if len(compiled) < len(results) else ""
-    return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{share}" if compiled else ""
+    tried_text = f" ({len(compiled)} of {len(results)} cases tried)" if len(compiled) < len(results) else ""
+    return f", compiles for {' and '.join(sorted({r.compiled_for for r in compiled}))}{tried_text}" if compiled else ""
 
 
 def _branch_text(results: Sequence[Result]) -> str:

@@ -284,7 +284,7 @@ class CagedVariable(CpuArray):
         self._store()
 
     def poison(self) -> None:
-        """Fill the content with 0xFF bytes."""
+        """Fill the module variable with 0xFF bytes, also in the kernel's process."""
         super().poison()
         self._store()
 

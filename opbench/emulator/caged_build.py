@@ -104,9 +104,9 @@ class CagedBuilder(KernelBuilder):
         # g++ ends with 1 where the system killed the compiler proper, which it starts.
         if finished.code is None or finished.code < 0 or (finished.code > 0 and NO_MEMORY.search(finished.messages)):
             raise CompileError(
-                f"{request.source}: the compiler was stopped at a limit of the cage: {COMPILE_LIMIT_S:g} s, "
-                f"{COMPILE_LIMITS.memory_bytes >> 30} GiB of memory, files of {COMPILE_LIMITS.file_bytes >> 20} MiB; "
-                "make the kernel smaller"
+                f"{request.source}: the compiler reached one of the limits for untrusted kernels: "
+                f"{COMPILE_LIMIT_S:g} s, {COMPILE_LIMITS.memory_bytes >> 30} GiB of memory, files of "
+                f"{COMPILE_LIMITS.file_bytes >> 20} MiB; unroll less, instantiate fewer templates, or split the file"
             )
         return subprocess.CompletedProcess(command, finished.code, "", finished.messages)
 

@@ -225,7 +225,7 @@ def _uninitialised(memory: str) -> Callable[[Event], FindingTexts]:
 
 
 def _misaligned(event: Event) -> FindingTexts:
-    """Write the texts on an address that is not a multiple of the access's width."""
+    """Return the texts of an access whose address is not a multiple of its width."""
     return FindingTexts(f"{event.access}, which is not a multiple of {event.report.bytes}")
 
 

@@ -267,9 +267,10 @@ class Graph:
             is_flat_or_whole = base.elements == value.elements or len(base.shape) == 1  # only flat values have parts
             if base.dtype != value.dtype or not is_inside or not is_flat_or_whole:
                 raise UsageError(
-                    f"'{value.name}' {value.shape} {value.dtype} cannot be a view, at {value.offset}, of "
-                    f"'{base.name}' {base.shape} {base.dtype}; a view needs the dtype of '{base.name}', and either "
-                    f"as many elements as '{base.name}' or a range of a flat '{base.name}'",
+                    f"{self.name}: '{value.name}' {value.shape} {value.dtype} cannot be a view of '{base.name}' "
+                    f"{base.shape} {base.dtype} from its element {value.offset} on; a view needs the dtype of "
+                    f"'{base.name}', and either as many elements as '{base.name}' or a range of a '{base.name}' with "
+                    "one axis",
                     kind="view-does-not-fit",
                     subject=value.name,
                     value=value.offset,

@@ -150,7 +150,7 @@ def is_depthwise_filter(node: Node, tensor: str) -> bool:
 
 
 def same_memory(value: Value) -> bool:
-    """Return whether an image has the same memory in both layouts, because it has one channel or one pixel."""
+    """Return whether the elements of an image have the same order in nchw and nhwc: it has one channel or one pixel."""
     _, c, h, w = value.image
     return c == 1 or h * w == 1
 

@@ -116,7 +116,7 @@ class ProfiledKernel:
 
     @property
     def causes_by_instruction(self) -> dict[int, list[Charge]]:
-        """Return the charges of each waiting instruction to another one, by its index, the largest first."""
+        """Return by index of an instruction at which warps wait what is charged to others, the largest first."""
         result: dict[int, list[Charge]] = {}
         for event in self.charges:
             if event.cause != event.waiting:

@@ -14,7 +14,7 @@ from opbench.kernels.folders import Catalog
 from opbench.kernels.operator import Operator
 from opbench.kernels.task_file import TASK_PREFIX, read_reference
 from opbench.kernels.variant import Variant
-from opbench.paths import from_here, portable, shipped
+from opbench.paths import from_here, next_command, portable, shipped
 from opbench.running.targets import is_file, own_variants
 
 
@@ -52,7 +52,11 @@ def read_submission(
     if other_variant := next((variant for variant in variants if variant.operator != operator_name), None):
         raise UsageError(
             f"{other_variant.path}: is a kernel for operator {other_variant.operator}, but the judged operator is "
-            f"{operator_name}; judge this file in a separate command"
+            f"{operator_name}; judge this file separately: {next_command('judge', other_variant.path)}",
+            kind="other-operator",
+            subject=other_variant.path,
+            value=other_variant.operator,
+            allowed=operator_name,
         )
     if not trust:
         _require_no_host_code(variants, catalog, operator_name, task_operator)

@@ -44,7 +44,7 @@ class AttentionGeometry(Operator):
         return "batch heads queries depth" if self.layout == "heads" else "batch queries heads depth"
 
     def validate(self) -> None:
-        """Refuse heads that cannot share keys evenly, a query before the first key, packed inputs of unequal sizes."""
+        """Raise UsageError if heads is no multiple of kv_heads, or if the mask or layout cannot have these sizes."""
         if self.layout == "qkv" and (self.kv_heads != self.heads or self.keys != self.queries):
             raise UsageError(
                 f"{self.name}: layout=qkv with heads={self.heads}, kv_heads={self.kv_heads}, queries={self.queries} "

@@ -32,7 +32,10 @@ def problem_of_entry(entry: Gradient, operator_class: Callable[[str], type[Opera
     try:
         problem = operator_class(entry.operator).from_axes(entry.axes)
     except UsageError as error:
-        raise UsageError(f"{message_prefix}: its gradient: {error}", cause=error) from None
+        raise UsageError(
+            f"{message_prefix}: the entry '{entry.operator}' of gradients in operator.py is not valid: {error}",
+            cause=error,
+        ) from None
     for role, mapping, tensors in (
         ("inputs", entry.inputs, problem.input_tensors()),
         ("outputs", entry.outputs, problem.output_tensors()),

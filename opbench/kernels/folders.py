@@ -79,8 +79,8 @@ class Catalog:
         with_operator_file = [
             name for name, folders in self.folders.items() if any((f / "operator.py").exists() for f in folders)
         ]
-        with_task = [name for name in self.folders if name not in with_operator_file and self.task(name)]
-        return [*with_operator_file, *with_task, *(name for name in self._tasks if name not in with_operator_file)]
+        task_operators = [name for name in self.folders if name not in with_operator_file and self.task(name)]
+        return [*with_operator_file, *task_operators, *(name for name in self._tasks if name not in with_operator_file)]
 
     def add_task(self, task: TorchTask) -> str:
         """Add the operator of a PyTorch task and return its name; raise UsageError if the name is taken."""

@@ -236,7 +236,7 @@ def make_book(
         mode_so_far = next(iter(modes), mode)
         if mode != mode_so_far:
             raise UsageError(
-                f"{path}: the times of this run are {mode}, the times of {modes[mode_so_far]} are {mode_so_far}, and a "
+                f"{path}: the times in it are {mode}, those in {modes[mode_so_far]} are {mode_so_far}, and a "
                 "winners file has one timing mode; write a second file: "
                 f"{paths.next_command('book', path, out=f'{mode}.json')}",
                 kind="mixed-modes",

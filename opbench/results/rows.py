@@ -313,7 +313,10 @@ TEXT_COLUMNS = (
 
 
 def frame(run: RunData, gpu: str = "h200") -> pandas.DataFrame:
-    """Return the rows as a pandas frame; missing values are NaN or None, never 0."""
+    """Return the results of a run as a pandas frame, one row per result; missing values are NaN or None, never 0.
+
+    Without a GPU, times are predicted for the GPU model `gpu`.
+    """
     import pandas
 
     all_rows = rows(run, gpu)

@@ -32,9 +32,11 @@ MEMORY_ONLY = "its own launches run; races, bounds, uninitialised reads and barr
 
 
 def own_variants(path: Path, catalog: Catalog, operator_name: str = "") -> tuple[Variant, ...]:
-    """Return the variants of a user's file. Its folder, `operator_name` or its header names the operator.
+    """Return the variants in a user's .cu file.
 
-    A file without a header gets a proposed one. Raises NoOperator if no operator fits.
+    `operator_name`, the file's folder or its header names the operator. A file without a header that is in no
+    operator's folder gets a proposed header. Raises UsageError if there is no such file, and NoOperator if no operator
+    fits.
     """
     if not path.is_file():
         raise UsageError(

@@ -97,17 +97,17 @@ def wall_time(
     one process for each of its cases.
     """
     part = Part("wall", "Wall time against cuda.bench")
-    sentence = "a cell is measured in no more wall time than by cuda.bench"
+    claim = "a cell is measured in no more wall time than by cuda.bench"
     try:
         comparisons, left_out = compare_engines()
     except OpbenchError as error:
-        part.claim(sentence, str(error).splitlines()[0], f"ratio ≤ {WANTED_RATIO:g}", None)
+        part.claim(claim, str(error).splitlines()[0], f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
     part.notes += left_out
     if not comparisons:
-        part.claim(sentence, "no cell was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
+        part.claim(claim, "no cell was measured by both", f"ratio ≤ {WANTED_RATIO:g}", None)
         return part
-    _judge_comparisons(part, sentence, comparisons)
+    _judge_comparisons(part, claim, comparisons)
     try:
         alone_times = list(time_alone(spread((c.case for c in comparisons), SAMPLED)))
     except OpbenchError as error:
@@ -118,7 +118,7 @@ def wall_time(
     return part
 
 
-def _judge_comparisons(part: Part, sentence: str, comparisons: Sequence[Comparison]) -> None:
+def _judge_comparisons(part: Part, claim: str, comparisons: Sequence[Comparison]) -> None:
     own_s, bench_s = sum(c.ours_s for c in comparisons), sum(c.bench_s for c in comparisons)
     ratios = sorted(c.ours_s / c.bench_s for c in comparisons)
     cells = len(comparisons)
@@ -128,7 +128,7 @@ def _judge_comparisons(part: Part, sentence: str, comparisons: Sequence[Comparis
         f"{within_ratio} of {cells} cells ≤ {WANTED_RATIO:g}; "
         f"median {stats.median(ratios):.3g}, worst {ratios[-1]:.3g})"
     )
-    part.claim(sentence, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", own_s <= WANTED_RATIO * bench_s)
+    part.claim(claim, text, f"ratio ≤ {WANTED_RATIO:g} over the sum", own_s <= WANTED_RATIO * bench_s)
     reached_target = sum(c.ours_stop == "target" for c in comparisons)
     part.notes.append(
         f"{reached_target} of {cells} of our cells end at the target of {units.percent(RACE.target)}, the others as "
@@ -161,10 +161,10 @@ def _judge_processes(
     part.notes.append(f"One process a cell takes {units.duration(mean)} on average; a run's cases take this time each.")
     if run is None:
         return
-    sentence = f"the run in {run.folder} is faster than a process of cuda.bench a case"
+    claim = f"the run in {run.folder} is faster than a process of cuda.bench a case"
     cases = sum(1 for result in run.results if result.measurement)
     if not run.wall_s or not cases:
-        part.claim(sentence, "the run has no wall time or no measurement", f"≥ {WANTED_RUN:g}×", None)
+        part.claim(claim, "the run has no wall time or no measurement", f"≥ {WANTED_RUN:g}×", None)
         return
     widths = [interval_half_width(r.samples_s) for r in run.results if r.measurement]
     known_widths = [width for width in widths if width is not None]
@@ -176,7 +176,7 @@ def _judge_processes(
     if known_widths and bench_widths:
         own_width, bench_width = (half_width_text(stats.median(widths)) for widths in (known_widths, bench_widths))
         text += f"; median interval {own_width}, its {bench_width}"
-    part.claim(sentence, text, f"≥ {WANTED_RUN:g}×", cases * mean >= WANTED_RUN * run.wall_s)
+    part.claim(claim, text, f"≥ {WANTED_RUN:g}×", cases * mean >= WANTED_RUN * run.wall_s)
     part.figures["run"] = {"wall_s": run.wall_s, "cases": cases, "times_faster": cases * mean / run.wall_s}
 
 

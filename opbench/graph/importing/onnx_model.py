@@ -176,8 +176,9 @@ def _reduce_mean(assembly: Assembly, name: str, x: Inputs, a: Attributes) -> Ope
     axes = sorted(axis % len(image.shape) for axis in _axes(assembly, x, a))
     if axes != [2, 3] or len(image.shape) != 4:
         raise assembly.refuse(
-            f"a mean over axes {axes} is not supported; use the mean over both axes of an image's pixels",
-            " other-axis",
+            f"a mean over axes {axes} of a value with {len(image.shape)} axes is not supported; use the mean over axes "
+            "2 and 3 of a value with the axes n, c, h, w",
+            "other-axis",
             axes,
         )
     if a.get("keepdims", 1):

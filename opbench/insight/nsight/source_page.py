@@ -62,7 +62,7 @@ class SampledKernel:
 
 
 def read_sampled(text: str) -> list[SampledKernel]:
-    """Read the kernels of `--print-source sass`; launches of one kernel are added.
+    """Return the kernels of ncu's source page (`--print-source sass`); samples of several launches of one are added.
 
     Raises EnvironmentFault if there is no table of samples.
     """

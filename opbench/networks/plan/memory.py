@@ -200,19 +200,19 @@ def _best_places(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool]]
 
 
 def _placement_orders(buffers: Sequence[_Buffer]) -> list[list[int]]:
-    """Return orders in which to place buffers: by size, by size and lifetime, by creation, and by live bytes.
+    """Return orders in which to place buffers: by size, by size times users, by creation, by live bytes.
 
     By live bytes: first the buffers that are live at the moment with the most live bytes, then those of the moment with
     the next most.
     """
     indices = range(len(buffers))
     by_size = sorted(indices, key=lambda i: (-buffers[i].size, buffers[i].start))
-    by_bytes_and_life = sorted(indices, key=lambda i: (-buffers[i].size * len(buffers[i].users), buffers[i].start))
+    by_size_times_users = sorted(indices, key=lambda i: (-buffers[i].size * len(buffers[i].users), buffers[i].start))
     totals = _live_bytes(buffers, 1 + max((max(b.users, default=0) for b in buffers), default=0))
     live = {i: range(buffers[i].start + 1, max(buffers[i].users, default=buffers[i].start) + 2) for i in indices}
     fullest = {i: min(moments, key=lambda moment: (-totals[moment], moment)) for i, moments in live.items()}
     by_breadth = sorted(indices, key=lambda i: (-totals[fullest[i]], fullest[i], -buffers[i].size))
-    return [by_size, by_bytes_and_life, list(indices), by_breadth]
+    return [by_size, by_size_times_users, list(indices), by_breadth]
 
 
 def _place_buffers(buffers: Sequence[_Buffer], can_share: Sequence[Sequence[bool]], order: Sequence[int]) -> list[int]:

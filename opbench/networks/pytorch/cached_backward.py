@@ -39,7 +39,7 @@ class CachedBackward:
     """Compute gradients from saved tensors and the output's gradient by launches that are prepared."""
 
     def __init__(self, steps: Sequence[CachedStep], index: int, gradients: Sequence[Tensor | None]) -> None:
-        """Prepare the steps; `gradients` have the shapes and strides that the kernels write."""
+        """Store the steps; `index` is the CUDA device, and `gradients` are examples of the results, None for none."""
         self._steps = [(step.runner, step.inputs, step.outputs) for step in steps]
         self._index, self._none = index, [None] * len(gradients)
         types = {
