@@ -66,12 +66,18 @@ class Worker:
             env = paths.child_environment({**self._variables, "PYTHONUNBUFFERED": "1"})
             if confined:
                 env = {name: value for name, value in env.items() if SHARED_VARIABLE.fullmatch(name)}
-            with self._life, self.log.open("ab") as log:
-                if self._ended:
+            with self._life:
+                if self._ended:  # the folder of the log may be gone
                     raise WorkerLost("not started: the run has ended", kind="run-ended")
-                self._process = subprocess.Popen(
-                    command, pass_fds=[child_end.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
-                )
+                with self.log.open("ab") as log:
+                    self._process = subprocess.Popen(
+                        command,
+                        pass_fds=[child_end.fileno()],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env=env,
+                    )
             child_end.close()
             self._pipe = parent_end
             self._environment = self._ask(self.opening, OPEN_LIMIT_S)

@@ -18,7 +18,7 @@ from opbench.running import targets
 from support.builders.on_cpu import CATALOG, CUDA, compilers, smallest
 from support.common import CHEATS
 
-pytestmark = [*compilers()[0].specifiers]  # g++ is what the others are compared with
+pytestmark = [*compilers()[0].marks]  # g++ is what the others are compared with
 
 Counts = dict[tuple[str, str, str, int], tuple[int, ...]]
 
