@@ -79,7 +79,7 @@ KERNEL_NAME_SCORE, WORD_IN_NAME_SCORE, FILE_NAME_SCORE, FORMULA_SCORE, TENSOR_NA
     0.5,
     1.0,
 )
-"""What each kind of evidence adds to the score of a match."""
+"""The score that each kind of evidence adds to a match."""
 MIN_SCORE = 2.5
 """The lowest score at which an operator is chosen that the user did not request."""
 MAX_SUGGESTIONS = 3
@@ -91,7 +91,7 @@ class Guess:
     """An assumption about a value in a proposed header, with its reasons."""
 
     what: str
-    """What the assumption is about, such as an axis."""
+    """The subject of the assumption, such as an axis."""
     value: str
     evidence: tuple[str, ...]
 

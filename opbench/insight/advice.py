@@ -27,7 +27,7 @@ class Advice:
     mechanism: str
     """A key of `opbench.kernels.mechanism.MECHANISMS`."""
     binds: str
-    """What limits the case: one of `LIMITS`."""
+    """The limit of the case: one of `LIMITS`."""
     source: str
     """How the limit is known: "measured" from launch, time and hardware counters, "counted" on the cpu backend
     ("predicted" if only some blocks were counted), "compiled", or "modelled" from the traffic, without a time."""

@@ -91,9 +91,9 @@ class Diagnosis:
     share: float
     """Cost divided by all passes, or all requests, of the case."""
     evidence: str
-    """What was counted, as a phrase."""
+    """The counted accesses, as a phrase."""
     advice: str
-    """What to change, as a phrase."""
+    """The change that removes the problem, as a phrase."""
     source: str
     """How the evidence was obtained: "counted" or "predicted"."""
     mechanism: str

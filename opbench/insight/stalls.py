@@ -27,9 +27,9 @@ class Stall:
     column: str
     """The column of Nsight Compute's source page, such as "stall_short_sb"."""
     meaning: str
-    """What the warp waits for, as a sentence."""
+    """The cause of the wait, as a sentence."""
     cure: str
-    """What to change in the kernel, as a sentence."""
+    """The change in the kernel that shortens the wait, as a sentence."""
     mechanisms: tuple[str, ...] = ()
     """Keys of `opbench.kernels.mechanism.MECHANISMS` that usually shorten the wait, the most effective first."""
     works: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from opbench import units
 from opbench.gpu.limits.ceilings import Peaks
@@ -148,8 +149,9 @@ def _problems(operator: str, runs: Sequence[Run], variant_names: Collection[str]
     run_by_problem: dict[str, MeasuredRun] = {}
     for run in runs:
         rows_by_problem: dict[str, list[Row]] = {}
-        for row in rows(run):
-            if row.operator == operator and row.ranked and (not variant_names or row.variant in variant_names):
+        of_operator = [result for result in run.results if result.operator == operator]
+        for row in rows(replace(run, results=of_operator)) if of_operator else ():
+            if row.ranked and (not variant_names or row.variant in variant_names):
                 rows_by_problem.setdefault(row.problem, []).append(row)
         for problem, measured_rows in rows_by_problem.items():
             measured = (run, problem, measured_rows)

@@ -247,7 +247,7 @@ def read_training(folder: Path) -> TrainingRecord:
 
 def _training_from_json(value: Mapping[str, Any]) -> TrainingRecord:
     """Convert JSON data to a record, also with keys of older versions; raise ValueError for invalid data."""
-    current = dict(with_new_keys(value, notes="told"))
+    current = dict(with_new_keys(value, notes="told"))  # the key in records of older versions
     if isinstance(passes := current.get("passes"), list):
         current["passes"] = [with_new_keys(pass_, notes="said") for pass_ in passes]
     if isinstance(comparison := current.get("comparison"), Mapping):
