@@ -31,7 +31,7 @@ class Rule:
 OUT_OF_BOUNDS = Rule(
     "out-of-bounds",
     "Access outside of an array or buffer",
-    "Guard the access, such as with if (i < n), or correct the index.",
+    "Guard the access, such as with if (index < size), or correct the index.",
 )
 MISALIGNED = Rule(
     "misaligned",

@@ -250,7 +250,9 @@ def test_the_table_has_every_network_that_has_the_fair_peer(tmp_path: Path) -> N
     table = networks_overview(network_folders(tmp_path / "h100"), tmp_path)
     head, _, *rows = table.splitlines()
     assert head.split(" | ")[3] == "speedup" and len(rows) == 2
-    assert rows[0].startswith("| [alexnet 1 f32 H200](h100/alexnet) | **")
+    assert rows[0].startswith("| [alexnet 1 f32](h100/alexnet) | **") and head.startswith(
+        "| network, batch, precision (H200) |"
+    )
     assert "(PyTorch eager) | 0.500× |" in rows[0] or "(PyTorch eager) | 0.50× |" in rows[0], "the slower one, too"
     assert "(torch.compile, channels_last) | " in rows[1] and rows[1].endswith("| 50 % |")
     assert all(row.count(" | ") == head.count(" | ") for row in rows)

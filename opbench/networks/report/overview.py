@@ -15,21 +15,14 @@ from opbench.networks.report.training_comparison import opbench_bytes, step_peer
 from opbench.report.ladder_files import DocumentTable
 
 HEAD = (
-    "| network, batch, precision, GPU | GPU time | fastest PyTorch | speedup "
-    "| wall time of one call | PyTorch's wall time | peak memory, % of PyTorch's |\n"
-    "|---|--:|--:|--:|--:|--:|--:|\n"
+    "GPU time | fastest PyTorch | speedup | wall time of one call | PyTorch's wall time | peak memory, % of PyTorch's",
+    "|---|--:|--:|--:|--:|--:|--:|",
 )
-BRIEF_HEAD = (
-    "| network, batch, precision, GPU | GPU time | fastest PyTorch | speedup | peak memory, % of PyTorch's |\n"
-    "|---|--:|--:|--:|--:|\n"
-)
+BRIEF_HEAD = ("GPU time | fastest PyTorch | speedup | peak memory, % of PyTorch's", "|---|--:|--:|--:|--:|")
 """Of a table without the mode of PyTorch and without wall times."""
-
-
 TRAININGS_HEAD = (
-    "| network, batch, precision, GPU | one step | fastest PyTorch | speedup | images or sequences per second "
-    "| peak memory, % of PyTorch's |\n"
-    "|---|--:|--:|--:|--:|--:|\n"
+    "one step | fastest PyTorch | speedup | images or sequences per second | peak memory, % of PyTorch's",
+    "|---|--:|--:|--:|--:|--:|",
 )
 
 
@@ -73,11 +66,12 @@ def networks_overview(folders: Sequence[Path], base: Path, *, brief: bool = Fals
     """
     records = [(folder, read_network(folder)) for folder in folders]
     records.sort(key=lambda item: (item[1].network, batch(item[1]), item[1].precision))
-    rows = [row for folder, record in records if (row := _row(record, folder, base, brief))]
-    return (BRIEF_HEAD if brief else HEAD) + "".join(f"{row}\n" for row in rows) if rows else ""
+    shared_gpu = _shared_gpu([record for _, record in records])
+    rows = [row for folder, record in records if (row := _row(record, folder, base, brief, shared_gpu))]
+    return _table(BRIEF_HEAD if brief else HEAD, rows, shared_gpu)
 
 
-def _row(record: Record, folder: Path, base: Path, brief: bool) -> str:
+def _row(record: Record, folder: Path, base: Path, brief: bool, shared_gpu: str) -> str:
     """Return the row of a network; empty if it was not timed together with PyTorch."""
     peer_times, total = phrases.peers(record), record.total
     best = phrases.fastest(peer_times)
@@ -91,7 +85,7 @@ def _row(record: Record, folder: Path, base: Path, brief: bool) -> str:
         min(host_times, key=lambda t: t.median_s, default=None),
     )
     cells = [
-        _link((record.network, batch(record), record.precision), record.environment.gpu, folder, base),
+        _link((record.network, batch(record), record.precision), record, shared_gpu, folder, base),
         f"**{units.time(total.median_s)}**",
         torch_time if brief else f"{torch_time} ({best.name})",
         units.ratio(best.ratio.value),
@@ -109,11 +103,12 @@ def trainings_overview(folders: Sequence[Path], base: Path) -> str:
     """
     records = [(folder, read_training(folder)) for folder in folders]
     records.sort(key=lambda item: (item[1].network, item[1].batch, item[1].precision))
-    rows = [row for folder, record in records if (row := _training_row(record, folder, base))]
-    return TRAININGS_HEAD + "".join(f"{row}\n" for row in rows) if rows else ""
+    shared_gpu = _shared_gpu([record for _, record in records])
+    rows = [row for folder, record in records if (row := _training_row(record, folder, base, shared_gpu))]
+    return _table(TRAININGS_HEAD, rows, shared_gpu)
 
 
-def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
+def _training_row(record: TrainingRecord, folder: Path, base: Path, shared_gpu: str) -> str:
     """Return the row of a training; empty if its step was not compared with PyTorch's."""
     peers, step = step_peers(record), record.times.hot
     best = phrases.fastest(peers)
@@ -122,7 +117,7 @@ def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
     least_bytes = min((peer.peak_bytes for peer in peers if peer.peak_bytes), default=None)
     is_same_step = record.comparison is not None and record.comparison.first_step.right
     cells = [
-        _link((record.network, record.batch, record.precision), record.environment.gpu, folder, base),
+        _link((record.network, record.batch, record.precision), record, shared_gpu, folder, base),
         f"**{units.time(step.median_s)}**",
         f"{units.time(best.measured.median_s)} ({best.name})",
         units.ratio(best.ratio.value) if is_same_step else "– (the first steps differ)",
@@ -132,9 +127,29 @@ def _training_row(record: TrainingRecord, folder: Path, base: Path) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _link(name_parts: Sequence[str | int | None], gpu: str, folder: Path, base: Path) -> str:
-    """Return a Markdown link to a run; its text is `name_parts` and the GPU model."""
-    model = gpu.removeprefix("NVIDIA ").partition(" ")[0]
+def _table(head: tuple[str, str], rows: Sequence[str], shared_gpu: str) -> str:
+    """Return a table with its head; empty without rows. The first column's title names the GPU of all rows."""
+    columns, rule = head
+    first = f"network, batch, precision ({shared_gpu})" if shared_gpu else "network, batch, precision, GPU"
+    return "".join(f"{line}\n" for line in (f"| {first} | {columns} |", rule, *rows)) if rows else ""
+
+
+def _gpu_model(record: Record | TrainingRecord) -> str:
+    """Return the model of a record's GPU, such as "H100"."""
+    return record.environment.gpu.removeprefix("NVIDIA ").partition(" ")[0]
+
+
+def _shared_gpu(records: Sequence[Record | TrainingRecord]) -> str:
+    """Return the GPU model of all records; empty if there are several."""
+    models = {_gpu_model(record) for record in records}
+    return models.pop() if len(models) == 1 else ""
+
+
+def _link(
+    name_parts: Sequence[str | int | None], record: Record | TrainingRecord, shared_gpu: str, folder: Path, base: Path
+) -> str:
+    """Return a Markdown link to a run; its text is `name_parts`, and the GPU model if the rows share none."""
+    model = "" if shared_gpu else _gpu_model(record)
     name = " ".join(str(name_part) for name_part in (*name_parts, model) if name_part)
     return f"[{name}]({Path(os.path.relpath(folder.resolve(), base.resolve())).as_posix()})"
 
