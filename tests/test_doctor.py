@@ -177,6 +177,16 @@ def test_no_line_is_folded_as_remedies_are_pasted(rows: list[Need]) -> None:
     )
 
 
+def test_a_terminal_shows_what_was_seen_in_its_width(rows: list[Need]) -> None:
+    out = io.StringIO()
+    seen = " ".join(f"package-{i}" for i in range(40))
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    doctor.print_report([*rows, Need("odd", "ok", seen)], console)
+    lines = [line for line in out.getvalue().splitlines() if "→" not in line]
+    assert all(len(line) <= 80 or " " not in line.strip() for line in lines)
+    assert " ".join(out.getvalue().split()).endswith(seen), "every word is there"
+
+
 def test_a_checkout_installs_extras_from_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No index need have opbench; a wheel came from one."""
     monkeypatch.setattr(paths, "checkout", lambda: tmp_path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from opbench.errors import unknown
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
 from opbench.paths import shipped
+from opbench.report.columns import wrap_last_column
 
 Listed = Mapping[str, str | Sequence[str]]
 """One listed item: its fields by name, including "name"."""
@@ -81,10 +84,12 @@ def list_command(
         click.echo(json.dumps(rows, indent=1))
         return
     shown = [row for row in rows if everything or not row.get("role")]
+    terminal_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     width = max((len(row["name"]) for row in shown), default=0)
     for row in shown:
         needs = f" (needs {row['compute_capability']})" if row.get("compute_capability") else ""
-        click.echo(f"{row['name']:{width}}  {row.get('title', '')}{needs}".rstrip())
+        title = wrap_last_column(f"{row.get('title', '')}{needs}", width + 2, terminal_width)
+        click.echo(f"{row['name']:{width}}  {title}".rstrip())
     if hidden := len(rows) - len(shown):
         click.echo(f"{hidden} operators that opbench uses itself are hidden; list them: opbench list --all", err=True)
 

@@ -15,7 +15,7 @@ SECTIONS = (
     ("right", "right"),
     ("timed", "time"),
     ("compared", "comparison"),
-    ("signs", "signs"),
+    ("signs", "no cheating"),
 )
 """The fields of the document with their names on the page."""
 STATUS_MARKS: dict[Status, str] = {"passed": "yes", "failed": "no", "not decided": "–"}

@@ -425,7 +425,7 @@ class Facts:
             return Signs("not decided", f"not read: {self.code.missing}")
         refused = [sign for sign in seen if sign.effect == "refused"]
         names = ", ".join(dict.fromkeys(sign.code for sign in seen))
-        text = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "none"
+        text = f"{len(seen)} sign{'' if len(seen) == 1 else 's'}: {names}" if seen else "no sign in the code"
         return Signs("failed" if refused else "passed", text, self.code.arch, seen)
 
     def _effect(self, seen_sign: SeenSign, codes: set[str]) -> Effect:

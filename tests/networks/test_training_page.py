@@ -155,26 +155,30 @@ def test_peers_stand_beside_our_step_fastest_first_and_say_why_they_failed(tmp_p
         "channels_last, CUDA graph": {"cold": took, "hot": took, "peak_bytes": 10**7},
     }
     first = {
-        "right": True, "text": "PyTorch's first step is the same: loss 1e-7, gradients 2e-6, parameters 3e-8 off",
-        "loss": 2.25, "peer_loss": 2.250001, "compared": 10,
+        "right": True, "text": "as the first version recorded it",
+        "loss": 2.25, "peer_loss": 2.250001, "compared": 10, "worst_gradient": "conv1.weight",
+        "errors": {"loss": 1e-7, "gradients": 2e-6, "parameters": 3e-8},
         "allowed": {"loss": 1e-5, "gradients": 1e-3, "parameters": 1e-4},
     }  # fmt: skip
     written["comparison"] = {"first_step": first, "ways": ways, "versions": {"PyTorch": "2.13"}}
     text = write_training(typed(written), tmp_path)[0].read_text()
     places = [
         text.index(f"{name}</th>")
-        for name in ("opbench", "channels_last, CUDA graph", "PyTorch eager", "torch.compile")
+        for name in ("opbench", "PyTorch eager, channels_last, CUDA graph", "PyTorch eager", "torch.compile")
     ]
     assert places == sorted(places)
     for words in ("not compiled within 60 s", "2.00×", "51,613", "10.0 MB", "over 10 weights", "PyTorch 2.13"):
         assert words in text, words
     said = headline(typed(written))
-    assert said[-3] == f"{first['text']}."
+    assert said[-3] == (
+        "The first step agrees with PyTorch's in float64: relative differences (and allowed ones) are loss 1e-07 "
+        "(≤ 1e-05), gradient of conv1.weight 2e-06 (≤ 0.001) and parameter change 3e-08 (≤ 0.0001), over 10 weights."
+    )
     assert said[-2].startswith(
-        "Steps back to back: speedup over the fastest PyTorch (channels_last, CUDA graph): 2.00×"
+        "Steps back to back: speedup over the fastest PyTorch (PyTorch eager, channels_last, CUDA graph): 2.00×"
     )
     assert "620 µs" in said[-2]
-    assert said[-1] == "A step holds 3.00 MB, 50 % of the least of PyTorch's ways (6.00 MB)."
+    assert said[-1] == "A step needs 3.00 MB of memory, 50 % of PyTorch's smallest mode (6.00 MB)."
     written["comparison"]["first_step"] = {"right": False, "text": "PyTorch's step was not computed: OSError: no"}
     written["comparison"]["ways"] = {}
     text = write_training(typed(written), tmp_path)[0].read_text()

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from pathlib import Path
 
 from opbench.report import write_report
-from opbench.report.charts.libraries import FASTER, SLOWER, TIE, against_libraries_chart
-from opbench.report.run.sections import sections
+from opbench.report.charts.libraries import (
+    FASTER,
+    MAX_LABEL,
+    MIN_TICK_DISTANCE,
+    SLOWER,
+    TIE,
+    against_libraries_chart,
+    problem_labels,
+    readable_ticks,
+)
+from opbench.report.run.sections import Section, sections
 from opbench.results.files import Run
 from opbench.results.rows import rows
 from support.builders.runs import result, run
@@ -34,6 +45,24 @@ def test_the_largest_speedup_is_first_and_colours_tell_who_is_faster() -> None:
         "relu(n=0)",
     ]
     assert "torch" in chart.points["p0"] and "3.00×" in chart.points["p0"]
+
+
+def test_ticks_stay_apart_and_keep_one() -> None:
+    for low, high in ((0.3, 22.0), (0.85, 1.2), (0.012, 90.0), (0.6, 4.0)):
+        ticks = readable_ticks(low, high)
+        assert 1 in ticks and ticks == sorted(ticks)
+        gaps = [math.log(b / a) / math.log(high / low) for a, b in itertools.pairwise(ticks)]
+        assert all(gap > MIN_TICK_DISTANCE for gap in gaps), (ticks, gaps)
+
+
+def test_labels_name_the_axes_in_which_problems_of_an_operator_differ() -> None:
+    problems = [("decode", "(heads=32,keys=8192,dtype=bf16)"), ("decode", "(heads=32,keys=4096,dtype=bf16)"),
+                ("decode", "(heads=32,keys=4096,dtype=bf16,causal=yes)"), ("relu", "(n=7)")]  # fmt: skip
+    shown = [Section(operator, problem, [], [], [], []) for operator, problem in problems]
+    labels = problem_labels(shown)
+    assert labels == ["decode(keys=8192)", "decode(keys=4096)", "decode(keys=4096,causal=yes)", "relu(n=7)"]
+    long_label = problem_labels([Section("relu", f"(n={'9' * 80})", [], [], [], [])])[0]
+    assert len(long_label) == MAX_LABEL and "…" in long_label
 
 
 def test_the_chart_comes_before_the_first_table(tmp_path: Path) -> None:

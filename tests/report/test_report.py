@@ -27,8 +27,8 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
     text = words(page(relu_run(), tmp_path))
     assert "10 cases: 6 right, 1 wrong, 1 failed, 1 invalid, 1 unsupported" in text
     assert (
-        "vec4 is fastest and wins by 10.0 % (8.5 to 11.6 %) over the library torch: 1.83× the first variant naive "
-        "[1.79, 1.87], 91 % of measured bandwidth." in text
+        "vec4 is fastest at 2.20 ms and wins by 10.0 % (8.5 to 11.6 %) over the library torch: "
+        "1.83× as fast as the first variant naive [1.79, 1.87], 91 % of measured bandwidth." in text
     )
     assert text.index("is fastest") < text.index("Ranking") < text.index("How this was found")
 
@@ -202,8 +202,9 @@ def test_a_page_with_a_prediction_says_what_limits_it(tmp_path: Path) -> None:
 def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
     text = words(page(matmul_run((1024,)), tmp_path))
     assert (
-        "The library cublas is fastest and wins by 32 % (30 to 33 %) over warp_tiled: 92 % of the measured fp32 rate. "
-        "warp_tiled, the best without a library, reaches 76 % of cublas: 27.8× the first variant naive" in text
+        "The library cublas is fastest at 46.7 µs and wins by 32 % (30 to 33 %) over warp_tiled: 92 % of the measured "
+        "fp32 rate. warp_tiled, the best without a library, reaches 76 % of cublas: 27.8× as fast as the first variant "
+        "naive" in text
     )
     assert "cublas library" in text.split("best config of each variant")[0], "the overview says so too"
     assert "All 22 configs, by variant and tunable" in text and "best config of each variant" in text
@@ -211,7 +212,7 @@ def test_a_library_that_wins_is_called_one(tmp_path: Path) -> None:
 
 def test_ties_are_said(tmp_path: Path) -> None:
     text = words(page(run([result("a", 1.0), result("b", 1.005), result("c", 2.0)]), tmp_path))
-    assert "a and b tie as fastest (their 95 % intervals overlap)" in text
+    assert "a and b tie as fastest at 1.00 s (their 95 % intervals overlap)" in text
     assert "1=" in text
 
 

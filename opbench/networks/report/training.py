@@ -16,7 +16,14 @@ from opbench import units
 from opbench.errors import EnvironmentFault
 from opbench.networks.records.training import GROUPS, TrainingNode, TrainingPass, TrainingRecord
 from opbench.networks.report.phrases import unmeasured_hint
-from opbench.networks.report.training_comparison import opbench_state, peer_bars, peer_rows, peer_text, speed_text
+from opbench.networks.report.training_comparison import (
+    first_step_text,
+    opbench_state,
+    peer_bars,
+    peer_rows,
+    peer_text,
+    speed_text,
+)
 from opbench.networks.report.training_pictures import memory_map, step_chart
 from opbench.networks.report.training_ranks import devices, exchange_text, exchange_totals, over_ranks, pictures
 from opbench.paths import next_command, write_atomically
@@ -76,7 +83,10 @@ def loss_chart(record: TrainingRecord) -> Chart:
     share = record.score_name in ("accuracy", "IoU")
     marker = "o" if len(scores) < 40 else ""
     values = [100 * score if record.score_name == "accuracy" else score for _, score in scores]
-    lower.plot([step for step, _ in scores], values, color=COLOURS[1], marker=marker, markersize=3.5, linewidth=1.4)
+    lower.plot(
+        [step for step, _ in scores], values, color=COLOURS[1], marker=marker, markersize=3.5, linewidth=1.4,
+        clip_on=False,
+    )  # fmt: skip
     lower.set_ylabel(f"test {record.score_name}" + (" (%)" if record.score_name == "accuracy" else ""))
     lower.set_xlabel("step")
     lower.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -85,7 +95,9 @@ def loss_chart(record: TrainingRecord) -> Chart:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
         axes.grid(True, axis="y")
         axes.set_xlim(1, max(2, len(losses)))
-    if share:
+    if share and len(scores) == 1:
+        lower.set_ylim(0, 100 if record.score_name == "accuracy" else 1)
+    elif share:
         lower.set_ylim(bottom=max(0.0, lower.get_ylim()[0]))
     figure.subplots_adjust(left=0.135, right=0.965, top=0.975, bottom=0.12, hspace=0.09)
     best = (max if share else min)(score for _, score in scores)
@@ -136,6 +148,7 @@ def _page(record: TrainingRecord, charts: Mapping[str, Chart]) -> str:
         unit=record.data.unit,
         against=peer_rows(record),
         comparison=record.comparison,
+        first_step=first_step_text(record.comparison.first_step) if record.comparison else "",
         recipe=[(name.replace("_", " "), value) for name, value in record.recipe.items()],
         command=shlex.join(["opbench", *record.command]) if record.command else "",
         environment=[(name, str(value)) for name, value in record.environment.to_json().items()],
@@ -218,11 +231,11 @@ def _group_row(record: TrainingRecord, group: str) -> dict[str, JSON]:
         "name": group,
         "count": len(nodes) + exchange_count,
         "flops": units.si(flops, "FLOP") if flops else "–",
-        "flops_share": flops / (total_flops or 1),
+        "flops_share": units.percent(flops / (total_flops or 1)) if flops else "–",
         "bytes": _size(bytes_moved),
-        "bytes_share": bytes_moved / (whole_bytes or 1),
+        "bytes_share": units.percent(bytes_moved / (whole_bytes or 1)),
         "time": units.time(group_s) if times else "",
-        "time_share": group_s / (total_s or 1),
+        "time_share": units.percent(group_s / (total_s or 1)),
     }
 
 

@@ -6,9 +6,10 @@ import math
 
 from opbench import units
 from opbench.networks.records.network import Times
-from opbench.networks.records.training import StepPeer, TrainingRecord
+from opbench.networks.records.training import FirstStepRecord, StepPeer, TrainingRecord
 from opbench.networks.report import phrases
 from opbench.records import JSON
+from opbench.report.run.sentences import join_words
 
 OPBENCH_NAME = "opbench"
 
@@ -29,11 +30,25 @@ def step_peers(record: TrainingRecord) -> list[phrases.PeerTime]:
     return [_peer_time(record, name, step) for name, step in torch_steps.items()]
 
 
+def first_step_text(step: FirstStepRecord) -> str:
+    """Return whether PyTorch computes the same first step, with the relative differences and the allowed ones."""
+    if not step.errors:
+        return f"{step.text}."
+    names = {"loss": "loss", "gradients": f"gradient of {step.worst_gradient}", "parameters": "parameter change"}
+    parts = [f"{names[key]} {error:.1g} (≤ {step.allowed[key]:.2g})" for key, error in step.errors.items()]
+    opening = (
+        "The first step agrees with PyTorch's in float64"
+        if step.right
+        else "The first step differs from PyTorch's, so PyTorch's times say nothing here"
+    )
+    return f"{opening}: relative differences (and allowed ones) are {join_words(parts)}, over {step.compared} weights."
+
+
 def peer_text(record: TrainingRecord) -> list[str]:
     """Return sentences on whether PyTorch computes the same step, and on which side is faster."""
     if not (comparison := record.comparison):
         return []
-    sentences = [f"{comparison.first_step.text}."]
+    sentences = [first_step_text(comparison.first_step)]
     peer_times = step_peers(record)
     if best := phrases.fastest(peer_times):
         steps = f"{phrases.span(record.times.hot)} and {phrases.span(best.measured)}"
@@ -42,7 +57,7 @@ def peer_text(record: TrainingRecord) -> list[str]:
         own_bytes, least_bytes = opbench_bytes(record), min(peaks)
         share = units.percent(own_bytes / least_bytes)
         sentences.append(
-            f"A step holds {phrases.size(own_bytes)}, {share} of the least of PyTorch's ways "
+            f"A step needs {phrases.size(own_bytes)} of memory, {share} of PyTorch's smallest mode "
             f"({phrases.size(least_bytes)})."
         )
     return sentences
@@ -73,10 +88,15 @@ def peer_rows(record: TrainingRecord) -> list[dict[str, JSON]]:
     return [_row(record, OPBENCH_NAME, own), *(_row(record, name, torch_steps[name]) for name in ordered)]
 
 
+def _mode_name(name: str) -> str:
+    """Return the name of a mode of PyTorch as the pages of networks write it."""
+    return f"PyTorch eager, {name}" if name.startswith("channels_last") else name
+
+
 def _peer_time(record: TrainingRecord, name: str, step: StepPeer) -> phrases.PeerTime:
     """Return PyTorch's time of steps back to back in one way, compared with opbench's."""
     ratio = phrases.time_ratio(step.hot, record.times.hot)
-    return phrases.PeerTime(name, step.hot, ratio, step.peak_bytes, None, step.error)
+    return phrases.PeerTime(_mode_name(name), step.hot, ratio, step.peak_bytes, None, step.error)
 
 
 def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
@@ -85,7 +105,7 @@ def _row(record: TrainingRecord, name: str, step: StepPeer) -> dict[str, JSON]:
     ratio, _, ratio_interval = ("–", "", "") if own else peer.times.partition(" ")
     return {
         "own": own,
-        "name": name,
+        "name": _mode_name(name),
         "hot": _interval_cells(hot),
         "cold": _interval_cells(step.cold),
         "images": f"{record.batch / hot.median_s:,.0f}" if hot else "–",

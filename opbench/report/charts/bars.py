@@ -58,11 +58,11 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
     axes.set_ylim(len(shown_rows) - 0.4, -0.6)
     axes.set_yticks(range(len(shown_rows)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("compulsory bytes / time (GB/s)" if by_bytes else "FLOPs / time (TFLOP/s)")
+    _label_rates(axes, fastest, by_bytes)
     axes.grid(True, axis="x")
     if peaks:
         axes.annotate(
-            "rate, % of the peak |", (1.0, 1.0), xycoords="axes fraction", xytext=(8, 2), textcoords="offset points",
+            "rate, % of peak", (1.0, 1.0), xycoords="axes fraction", xytext=(8, 2), textcoords="offset points",
             ha="left", va="bottom", fontsize=9, color=MUTED, annotation_clip=False, parse_math=False,
         )  # fmt: skip
     is_shared_peak = bool(peaks) and len(peaks) == len(shown_rows) and max(peaks) < 1.001 * min(peaks)
@@ -80,6 +80,16 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
         points,
         _note_text(rows, peaks, is_shared_peak, right),
     )
+
+
+def _label_rates(axes: Axes, fastest: float, by_bytes: bool) -> None:
+    """Label the axis in the unit in which the fastest bar's number is printed."""
+    is_printed_in_tera = units.byte_rate(fastest * 1e9).endswith(" TB/s")
+    divisor, unit = (1000.0, "TB/s") if is_printed_in_tera else (1.0, "GB/s")
+    if not by_bytes:
+        divisor, unit = (1.0, "TFLOP/s") if fastest >= 1 else (0.001, "GFLOP/s")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / divisor:g}")
+    axes.set_xlabel(f"compulsory bytes / time ({unit})" if by_bytes else f"FLOPs / time ({unit})")
 
 
 def _note_text(rows: Sequence[Row], peaks: Sequence[float], is_shared_peak: bool, right: float) -> str:

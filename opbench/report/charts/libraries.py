@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from opbench import units
-from opbench.report.charts.chart import COLOURS, Chart, shorten
+from opbench.report.charts.chart import COLOURS, Chart
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section, own_and_library
 from opbench.report.run.winner_lead import ratio_over
@@ -18,6 +19,10 @@ from opbench.timing.stats import Ratio
 MIN_PROBLEMS, MAX_PROBLEMS = 4, 40
 """Fewest and most problems that are drawn; of more problems the chart shows the slowest and the fastest half."""
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20, 50, 100)
+MIN_TICK_DISTANCE = 0.075
+"""Least distance of two ticks, as a part of the axis."""
+MAX_LABEL = 46
+"""Most characters of a problem's label."""
 FASTER, SLOWER, TIE = COLOURS[0], COLOURS[1], MUTED
 
 
@@ -40,7 +45,7 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     shown_pairs = pairs if total <= MAX_PROBLEMS else [*pairs[: MAX_PROBLEMS // 2], *pairs[-MAX_PROBLEMS // 2 :]]
     height = 0.75 + 0.2 * len(shown_pairs)
     figure = Figure(figsize=(8.0, height))
-    axes = figure.add_axes((0.36, 0.45 / height, 0.5, 1 - 0.55 / height))
+    axes = figure.add_axes((0.43, 0.45 / height, 0.46, 1 - 0.55 / height))
     points: dict[str, str] = {}
     for index, (ratio, section, own_row, library_row) in enumerate(shown_pairs):
         faster, slower = sorted((own_row, library_row), key=lambda row: row.time_s or 0.0)
@@ -56,13 +61,13 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     axes.axvline(1, color=INK, linewidth=1.2)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
-    ticks = [value for value in TICKS if low <= value <= high]
+    ticks = readable_ticks(low, high)
     axes.set_xticks(ticks, [f"{value:g}×" for value in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("speedup of the best own variant over the library (right of 1×: faster)")
     axes.set_yticks(
         range(len(shown_pairs)),
-        [shorten(f"{section.operator}{section.problem}", 34) for _, section, _, _ in shown_pairs],
+        problem_labels([section for _, section, _, _ in shown_pairs]),
     )
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
@@ -83,6 +88,32 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
         points,
         f"Blue: faster. Orange: slower. Grey: a tie. Black: the 95 % interval.{omitted_text}",
     )
+
+
+def readable_ticks(low: float, high: float) -> list[float]:
+    """Return the ticks from `low` to `high` whose labels do not overlap, with 1 among them."""
+    width = math.log(high / low)
+    ticks: list[float] = []
+    for value in sorted(TICKS, key=lambda value: abs(math.log(value))):
+        if low <= value <= high and all(abs(math.log(value / tick)) > MIN_TICK_DISTANCE * width for tick in ticks):
+            ticks.append(value)
+    return sorted(ticks)
+
+
+def problem_labels(all_sections: Sequence[Section]) -> list[str]:
+    """Return a label per problem: its operator, and the axes in which the operator's problems differ.
+
+    The whole problem is the label of an operator's only problem. Long labels lose their middle.
+    """
+    values = [dict(part.partition("=")[::2] for part in s.problem.strip("()").split(",")) for s in all_sections]
+    labels = []
+    for section, axes in zip(all_sections, values, strict=True):
+        others = [v for s, v in zip(all_sections, values, strict=True) if s.operator == section.operator]
+        varying = [name for name in axes if any(other.get(name) != axes[name] for other in others)]
+        text = ",".join(f"{name}={axes[name]}" for name in varying or axes)
+        label = f"{section.operator}({text})"
+        labels.append(label if len(label) <= MAX_LABEL else f"{label[:20]}…{label[-(MAX_LABEL - 21) :]}")
+    return labels
 
 
 def _tooltip(ratio: Ratio, section: Section, own_row: Row, library: Row) -> str:

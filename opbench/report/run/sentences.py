@@ -172,22 +172,23 @@ def gpu_phrase(ceilings: Peaks) -> str:
 
 
 def _fastest(section: Section, group: Group) -> str:
-    """Return a sentence such as "`vec4` is fastest: 1.83× the first variant `naive` [1.79, 1.87], 91 % of …"."""
+    """Return a sentence such as "`vec4` is fastest at 12.3 µs: 1.83× as fast as the first variant `naive` …"."""
     winner, runner_up = group.rows[0][0], winners_and_next(group)[1]
     tied_rows = [row for row in best_configs(row for row, _ in group.rows) if row is not winner and tied(winner, row)]
     tied_rows = [row for row in tied_rows if row.variant != winner.variant]
     is_single = len({row.variant for row, _ in group.rows}) == 1
     label = "" if group.precision == "f32" else f" in {group.precision}"
+    time_text = units.time(winner.time_s)
     if tied_rows:
         names = join_words([_row_name(row) for row in (winner, *tied_rows[:4])])
         more_text = f" and {len(tied_rows) - 4} more" if len(tied_rows) > 4 else ""
-        opening = f"{names}{more_text} tie as fastest{label} (their 95 % intervals overlap)"
+        opening = f"{names}{more_text} tie as fastest{label} at {time_text} (their 95 % intervals overlap)"
     elif is_single:
-        opening = f"{code(winner.variant)} is the only one ranked{label}: {units.time(winner.time_s)}"
+        opening = f"{code(winner.variant)} is the only one ranked{label}: {time_text}"
     else:
         lead = ratio_text(winner, runner_up) if runner_up else ""
         lead_text = f" and wins by {lead} over {_row_name(runner_up)}" if runner_up and lead else ""
-        opening = f"{_row_name(winner)} is fastest{label}{lead_text}"
+        opening = f"{_row_name(winner)} is fastest{label} at {time_text}{lead_text}"
     over_library = "" if runner_up and runner_up.library else _library_speedup_text(section, winner)
     phrases = [phrase for phrase in (_over_first(section, winner), _share(winner), over_library) if phrase]
     separator = ", " if is_single else ": "
@@ -223,7 +224,7 @@ def _over_first(section: Section, winner: Row) -> str:
             units.ratio(end).removesuffix("×") for end in (speedups.over_first_low, speedups.over_first_high)
         ]
         interval = f" [{', '.join(interval_ends)}]"
-    return f"{units.ratio(speedups.over_first)} the first variant {code(first_name)}{interval}"
+    return f"{units.ratio(speedups.over_first)} as fast as the first variant {code(first_name)}{interval}"
 
 
 def _share(winner: Row) -> str:
@@ -240,7 +241,7 @@ def _library_speedup_text(section: Section, winner: Row) -> str:
     )
     if not libraries or winner.library or winner.speedups.over_library is None:
         return ""
-    return f"{units.ratio(winner.speedups.over_library)} the library {code(libraries[0].variant)}"
+    return f"{units.ratio(winner.speedups.over_library)} as fast as the library {code(libraries[0].variant)}"
 
 
 def _launch_bound(section: Section, ceilings: Peaks | None) -> str:
