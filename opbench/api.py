@@ -58,7 +58,8 @@ def run(
     `changes` are fields of `RunOptions` and override those of `options`. `cases` are printed names or globs. `variants`
     are extra folders, laid out as variants/. `problems` such as "(n=1000)" give the sizes for a file. `out` is the
     folder of the run. `mode` is one of `timing.MODES` and overrides the mode of the suite. `publish` measures each case
-    in three processes. `gpus` is "all" or a list such as "0,1": each GPU gets a worker and a share of the problems.
+    in three processes. `samples` is the number of samples of each case. `gpus` is "all" or a list such as "0,1": each
+    GPU gets a worker and a share of the problems.
     `untrusted` compiles and runs kernels in confined processes, on the cpu backend only.
     `on` is "dask://HOST:PORT" or "slurm:FILE.toml" and runs the cases on the workers of that cluster; `tls` is for a
     scheduler that requires it. With `cpu_only` a run without a GPU does not compile with NVRTC.
@@ -79,6 +80,8 @@ def run(
     require_confinable(targets, run_options, "cuda" if on else backends.resolve(backend))
     suite, roots, backend = expand(targets, backend, run_options.cases, variants, run_options.problems)
     timing = replace(suite.timing, mode=run_options.mode or suite.timing.mode)
+    if run_options.samples:
+        timing = timing.with_samples(run_options.samples)
     suite = replace(suite, time_limit_s=run_options.time_limit_s or suite.time_limit_s, timing=timing)
     folder = run_options.out or paths.new_run(f"{suite.name}-{backend}")
     processes = PROCESSES if run_options.publish else 1

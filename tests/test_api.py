@@ -15,6 +15,7 @@ from opbench.errors import UsageError
 from opbench.kernels.case import Case
 from opbench.kernels.folders import case_named
 from opbench.results.files import Run
+from opbench.results.header import RecordedTiming
 from opbench.running import targets
 from opbench.running.options import RunSetup
 from opbench.running.runner import Progress
@@ -43,6 +44,17 @@ def test_cases_are_chosen_by_name_and_glob(tiny_suite: Path) -> None:
     assert not (out / "report.html").exists()
     rest = opbench.run(tiny_suite, backend="cpu", out=out, resume=True, report=False)
     assert len({r.case for r in rest.results}) == len(rest.results) == 8
+
+
+def test_the_number_of_samples_overrides_that_of_the_suite_and_is_recorded(tiny_suite: Path) -> None:
+    def timing(**options: int) -> RecordedTiming:
+        out = tiny_suite.parent / f"out{len(options)}"
+        run = opbench.run(tiny_suite, backend="cpu", out=out, cases=["relu/scalar*(n=7)"], report=False, **options)
+        return run.header.timing
+
+    usual, chosen = timing(), timing(samples=1000)
+    assert usual.max_samples == 200 and (chosen.min_samples, chosen.max_samples) == (1000, 1000)
+    assert usual.budget_s and chosen.budget_s == pytest.approx(5 * usual.budget_s)
 
 
 def test_a_refused_run_leaves_nothing_behind(tiny_suite: Path) -> None:

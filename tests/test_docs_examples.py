@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.checks.documents import PAGES, README, WALKED, shell_lines
+from support.checks.documents import PAGES, README, WALKED, commands, shell_lines
 from support.common import ROOT
 from support.prestarted import Prestarted
 
@@ -137,3 +137,10 @@ def test_the_limits_that_the_page_on_the_cpu_prints_are_explains_own(run: Run) -
     assert words
     done = run("opbench", *shlex.split(words[1]))
     assert shown in done.stdout, done.stdout + done.stderr
+
+
+def test_the_comparison_that_a_page_prints_is_that_of_the_committed_runs(run: Run) -> None:
+    (shown,) = (block for block in blocks(ROOT / "docs" / "comparing.md", "text") if block.startswith("$ "))
+    ((command, pieces),) = commands(shown)
+    printed = " ".join(run(*shlex.split(command)).stdout.split())
+    assert pieces and [piece for piece in pieces if piece not in printed] == [], printed

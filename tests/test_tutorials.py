@@ -11,12 +11,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.checks.documents import WALKED
+from support.checks.documents import WALKED, commands
 from support.common import ROOT
 from support.prestarted import Prestarted
 
@@ -36,16 +35,6 @@ def edited(text: str, diff: str) -> str:
         assert text.count(old) == 1, f"this edit fits {text.count(old)} places:\n{hunk}\nof\n{text}"
         text = text.replace(old, new)
     return text
-
-
-def commands(block: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command of a console block with the pieces of what it prints."""
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, printed = part.partition("\n")
-        while command.endswith("\\"):
-            more, _, printed = printed.partition("\n")
-            command = command[:-1] + more.strip()
-        yield command, [" ".join(piece.split()) for piece in re.split(r"…|\n", printed) if piece.strip()]
 
 
 @pytest.mark.parametrize("page", WALKED, ids=lambda page: page.stem)

@@ -45,6 +45,8 @@ CONTROLS, CONTROL_SHARE = 10, 0.9
 """With this number of cases of identical machine code, the difference that this share of them stays below is the noise.
 """
 
+MORE_SAMPLES = "take more samples in both runs (--samples 1000)"
+
 BROKEN_STATUSES = ("wrong", "failed", "invalid")
 
 
@@ -362,9 +364,9 @@ def decide(time: stats.Ratio, cycles: stats.Ratio | None, threshold: float, samp
     change = judge(time, threshold)
     interval = f"{percent_change(time.low)} to {percent_change(time.high)}"
     if time.coverage < CONFIDENCE:
-        return Change.UNDECIDED, f"{samples} samples are too few for a 95 % interval; give it a larger budget"
+        return Change.UNDECIDED, f"{samples} samples are too few for a 95 % interval; {MORE_SAMPLES}"
     if change is Change.UNDECIDED:
-        return change, f"{interval} reaches across the threshold of {units.percent(threshold)}; measure longer"
+        return change, f"{interval} reaches across the threshold of {units.percent(threshold)}; {MORE_SAMPLES}"
     if cycles is None:
         return change, f"{interval}; the clock is not known"
     cycles_change = judge(cycles, threshold)

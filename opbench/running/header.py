@@ -88,6 +88,7 @@ class RunFile:
             "backend": (header.backend, self._options.backend),
             "seed": (header.seed, self._options.seed),
             "mode": (header.timing.mode or "cold", self._suite.timing.mode),
+            "samples": (header.timing.max_samples or self._suite.timing.max_samples, self._suite.timing.max_samples),
             "processes": (header.timing.processes or 1, self._options.processes),
         }
         for key, (earlier_value, new_value) in settings.items():

@@ -38,7 +38,7 @@ class CaseOptions:
     )
     untrusted: bool = option(
         False,
-        "Compile and run the kernels in a cage, as code of strangers: without network, other programs and other "
+        "Compile and run the kernels in a cage, as untrusted code: without network, other programs and other "
         "files, and with limits on time, memory and output. Refuses Python files of extra folders.",
     )
     trust: bool = option(False, "With --untrusted, load the Python files of the --variants folders all the same.")
@@ -64,6 +64,13 @@ class RunOptions(CaseOptions):
         False,
         f"Measure in {PROCESSES} processes, each with its own CUDA context, so that the intervals include "
         "the variation between processes.",
+    )
+    samples: int | None = option(
+        None,
+        "Take N samples of each case, even if fewer make its interval narrow; the time budget of a case grows in "
+        "proportion. [default: at most 200, or as the suite says]",
+        metavar="N",
+        least=10,
     )
     gpus: str = option(
         "",

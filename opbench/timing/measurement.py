@@ -27,12 +27,14 @@ class Warn(enum.StrEnum):
 
 
 _ADVICE = {
-    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU or give it a larger budget",
+    Warn.NOISY: "the median is uncertain by more than 2 %; close other users of the GPU, or take more "
+    "samples (opbench run --samples 1000)",
     Warn.TOO_SHORT: "it takes less than 5 empty launches, so launching dominates; use a larger problem or batch",
     Warn.CLOCK_DRIFT: "times or clocks moved while it was measured; warm up longer or lock clocks (nvidia-smi -lgc)",
     Warn.THROTTLED: "the GPU slowed itself down for power or heat (samples below 75 % of its clock are set aside while "
     "it recovers); improve cooling or lock lower clocks, and run again",
-    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; give it a larger budget",
+    Warn.FEW_SAMPLES: "too few samples for a 95 % interval or for the chosen minimum; take more samples (opbench run "
+    "--samples 1000)",
     Warn.FEW_CONTENTS: "memory did not hold three contents of the inputs, so samples had the same inputs more often; "
     "choose a smaller problem",
     Warn.NOT_HELD: "it waits for the GPU itself, so its time includes the launch from the host",

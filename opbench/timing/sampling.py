@@ -9,7 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opbench.timing import stats
 from opbench.timing.clock import Clock, DeviceState, Launch, LaunchSource, Sample
@@ -48,6 +48,11 @@ class TimingOptions:
     load_s: float = 0.0
     """For measurements under load: how long a case runs without a break before its warm-up, until power and clocks are
     stable. The case then also runs briefly before every sample to keep them stable. 0 for no load."""
+
+    def with_samples(self, count: int) -> TimingOptions:
+        """Return options that take `count` samples of each case; the budget of a case grows in proportion."""
+        budget_s = self.budget_s * max(1.0, count / self.max_samples) if self.max_samples else self.budget_s
+        return replace(self, min_samples=count, max_samples=count, budget_s=budget_s)
 
 
 @dataclass(frozen=True)

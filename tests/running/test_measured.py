@@ -189,6 +189,16 @@ def test_a_ranking_to_be_published_is_measured_in_processes_of_their_own(fake: A
         run_fake(tmp_path, resume=True)
 
 
+def test_a_run_is_completed_with_as_many_samples_as_it_was_begun_with(fake: Any, tmp_path: Path) -> None:
+    fake.times = dict.fromkeys(("scalar", "vec4", "grid_stride", "vec4_unrolled"), 1e-3)
+    run_fake(tmp_path)
+    suite = read_suite(tmp_path / "s.toml", CATALOG, "cuda")
+    with refuses_setting("samples", suite.timing.max_samples, 1000):
+        run_suite(
+            replace(suite, timing=suite.timing.with_samples(1000)), RunSetup("cuda", tmp_path / "out", resume=True)
+        )
+
+
 def test_nothing_right_asks_for_no_measurement(fake: Any, tmp_path: Path) -> None:
     fake.wrong = frozenset({"scalar", "vec4", "grid_stride", "vec4_unrolled"})
     assert {r.status for r in run_fake(tmp_path).values()} == {"wrong", "unsupported"}

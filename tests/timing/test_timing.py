@@ -130,6 +130,17 @@ def test_each_has_its_own_budget() -> None:
     assert found["fast"].stop_reason == "max_samples" and len(found["fast"].samples_s) == 200
 
 
+def test_a_chosen_number_of_samples_is_taken_although_fewer_reach_the_target() -> None:
+    options = TimingOptions(budget_s=0.3)
+    chosen = options.with_samples(1000)
+    steady = run(noise(1e-3, 1e-7), chosen)
+    assert len(steady.samples_s) == 1000 and len(run(noise(1e-3, 1e-7), options).samples_s) == 10
+    noisy = [run(noise(1e-3, 3e-4), each) for each in (options, chosen)]
+    assert [len(each.samples_s) for each in noisy] == [200, 1000]
+    assert noisy[1].high_s - noisy[1].low_s < noisy[0].high_s - noisy[0].low_s
+    assert options.with_samples(50).budget_s == options.budget_s, "fewer samples do not shorten the time of a slow case"
+
+
 def test_drift_is_named() -> None:
     found = run((1e-3 * (1 + i / 2000) for i in range(1000)), TimingOptions(target=1e-9, max_samples=100))
     assert Warn.CLOCK_DRIFT in found.warnings

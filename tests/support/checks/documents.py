@@ -28,4 +28,14 @@ def shell_lines(text: str = README) -> Iterator[tuple[str, str]]:
                     yield match[1], match[2].split("  #")[0].split(" > ")[0].strip()
 
 
+def commands(block: str) -> Iterator[tuple[str, list[str]]]:
+    """Each command of a console block with the pieces of what it prints."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, printed = part.partition("\n")
+        while command.endswith("\\"):
+            more, _, printed = printed.partition("\n")
+            command = command[:-1] + more.strip()
+        yield command, [" ".join(piece.split()) for piece in re.split(r"…|\n", printed) if piece.strip()]
+
+
 LINES = sorted(set(shell_lines()))
