@@ -314,10 +314,10 @@ def _compiler() -> Need:
 
 
 def _cage() -> Need:
-    """Return whether this system can confine the kernels of strangers."""
+    """Return whether this system can confine untrusted kernels."""
     facts = available()
     if facts.missing_feature:
-        remedy = "check kernels of strangers on another machine, or in a virtual machine of their own"
+        remedy = "check untrusted kernels on another machine, or in a virtual machine of their own"
         return Need("cage", "warning", f"--untrusted is not possible: {facts.missing_feature}", remedy)
     namespaces = ", namespaces" if facts.user_namespaces else "; no user namespaces, which it does not need"
     return Need("cage", "ok", f"--untrusted: Landlock {facts.landlock_version}, seccomp{namespaces}")

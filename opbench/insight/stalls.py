@@ -72,14 +72,14 @@ STALLS: Mapping[str, Stall] = {
             "mio_throttle",
             "stall_mio",
             "The queue of shared memory, shuffles and special functions is full.",
-            "Use fewer and wider shared loads (16 bytes a thread), and keep values in registers.",
+            "Use fewer and wider shared loads (16 bytes per thread), and keep values in registers.",
             (VECTORISED_ACCESS, REGISTER_TILE, BANK_CONFLICT_FREE),
         ),
         Stall(
             "lg_throttle",
             "stall_lg",
             "The queue of the load-store unit for global and local memory is full.",
-            "Use fewer and wider loads, such as float4, or more elements a thread; remove register spills.",
+            "Use fewer and wider loads, such as float4; remove register spills.",
             (VECTORISED_ACCESS, REGISTER_TILE, SHARED_MEMORY_TILE),
         ),
         Stall(

@@ -49,7 +49,7 @@ def answer(comparison: RunComparison) -> str:
             change = f" by {percent_change(worst.time.value)}" if worst.time else ""
             return f"{cases} became slower. The worst is `{worst.case}`{change}."
         case Change.UNDECIDED:
-            return f"No case became slower. {cases} remain{'s' if count == 1 else ''} undecided: measure both runs with more samples."
+            return f"No case became slower. {cases} remain{'s' if count == 1 else ''} undecided: take more samples."
         case Change.MORE_TRAFFIC:
             return f"{cases} moved more data. The worst is `{worst.case}`."
     faster = comparison.counts.get(Change.FASTER, 0)
