@@ -82,15 +82,13 @@ def print_report(rows: Sequence[Need], console: Console) -> None:
     """Print one entry per row, with each remedy below its row; a remedy is not wrapped, so that it can be pasted."""
     from rich.text import Text
 
-    from opbench.report.columns import wrap_last_column
-
     styles = {"ok": "green", "missing": "red", "warning": "yellow"}
     width = max(len(row.name) for row in rows)
     for row in rows:
         line = (
             Text(f"{row.name:{width}}  ")
             .append(f"{row.state:7}", styles[row.state])
-            .append(f"  {wrap_last_column(row.seen, width + 11, console.width if console.is_terminal else 0)}")
+            .append(f"  {units.wrap_last_column(row.seen, width + 11, console.width if console.is_terminal else 0)}")
         )
         console.print(line, soft_wrap=True)
         if row.remedy:

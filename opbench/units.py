@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 _PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
+
+LEAST_COLUMN = 30
+"""Fewest characters of a column that is wrapped; on a narrower terminal, the terminal wraps the line."""
 
 
 def si(value: float | None, unit: str, digits: int = 3) -> str:
@@ -79,3 +83,11 @@ def unit(name: str) -> str:
     kind, _, products = name.partition("/")
     kind = {"f32": "fp32", "f64": "fp64", "i32": "int32"}.get(kind, kind)
     return f"{products}×{kind}" if products else kind
+
+
+def wrap_last_column(text: str, indent: int, terminal_width: int) -> str:
+    """Wrap the text of a line's last column, which starts at `indent`; as it is for a pipe, whose width is 0."""
+    if terminal_width < indent + LEAST_COLUMN:
+        return text
+    lines = textwrap.wrap(text, terminal_width - indent, break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * indent).join(lines)

@@ -16,7 +16,7 @@ from opbench.errors import unknown
 from opbench.kernels.folders import Catalog
 from opbench.kernels.variant import print_config
 from opbench.paths import shipped
-from opbench.report.columns import wrap_last_column
+from opbench.units import wrap_last_column
 
 Listed = Mapping[str, str | Sequence[str]]
 """One listed item: its fields by name, including "name"."""
