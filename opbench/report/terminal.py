@@ -102,6 +102,8 @@ def _print_section(section: Section, console: Console) -> None:
     for group in section.groups:
         if lead := _lead(group):
             _line(console, Text(f"    {lead}", style="dim"))
+        for sentence in sentences.own_places(group):
+            _line(console, Text(f"    {sentence.replace('`', '')}", style="bold"))
     for reason_above_peak in above_peak_text(row for group in section.groups for row, _ in group.rest or group.rows):
         _line(console, Text(f"    {reason_above_peak}", style="yellow"))
     if section.unmeasured:

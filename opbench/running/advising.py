@@ -139,7 +139,7 @@ def _advise(result: Result, run: RunData, gpu: str, catalog: Catalog, own_varian
     variant = _variant_of(result, variants)
     if variant is None:
         return _without(
-            advised, f"{result.variant} is not among the variants; name its file: opbench advise {run.folder} FILE.cu"
+            advised, f"no variant is called {result.variant}; name its file: opbench advise {run.folder} FILE.cu"
         )
     counted_case = small_case(variant, result, catalog)
     if counted_case is None:
@@ -181,7 +181,9 @@ def _advise_counted(
 def advise_page(
     run: RunData, gpu: str, roots: Sequence[Path], on_progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, Advised]:
-    """Return the advice by case for the page of a GPU run: of each problem the fastest own variant.
+    """Return the advice by case for the page of a GPU run: of each problem the fastest variant that is no library.
+
+    In a run of the user's files, each of the user's variants counts instead.
 
     At most `PAGE_CASES` cases are counted, those farthest from their lower bound; {} for a run without times. Each is
     counted in a process of its own with a time limit, so that no kernel can end a run that has been measured.
@@ -189,7 +191,8 @@ def advise_page(
     if run.header.backend == "cpu" or run.of_network:
         return {}
     distances = {
-        result.case: (result, over_bound(result, run.ceilings_of(result)) or 0.0) for result in _chosen(run, set())
+        result.case: (result, over_bound(result, run.ceilings_of(result)) or 0.0)
+        for result in _chosen(run, set(run.header.own))
     }
     farthest = sorted(
         (pair for pair in distances.values() if pair[1] * NEAR_FRACTION >= 1.0), key=lambda pair: -pair[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from opbench import report, units
 from opbench.errors import EnvironmentFault
@@ -15,7 +17,10 @@ from opbench.gpu.limits.lower_bound import AbovePeak
 from opbench.insight.advice import Advice
 from opbench.insight.gains import Gain
 from opbench.report import write_report
+from opbench.report.run.sections import sections
+from opbench.report.terminal import print_table
 from opbench.results.advice import Advised
+from opbench.results.rows import rows
 from support.builders.runs import TAKEN, cpu_run, matmul_run, relu_run, result, run
 from support.checks.errors import refuses
 from support.checks.pages import Tags, page, words
@@ -31,6 +36,28 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
         "1.83× as fast as the first variant naive [1.79, 1.87], 91 % of measured bandwidth." in text
     )
     assert text.index("is fastest") < text.index("Ranking") < text.index("How this was found")
+
+
+def test_the_users_variant_comes_first_with_its_place(tmp_path: Path) -> None:
+    names = {"vec4": 1e-3, "slow": 3e-3, "mine": 2e-3}
+    found = run([result(name, seconds) for name, seconds in names.items()], own=("relu/mine",))
+    section = sections(rows(found))[0]
+    assert section.subject is not None and section.subject.variant == "mine"
+    text = words(page(found, tmp_path))
+    place = "mine takes 2.00 ms (rank 2 of 3): 2.00× as long as vec4."
+    assert text.index(place) < text.index("vec4 is fastest")
+    out = io.StringIO()
+    print_table(rows(found), Console(file=out, width=200))
+    assert place in out.getvalue()
+
+
+def test_a_lead_over_the_first_variant_is_written_once(tmp_path: Path) -> None:
+    found = run([result("vec4", 1e-3, builds_on="naive"), result("naive", 2e-3)])
+    text = words(page(found, tmp_path))
+    assert (
+        "vec4 is fastest at 1.00 ms and wins by 2.00× (1.97 to 2.03×) over naive:" in text
+        and "as fast as the first variant" not in text
+    )
 
 
 def test_what_is_not_right_stands_above_with_its_whole_reason(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ MAX_AXIS_FACTOR = 2.5
 """The axis ends at most at this multiple of the fastest bar; the note mentions a peak beyond the axis."""
 MAX_NAME_LENGTH = 32
 """Most characters of a variant's name."""
-OWN, LESS_PRECISE, LIBRARY = "own variants", "own variants of lower precision", "library"
-ROLES = {OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
+YOURS = "your variants"
+OWN, LESS_PRECISE, LIBRARY = "opbench's variants", "opbench's variants of lower precision", "library"
+ROLES = {YOURS: COLOURS[2], OWN: COLOURS[0], LESS_PRECISE: COLOURS[5], LIBRARY: MUTED}
 """What the colours of the bars mean."""
 
 
@@ -44,7 +45,7 @@ def bars(section: Section, name: str, rows: list[Row], chart_frame: ChartFrame) 
     left = 0.03 + 0.0112 * max(map(len, names))
     axes = figure.add_axes((left, bottom_margin / height, 0.775 - left, 1 - (bottom_margin + 0.45) / height))
     if legend[1:]:
-        figure.legend(handles=legend, loc="lower left", bbox_to_anchor=(0.02, 0), ncols=3, frameon=False, fontsize=9)
+        figure.legend(handles=legend, loc="lower left", bbox_to_anchor=(0.02, 0), ncols=4, frameon=False, fontsize=9)
     by_bytes = section.moves_data_only or rows[0].bound == "memory"
     peaks = [peak for row in shown_rows if (peak := _peak_in_units(row, by_bytes)) is not None]
     fastest = max(_rate_in_units(row, by_bytes) for row in shown_rows)
@@ -117,6 +118,8 @@ def _role(row: Row, least_roundoff: float) -> str:
     """
     if row.library:
         return LIBRARY
+    if row.own:
+        return YOURS
     return LESS_PRECISE if UNIT_ROUNDOFF.get(row.precision, 0.0) > least_roundoff else OWN
 
 

@@ -207,8 +207,8 @@ def _section(context: PageContext, section: Section, anchor: str) -> SectionPart
             *_traffic(section),
         ],
         "next": _best_advice(context, section),
-        "next_of": section.best_own.variant if section.best_own else "",
-        "gain": distance_to_peak(section.best_own) if section.best_own else "",
+        "next_of": section.subject.variant if section.subject else "",
+        "gain": distance_to_peak(section.subject) if section.subject else "",
         "marks": footnotes,
         "notes": {above_peak[AbovePeak(reason)]: mark for reason, mark in footnotes.items()},
         "facts": problem_facts(section, context.predicting),
@@ -341,15 +341,15 @@ def _findings(context: PageContext, section: Section) -> list[str]:
 
 
 def _best_advice(context: PageContext, section: Section) -> list[str]:
-    """Return the advice on the best own variant of a problem.
+    """Return the advice on the subject of a problem.
 
     Without times: the first advice on the user's own variants, or else on those farthest from the lower bound.
     """
-    winner = section.best_own
-    if winner is not None:
-        advised = context.advice.get(winner.case)
+    subject = section.subject
+    if subject is not None:
+        advised = context.advice.get(subject.case)
         if advised is None and context.advice:  # only the cases farthest from their bound are counted for a page
-            return [f"`{next_command('advise', '.', f'{winner.operator}/{winner.variant}')}` says what to change."]
+            return [f"`{next_command('advise', '.', f'{subject.operator}/{subject.variant}')}` says what to change."]
         return advised.sentences(ADVICE_SHOWN) if advised else []
     sources = context.listings.get((section.operator, section.problem), [])
     listed_sources = [source for source in sources if source.own] or sources

@@ -50,6 +50,11 @@ class Section:
         return next((row for row, _ in self.groups[0].rows if not row.library), None) if self.groups else None
 
     @property
+    def subject(self) -> Row | None:
+        """Return the row to advise on: the user's fastest or, without one, the fastest that is not a library."""
+        return next((row for group in self.groups for row, _ in group.rows if row.own), None) or self.best_own
+
+    @property
     def failures(self) -> list[Row]:
         """Return the rows that ran and are not right."""
         return [row for row in self.unsuccessful if row.status != "unsupported"]

@@ -117,7 +117,8 @@ def verdict(section: Section, ceilings: Peaks | None, predicting: Peaks | None) 
     if predicting is not None and not section.groups:
         sentences = [_untimed(section)]
     elif section.groups:
-        sentences = [_fastest(section, group) for group in section.groups]
+        sentences = [text for group in section.groups for text in own_places(group)]
+        sentences += [_fastest(section, group) for group in section.groups]
         sentences += [s for s in (_launch_bound(section, ceilings),) if s]
     elif section.unmeasured:
         sentences = [f"{_how_many_right(section)}; nothing was measured."]
@@ -171,6 +172,22 @@ def gpu_phrase(ceilings: Peaks) -> str:
     return name if name.startswith("that") else with_article(name)
 
 
+def own_places(group: Group) -> list[str]:
+    """Return the place of each of the user's variants that is not the fastest."""
+    winner = group.rows[0][0]
+    ranks = {row.case: rank.rstrip("=") for row, rank in group.rest or group.rows}
+    return [
+        f"{code(row.variant)} takes {units.time(row.time_s)} (rank {ranks[row.case]} of {len(ranks)}): "
+        + (
+            f"a tie with {_row_name(winner)}."
+            if tied(winner, row)
+            else f"{units.ratio(row.time_s / winner.time_s)} as long as {_row_name(winner)}."
+        )
+        for row in best_configs(row for row, _ in group.rows if row.own)
+        if row is not winner and row.time_s and winner.time_s
+    ]
+
+
 def _fastest(section: Section, group: Group) -> str:
     """Return a sentence such as "`vec4` is fastest at 12.3 µs: 1.83× as fast as the first variant `naive` …"."""
     winner, runner_up = group.rows[0][0], winners_and_next(group)[1]
@@ -190,7 +207,10 @@ def _fastest(section: Section, group: Group) -> str:
         lead_text = f" and wins by {lead} over {_row_name(runner_up)}" if runner_up and lead else ""
         opening = f"{_row_name(winner)} is fastest{label} at {time_text}{lead_text}"
     over_library = "" if runner_up and runner_up.library else _library_speedup_text(section, winner)
-    phrases = [phrase for phrase in (_over_first(section, winner), _share(winner), over_library) if phrase]
+    first = _over_first(section, winner)
+    if runner_up and not tied_rows and f"{code(runner_up.variant)} [" in first:
+        first = ""  # the lead over the runner-up says the same
+    phrases = [phrase for phrase in (first, _share(winner), over_library) if phrase]
     separator = ", " if is_single else ": "
     text = opening[0].upper() + opening[1:] if opening.startswith("the library") else opening
     return text + (separator + ", ".join(phrases) if phrases else "") + "." + _best_own(section, group, winner)
