@@ -24,8 +24,9 @@ HEAD = """\
 # python tests/scor_races.py FOLDER FILE: microbenchmarks of the suite ScoR on the CPU, and what opbench reports.
 # Names that begin with "race" have a race by the suite's memory model, names that begin with "norace" have none.
 # By PTX two volatile or atomic accesses never race, as their scopes hold all blocks. Of volatile ones, opbench reports
-# two stores without an order. It does not report the other six races of the suite: volatile reads that meet the store
-# of one writer (they may be flags), and atomicExch() that meets a volatile store. Without volatile it reports all.
+# two stores without an order, a store that overwrites an atomic operation, and reads after a flag that only a fence of
+# block scope precedes. It does not report two races of the suite: volatile reads that meet the store of one writer,
+# which may be a flag. Without volatile it reports all.
 # Four kernels without a race read a flag without an acquire fence: without volatile that is a race by PTX.
 """
 

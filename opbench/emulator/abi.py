@@ -30,7 +30,8 @@ GUARD_BYTES = 64 << 10
 COUNT_SLOTS = 1 << 12
 BRANCHES = 1 << 10
 FIRST_ACCESS_EVENT = 3
-BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE, UNACQUIRED, GUARDED, TAKEN_EARLY = 4, 8, 16, 32, 64, 128
+BOTH_VOLATILE, BETWEEN_BLOCKS, NARROW_SCOPE, UNACQUIRED = 4, 8, 16, 32
+GUARDED, TAKEN_EARLY, NARROW_FENCE = 64, 128, 256
 """Bits of a report's `instructions`."""
 LAUNCH_DONE, LAUNCH_ABANDONED, LAUNCH_WITHOUT_THREAD = 0, 1, 2
 """Results of a launch."""
@@ -267,6 +268,7 @@ CONSTANTS: Mapping[str, int] = {
     "kUnacquired": UNACQUIRED,
     "kGuarded": GUARDED,
     "kTakenEarly": TAKEN_EARLY,
+    "kNarrowFence": NARROW_FENCE,
     "kLaunchDone": LAUNCH_DONE,
     "kLaunchAbandoned": LAUNCH_ABANDONED,
     "kLaunchWithoutThread": LAUNCH_WITHOUT_THREAD,

@@ -14,6 +14,7 @@ from opbench.emulator.abi import (
     BETWEEN_BLOCKS,
     BOTH_VOLATILE,
     GUARDED,
+    NARROW_FENCE,
     NARROW_SCOPE,
     TAKEN_EARLY,
     UNACQUIRED,
@@ -285,6 +286,8 @@ def _lock_remedy(event: Event, fence: str) -> str:
     """Return the remedy for a race after a thread has read a flag or taken a lock; "" for any other race."""
     if event.report.instructions & (UNACQUIRED | TAKEN_EARLY):
         return f"Put {fence} after the operation that takes the lock or reads the flag, or give that one acquire order."
+    if event.report.instructions & NARROW_FENCE:
+        return f"Put {fence} before the flag is set, in place of __threadfence_block()."
     if event.report.instructions & GUARDED and _is_update(event):
         return (
             f"Where a lock or flag orders the accesses, put {fence} after it is taken or read, and before it is given "
@@ -302,10 +305,14 @@ def _synchronisation_fault(event: Event, other: str) -> str:
         )
     if event.report.instructions & UNACQUIRED:
         return f"An atomic operation of this thread has seen what {other} published, but no fence follows it."
+    if event.report.instructions & NARROW_FENCE:
+        return "The fence before the flag that this thread has read orders memory within one block only."
     if event.report.instructions & NARROW_SCOPE:
         return "The scope of an atomic access is the block or the cluster, which does not hold both threads."
     if event.report.instructions & BOTH_VOLATILE:
         return "volatile does not make a store atomic: use atomicAdd(), or fences on both sides of a flag."
+    if [ACCESS_NAMES[event.report.access], ACCESS_NAMES[event.report.other_access]] == ["write", "atomic update"]:
+        return "Which of the two happens last is undefined, and the store does not keep the update: order them."
     return ""
 
 

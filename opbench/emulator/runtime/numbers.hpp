@@ -18,7 +18,7 @@ static const SharedNumber kSharedNumbers[] = {
     CONSTANT(kMaxReports) CONSTANT(kMaxSamples) CONSTANT(kMaxThreads) CONSTANT(kMaxTeam) CONSTANT(kDynamicSharedBytes)
     CONSTANT(kSharedCanaryBytes) CONSTANT(kGuardBytes) CONSTANT(kCountSlots) CONSTANT(kBranches)
     CONSTANT(kBothVolatile) CONSTANT(kBetweenBlocks) CONSTANT(kNarrowScope) CONSTANT(kUnacquired) CONSTANT(kGuarded)
-    CONSTANT(kTakenEarly)
+    CONSTANT(kTakenEarly) CONSTANT(kNarrowFence)
     CONSTANT(kLaunchDone) CONSTANT(kLaunchAbandoned) CONSTANT(kLaunchWithoutThread) CONSTANT(opb_tensor_map_magic)
     CONSTANT(opb_texture_magic) CONSTANT(OPB_U8) CONSTANT(OPB_F16) CONSTANT(OPB_BF16) CONSTANT(OPB_F32)
     CONSTANT(OPB_TF32) CONSTANT(OPB_E4M3) CONSTANT(OPB_E5M2) CONSTANT(OPB_S8)

@@ -130,6 +130,7 @@ static bool publication(const Worker* worker, FenceLevel level, bool now, Releas
            (uint16_t)lowest,
            (uint16_t)(highest - lowest + 1),
            false,
+           false,
            clocks + (lowest - first)};
   return true;
 }
@@ -193,7 +194,8 @@ static void publish_at_barrier(Worker* worker, Trace* trace) {
       }
     }
     uint32_t interval = trace->clocks_wide ? trace->interval + 1 : trace->interval;
-    keep_release(published, {trace->block, trace->moment, interval, 0, (uint16_t)worker->threads, false, clocks});
+    keep_release(published,
+                 {trace->block, trace->moment, interval, 0, (uint16_t)worker->threads, false, false, clocks});
   }
 }
 
@@ -342,6 +344,7 @@ static void note_fence(Worker* worker, Trace* trace, uint32_t word) {
     if (level == kDeviceLevel) trace->unacquired_by[self].clear();
   }
   if (!(word & OPB_RELEASES)) return;
+  trace->ends_in_block_fence[self] = level == kBlockLevel;
   uint16_t* known = trace->clocks[self];
   trace->clocks_used[self / kLanes] = true;
   if (known[self] < kClockLimit) ++known[self];
@@ -361,21 +364,25 @@ static bool has_just_fenced(const Worker* worker) {
          trace->fence_clock[kClusterLevel][self] == own_clock(trace, self);
 }
 
-// ---- synchronising stores, loads and atomic operations; `tells`: may release, `sees`: may acquire
+// ---- synchronising stores, loads and atomic operations
+
+static bool same_scope(const Release& left, const Release& right) {
+  return left.within_cluster == right.within_cluster && left.within_block == right.within_block;
+}
 
 static void release_to_blocks(Worker* worker, Trace* trace, uint32_t index, const Release& made) {
   SyncLocation* location = &trace->whole->locations[index];
   List<Acquired>* lists[] = {&trace->acquired, &trace->acquired_by[worker->current]};
   for (List<Acquired>* list : lists) {
     for (const Acquired& seen : *list) {
-      if (seen.location != index) merge_acquired(&location->links, seen);
+      if (seen.location != index && !made.within_block) merge_acquired(&location->links, seen);
     }
   }
   List<Release>& log = location->log;
-  if (worker->team->size == 1) {  // blocks run one after another: one entry for each
-    Release* last = log.count ? &log[log.count - 1] : nullptr;
-    if (last && last->block == made.block && last->within_cluster == made.within_cluster) {
-      keep_release(last, made);
+  if (worker->team->size == 1) {  // blocks run one after another: one entry for each, and for each scope
+    for (uint32_t at = log.count; at-- > 0 && log[at].block == made.block;) {
+      if (!same_scope(log[at], made)) continue;
+      keep_release(&log[at], made);
       return;
     }
   } else {
@@ -383,7 +390,7 @@ static void release_to_blocks(Worker* worker, Trace* trace, uint32_t index, cons
     for (uint32_t back = 1; back <= 64 && back <= log.count; ++back) {
       const Release& known = log[log.count - back];
       if (known.block == made.block && known.moment == made.moment && known.interval == made.interval &&
-          known.within_cluster == made.within_cluster && known.first == made.first && known.count == made.count &&
+          same_scope(known, made) && known.first == made.first && known.count == made.count &&
           memcmp(known.clocks, made.clocks, made.count * sizeof(uint16_t)) == 0) {
         return;
       }
@@ -420,10 +427,12 @@ static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, 
   const bool now = word & OPB_RELEASES, narrow = word & OPB_CLUSTER_SCOPE;
   const bool clusters = !worker->launch->cooperative && worker->team->size > 1;
   uint16_t clocks[kMaxThreads];
-  Release wide, near;
+  Release wide, near, own;
   bool releases_wide = writes && !narrow && may_publish(trace, kDeviceLevel, now) &&
                        publication(worker, kDeviceLevel, now, &wide, clocks);
-  uint32_t index = location_at(trace->whole, address, releases_wide || (writes && clusters));
+  const bool releases_own =
+      writes && trace->ends_in_block_fence[worker->current] && publication(worker, kBlockLevel, false, &own, clocks);
+  uint32_t index = location_at(trace->whole, address, releases_wide || releases_own || (writes && clusters));
   if (index == kNobody) return;
   if (reads) acquire_from_blocks(worker, trace, index, word);
   if (releases_wide) {
@@ -435,6 +444,10 @@ static void synchronise_blocks(Worker* worker, Trace* trace, uintptr_t address, 
       publication(worker, kClusterLevel, now, &near, clocks)) {
     near.within_cluster = true;
     release_to_blocks(worker, trace, index, near);
+  }
+  if (releases_own && publication(worker, kBlockLevel, false, &own, clocks)) {
+    own.within_block = trace->whole->releases_within_block = true;
+    release_to_blocks(worker, trace, index, own);
   }
 }
 
@@ -520,6 +533,56 @@ static void synchronise(Worker* worker, Trace* trace, uintptr_t address, uint32_
   if (writes && trace->locks_used && !(word & OPB_COMPARES)) give_lock_back(trace, self, address);
   if (other_blocks) synchronise_blocks(worker, trace, address, word, reads, writes);
   synchronise_threads(worker, trace, address, word, reads, writes);
+  trace->ends_in_block_fence[self] = false;
+}
+
+// ---- atomic operations that a volatile store overwrites
+
+static AtomicUpdate* update_at(Trace* trace, uintptr_t address) {
+  return &trace->whole->updates[(uint32_t)(address * 0x9E3779B97F4A7C15u >> 32) % kAtomicUpdates];
+}
+
+static void note_update(Trace* trace, uintptr_t address, uint32_t bytes, uint32_t access) {
+  AtomicUpdate* update = update_at(trace, address);
+  if (access != OPB_ACCESS_ATOMIC) {
+    if (trace->word & OPB_STRONG && update->address == address) update->address = 0;
+    return;
+  }
+  *update = {address, 0, bytes};
+  memcpy(&update->before, (const void*)address, bytes < 8 ? bytes : 8);
+}
+
+// Returns whether the last write of a location is an atomic operation that has changed the value. A poll by
+// atomicAdd(&flag, 0) changes nothing.
+static bool is_changed_by_update(Trace* trace, uintptr_t address) {
+  const AtomicUpdate* update = update_at(trace, address);
+  return update->address == address && memcmp(&update->before, (const void*)address, update->bytes) != 0;
+}
+
+// Returns whether this block is known to have read a location by a volatile or atomic access.
+static bool has_looked_at(const Worker* worker, uintptr_t address) {
+  const Trace* trace = worker->trace;
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    for (const Poll& poll : trace->polls[thread]) {
+      if (poll.address == address && poll.interval >= trace->block_interval) return true;
+    }
+  }
+  return false;
+}
+
+// Returns whether a thread of the current warp, or one that happens before the current thread, is known to have read a
+// location by a volatile or atomic access since the last barrier; `except` does not count.
+static bool has_seen(const Worker* worker, uintptr_t address, uint32_t except) {
+  const Trace* trace = worker->trace;
+  const uint32_t self = worker->current;
+  for (uint32_t thread = 0; thread < worker->threads; ++thread) {
+    if (thread == except) continue;
+    for (const Poll& poll : trace->polls[thread]) {
+      if (poll.address != address || poll.interval != trace->interval) continue;
+      if (thread / kLanes == self / kLanes || ordered(trace, thread, poll.clock, self)) return true;
+    }
+  }
+  return false;
 }
 
 // ---- whether an access of another block happens before the current one
@@ -539,9 +602,10 @@ static bool covers(const Release& release, const Earlier& earlier) {
   return published_clock(release, earlier.thread) > earlier.clock || earlier.clock == kClockLimit;
 }
 
-// Returns whether a list has a release by a block that covers an access, other than by the location `except`.
+// Returns whether a list has a release by a block that covers an access, other than by the location `except`. With
+// `within_block`, the release must be one that has no effect, because its scope is the block.
 static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint32_t block, const Earlier& earlier,
-                         uint32_t except = kNobody) {
+                         uint32_t except = kNobody, bool within_block = false) {
   const Trace* trace = worker->trace;
   const uint32_t size = worker->team->size, first_block = trace->first_block, team = (block - first_block) / size;
   for (uint32_t index = 0; index < list.count; ++index) {
@@ -559,6 +623,7 @@ static bool has_acquired(const Worker* worker, const List<Acquired>& list, uint3
     }
     for (; low < seen.length && (log.items[low].block - first_block) / size == team; ++low) {
       const Release& release = log.items[low];
+      if (release.within_block != within_block) continue;
       // A releasing store happens before what acquires it.
       const bool itself = trace->whole->locations.items[seen.location].address == earlier.address;
       if (release.block != block || !(itself || covers(release, earlier))) continue;

@@ -79,7 +79,7 @@ constexpr uint16_t kUnfencedFlag = 0x0800;  // of a writer: it has taken a lock 
 constexpr uint16_t kNoUpdater = 0xffff;
 // Flags of a report's `instructions`.
 constexpr uint32_t kBothVolatile = 4, kBetweenBlocks = 8, kNarrowScope = 16, kUnacquired = 32, kGuarded = 64,
-                   kTakenEarly = 128;
+                   kTakenEarly = 128, kNarrowFence = 256;
 constexpr uint32_t kCopyInFlight = ~0u;  // an interval later than all others: copies.hpp
 
 // Returns whether the last write of a cell happens before this access by a flag, although clocks do not say so: this
@@ -197,6 +197,15 @@ struct Reader {
 
 static inline bool both_flags(const Trace* trace, uint32_t access, uint16_t other, uint32_t self);
 
+// Returns whether a volatile store overwrites what an atomic operation of another thread has written, although its own
+// thread cannot have seen that: then the order of the two is undefined, and one of them is lost.
+static __attribute__((noinline)) bool overwrites_update(Worker* worker, const SharedCell* cell, uintptr_t address) {
+  Trace* trace = worker->trace;
+  if (!trace->is_volatile || trace->word & OPB_STRONG || !(cell->writer & kAtomicFlag)) return false;
+  return cell->read_interval != trace->interval && is_changed_by_update(trace, address) &&
+         !has_seen(worker, address, cell->writer & kThreadMask);
+}
+
 static __attribute__((noinline)) bool kept_reader_unordered(const Trace* trace, const SharedCell* cell, uint32_t access,
                                                             uint32_t self, Reader* found) {
   const List<AccessNode>& nodes = trace->thread_sets.nodes;
@@ -272,11 +281,13 @@ static inline bool both_flags_of_writers(const Trace* trace, uint32_t access, ui
 
 // Returns whether the last write of a cell, by another thread, and this access have no order in some run. `early` then
 // says whether a lock without an acquire fence is the reason.
-static inline bool may_precede(const Trace* trace, const SharedCell* cell, uintptr_t address, uint32_t access,
+static inline bool may_precede(Worker* worker, const SharedCell* cell, uintptr_t address, uint32_t access,
                                uint32_t self, uint32_t* early) {
+  const Trace* trace = worker->trace;
   const uint32_t writer = cell->writer & kThreadMask;
   if (!ordered(trace, writer, cell->write_clock, self)) {
-    return !both_flags_of_writers(trace, access, cell->writer, self) &&
+    return (!both_flags_of_writers(trace, access, cell->writer, self) ||
+            (access == OPB_ACCESS_STORE && overwrites_update(worker, cell, address))) &&
            !is_published_write(trace, cell, address, access, self);
   }
   if (__builtin_expect(!(cell->writer & kUnfencedFlag), 1)) return false;
@@ -337,7 +348,7 @@ static inline void check_shared_cell(Worker* worker, Trace* trace, SharedCell* c
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool both_atomic = access == OPB_ACCESS_ATOMIC && cell->writer & kAtomicFlag;
-    if (writer != self && !both_atomic && may_precede(trace, cell, address, access, self, &early)) {
+    if (writer != self && !both_atomic && may_precede(worker, cell, address, access, self, &early)) {
       report_cell_race(cell->write_site, cell->writer,
                        cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE,
                        cell->writer & kBulkFlag ? kReportUnfinishedBulk : kReportSharedRace);
@@ -482,6 +493,37 @@ static bool is_strong_write_ordered(const GlobalAccess& now, uint32_t block) {
                       location_at(trace->whole, now.address, false));
 }
 
+// Returns whether this thread reads volatile data after a flag that another block has set after a fence of block scope:
+// the fence shows that the data must come before the flag, but does not order them for other blocks.
+static bool is_published_narrowly(const GlobalAccess& now, uint32_t block) {
+  const Trace* trace = now.worker->trace;
+  if (!trace->whole->releases_within_block || !(now.packed & now.cell->write_site & kVolatileSite)) return false;
+  const uint32_t self = now.worker->current, own = location_at(now.worker->trace->whole, now.address, false);
+  const Earlier write = last_write(now);
+  const auto seen = [&](const List<Acquired>& list) { return has_acquired(now.worker, list, block, write, own, true); };
+  return (seen(trace->acquired) || seen(trace->acquired_by[self]) || seen(trace->unacquired_by[self])) &&
+         !is_write_ordered(now, block) && !is_strong_write_ordered(now, block);
+}
+
+// Returns whether this volatile store overwrites what an atomic operation of another block has written, although its
+// own block has not read the location.
+static bool overwrites_update_of_block(const GlobalAccess& now) {
+  const GlobalCell* cell = now.cell;
+  Trace* trace = now.worker->trace;
+  if (!(now.packed & kVolatileSite) || !(cell->write_site & kAtomicSite)) return false;
+  const bool read = cell->reader >= trace->first_moment;
+  const auto contains_own = [&](uint32_t set) {
+    const List<AccessNode>& nodes = trace->whole->block_sets.nodes;
+    for (uint32_t at = set; at; at = nodes.items[at].parent) {
+      if (nodes.items[at].who == trace->block) return true;
+    }
+    return false;
+  };
+  if (read && (block_of(trace, cell->reader) == trace->block || contains_own(cell->readers))) return false;
+  return is_changed_by_update(trace, now.address) && !contains_own(cell->updaters) &&
+         !has_looked_at(now.worker, now.address);
+}
+
 // Returns whether another block wrote in a critical section before an acquire fence, and only its lock orders it with
 // this access.
 static bool is_written_early(const GlobalAccess& now, uint32_t block) {
@@ -520,7 +562,14 @@ static __attribute__((noinline)) void judge_read(const GlobalAccess& now) {
   const uint32_t writer = block_of(now.worker->trace, cell->writer);
   const bool strong = is_strong(now.packed);
   if (is_strong(cell->write_site) && !strong) return judge_plain_read(now);
-  if (writer == now.worker->trace->block || is_strong_pair(now.worker, now.packed, cell->write_site, writer)) return;
+  if (writer == now.worker->trace->block) return;
+  if (is_strong_pair(now.worker, now.packed, cell->write_site, writer)) {
+    if (is_published_narrowly(now, writer)) {
+      report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, OPB_ACCESS_STORE,
+                         kNarrowFence);
+    }
+    return;
+  }
   const bool early = is_written_early(now, writer);
   if (early || !is_write_ordered(now, writer)) {
     report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site, writer_access(cell->write_site),
@@ -553,7 +602,7 @@ static void judge_writer(const GlobalAccess& now) {
   const bool stores = now.access == OPB_ACCESS_STORE;
   // The order of two volatile stores is undefined.
   const bool both_stored = stores && now.packed & cell->write_site & kVolatileSite;
-  const bool meets = !own && (!pair || both_stored);
+  const bool meets = !own && (!pair || both_stored || (stores && overwrites_update_of_block(now)));
   if ((meets || (!own && !stores)) && !is_write_ordered(now, writer)) {
     if (meets && !is_strong_write_ordered(now, writer)) {
       report_global_race(now, kReportGlobalRace, writer, cell->writer, cell->write_site,
@@ -642,7 +691,7 @@ static inline void check_threads(Worker* worker, Trace* trace, const GlobalMemor
   if (cell->write_interval == trace->interval) {
     uint32_t writer = cell->writer & kThreadMask;
     bool atomic = cell->writer & kAtomicFlag && access != OPB_ACCESS_STORE;
-    if (writer != self && !atomic && may_precede(trace, cell, address, access, self, &early)) {
+    if (writer != self && !atomic && may_precede(worker, cell, address, access, self, &early)) {
       report_cell_race(cell->write_site, cell->writer,
                        cell->writer & kAtomicFlag ? OPB_ACCESS_ATOMIC : OPB_ACCESS_STORE);
     } else if (access == OPB_ACCESS_LOAD && reads_back_too_early(trace, cell, self)) {

@@ -65,7 +65,7 @@ static int describe_idle(const Worker* worker, uint32_t thread, char* text, size
 static __attribute__((noinline)) void poll_location(Worker* worker, uint32_t site, uintptr_t address, uint32_t bytes) {
   Trace* trace = worker->trace;
   uint32_t self = worker->current;
-  Poll seen = {site, address, trace->plain, 0};
+  Poll seen = {site, trace->interval, address, trace->plain, 0, own_clock(trace, self)};
   memcpy(&seen.value, (const void*)address, bytes < 8 ? bytes : 8);
   Poll* before = &trace->polls[self][site % kPolls];
   bool same =
@@ -106,6 +106,7 @@ static __attribute__((noinline)) void record_flag_access(Worker* worker, const R
   Trace* trace = worker->trace;
   bool reads = access != OPB_ACCESS_STORE, writes = access != OPB_ACCESS_LOAD;
   if (reads) poll_location(worker, site, address, bytes);
+  if (writes) note_update(trace, address, bytes, access);
   synchronise(worker, trace, address, trace->word, reads, writes, region->space != kShared || worker->team->size > 1);
 }
 

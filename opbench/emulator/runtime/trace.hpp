@@ -118,11 +118,20 @@ struct PendingStore {
 
 // The value that a thread read at its last volatile or atomic load of a location, to recognise spin loops.
 struct Poll {
-  uint32_t site;
+  uint32_t site, interval;
   uintptr_t address, plain;
   uint64_t value;
+  uint16_t clock;
 };
 constexpr uint32_t kPolls = 4;
+
+// The last atomic operation on a location, and the value before it.
+struct AtomicUpdate {
+  uintptr_t address;
+  uint64_t before;
+  uint32_t bytes;
+};
+constexpr uint32_t kAtomicUpdates = 256;
 
 struct Region {
   uintptr_t start, end;
@@ -205,6 +214,7 @@ struct Release {
   uint32_t block, moment, interval;
   uint16_t first, count;  // the threads in `clocks`
   bool within_cluster;    // whether the scope of the fence or operation is the cluster
+  bool within_block;      // whether the scope of the fence is the block: other blocks then acquire nothing
   uint16_t* clocks;
 };
 // The releases of one synchronisation location that a thread or block has acquired: the first `length` of its log.
@@ -318,6 +328,7 @@ struct Trace {
   uint32_t poll_site[kMaxThreads];
   uintptr_t plain;  // the address of the last access
   uint32_t idle;
+  AtomicUpdate updates[kAtomicUpdates];  // by address; a later update may replace one of another address
 
   bool previous_may_run;        // whether previous launches may still run, because the block has not waited for them
   uint32_t first_block, block;  // the numbers of the launch's first block and of the running one
@@ -358,8 +369,10 @@ struct Trace {
   // The last fence of each thread at each level: the thread's clock after the fence, and the interval.
   uint16_t fence_clock[kLevels][kMaxThreads];
   uint32_t fence_interval[kLevels][kMaxThreads];
-  uint32_t fenced_interval[kLevels];  // the last interval in which any thread of the block executed a fence
-  Release published[kLevels];         // what the fences before the last barrier released, for all threads to publish
+  bool ends_in_block_fence[kMaxThreads];  // whether a thread's last fence or flag access is a fence of block scope
+  bool releases_within_block;             // whether any location has a release whose scope is the block
+  uint32_t fenced_interval[kLevels];      // the last interval in which any thread of the block executed a fence
+  Release published[kLevels];  // what the fences before the last barrier released, for all threads to publish
   // How often a thread has executed fence.proxy.async, and its vector clock at the last time.
   uint16_t proxy_fences[kMaxThreads];
   VectorClock* proxy_views[kMaxThreads];
