@@ -21,6 +21,7 @@ from opbench.backend.base import TraceOptions
 from opbench.emulator.backend import CpuBackend
 from opbench.errors import OpbenchError
 from opbench.kernels.launch import BuildRequest, Dim3, KernelLaunch
+from opbench.kernels.scalar import Struct
 
 HEAD = """\
 # python tests/gpuverify_races.py FOLDER FILE: CUDA tests of the suite GPUVerify on the CPU, and what opbench reports.
@@ -58,19 +59,49 @@ def limited(grid: Dim3) -> Dim3:
     return x, y, min(grid[2], max(1, MOST_BLOCKS // (x * y)))
 
 
-def parameters(text: str, kernel: str) -> list[str]:
-    """Return the types of a kernel's parameters: "pointer", "float" or "int"; raise ValueError for any other."""
-    inside = re.findall(rf"\b{kernel}\s*\(([^)]*)\)", text)[0].replace("void", "").strip()
-    kinds = []
-    for parameter in filter(None, (one.strip() for one in inside.split(","))):
-        words = re.sub(r"\b(const|volatile|unsigned|signed|__restrict__)\b", "", parameter).split()
-        if "*" in parameter or "[" in parameter:
-            kinds.append("pointer")
-        elif (words and words[0] in ("float", "int", "char", "short", "size_t", "long")) or len(words) == 1:
-            kinds.append("float" if words[0] == "float" else "int")
-        else:
-            raise ValueError(f"parameter {parameter}")
+def kind(declared: str) -> str:
+    """Return the kind of a declared type or field: "pointer", "float" or "int"; raise ValueError for any other."""
+    words = re.sub(r"\b(const|volatile|unsigned|signed|__restrict__)\b", "", declared).split()
+    if "*" in declared or "[" in declared:
+        return "pointer"
+    if (words and words[0] in ("float", "int", "char", "short", "size_t", "long")) or len(words) == 1:
+        return "float" if words[0] == "float" else "int"
+    raise ValueError(f"parameter {declared}")
+
+
+def fields(text: str, name: str) -> list[str]:
+    """Return the kinds of the fields of a structure, with those of its base and of inner structures; [] if unknown."""
+    found = re.search(
+        rf"\b(?:struct|class)\s+{name}\s*(?::\s*(\w+)\s*)?{{|\bstruct\s*{{(?=[^}}]*}}\s*{name}\s*;)", text
+    )
+    if not found:
+        return []
+    kinds = fields(text, found[1]) if found[1] else []
+    inside, depth = "", 1
+    for character in text[found.end() :]:
+        depth += (character == "{") - (character == "}")
+        if not depth:
+            break
+        inside += character
+    # Of a class with functions, the fields come first; an inner structure without a name has fields of its own.
+    for line in re.split(r"\bpublic:", inside)[0].replace("struct {", "").split(";"):
+        declaration = line.strip().lstrip("}").strip()
+        count = int((re.findall(r"\[(\d+)\]", declaration) or ["1"])[0])
+        first, *names = (part.strip() for part in re.sub(r"\[\d+\]", "", declaration).split(","))
+        if len(first.split()) > 1:
+            inner = fields(text, first.split()[0])
+            kinds += (inner or [kind(first)] * (1 + len(names))) * count
     return kinds
+
+
+def parameters(text: str, kernel: str) -> list[str | list[str]]:
+    """Return the kinds of a kernel's parameters, a list for a structure; raise ValueError for an unknown type."""
+    inside = re.findall(rf"\b{kernel}\s*\(([^)]*)\)", text)[0].replace("void", "").strip()
+    return [
+        (fields(text, parameter.split()[-2]) if len(parameter.split()) > 1 and "*" not in parameter else [])
+        or kind(parameter)
+        for parameter in filter(None, (one.strip() for one in inside.split(",")))
+    ]
 
 
 def checked(backend: CpuBackend, text: str, source: Path) -> str:
@@ -93,11 +124,15 @@ def checked(backend: CpuBackend, text: str, source: Path) -> str:
     source.write_text(groups + ANNOTATIONS + macros + code, encoding="utf-8")
     named = re.findall(r"__requires\(\w+\s*==\s*(\d+|blockDim\.x)\)", code)
     numbers = [block[0] if name == "blockDim.x" else int(name) for name in named] or [1]
-    buffers = {f"b{i}": backend.allocate(f"b{i}", (ELEMENTS,), "i32") for i in range(kinds.count("pointer"))}
-    names, scalars = iter(buffers), iter(numbers * len(kinds))
+    flat = [one for parameter in kinds for one in ([parameter] if isinstance(parameter, str) else parameter)]
+    buffers = {f"b{i}": backend.allocate(f"b{i}", (ELEMENTS,), "i32") for i in range(flat.count("pointer"))}
+    names, scalars = iter(buffers), iter(numbers * len(flat))
+
+    def value(kind: str) -> str | float | int:
+        return next(names) if kind == "pointer" else float(next(scalars)) if kind == "float" else next(scalars)
+
     arguments = tuple(
-        next(names) if kind == "pointer" else float(next(scalars)) if kind == "float" else next(scalars)
-        for kind in kinds
+        value(parameter) if isinstance(parameter, str) else Struct(tuple(map(value, parameter))) for parameter in kinds
     )
     random = np.random.default_rng(20260)
     for buffer in buffers.values():
