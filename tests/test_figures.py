@@ -149,7 +149,8 @@ def _times_of_network(folder: Path) -> Iterable[float]:
     peers = [peer.times.median_s for peer in record.peers.values() if peer.times]
     choices = record.attribution.alternatives if record.attribution else ()
     saved = [abs(choice.difference.value) for choice in choices if choice.difference]
-    return [*peers, *saved, *([record.total.median_s] if record.total else [])]
+    nodes = [seconds for node in record.nodes for seconds in (node.kernel_s, node.bound_s) if seconds]
+    return [*peers, *saved, *nodes, *([record.total.median_s] if record.total else [])]
 
 
 SECTIONS = sections()
