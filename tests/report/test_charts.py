@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -194,3 +195,23 @@ def test_labels_of_twenty_points_do_not_overlap(count: int, spacing: float) -> N
     named = [text for text in chart.figure.axes[0].texts if text.get_text().startswith("a_variant")]
     assert len(named) == min(count, MAX_LABELS) and MAX_LABELS >= 20
     assert ("are labelled" in chart.note) == (count > MAX_LABELS)
+
+
+def test_a_faster_variant_is_farther_right_whatever_its_own_peak() -> None:
+    """A library near the peak of slow units is behind a variant that reaches less of a higher peak."""
+    results = [
+        result(name, seconds, library=name == "cublas", problem=f"(n={n})")
+        for n in (1, 2)
+        for name, seconds in (("planes", 1e-3), ("cublas", 4e-3))
+    ]
+    shares = {"planes": 0.6, "cublas": 0.8}
+    found = [
+        replace(row, peak=replace(row.peak, peak_share=shares[row.variant]))
+        for row in rows(run(results))
+        if row.peak is not None
+    ]
+    chart = over_problems("relu", sections(found), "x", MEASURED)
+    assert chart is not None
+    speeds = {line.get_gid(): line.get_xdata()[0] for line in chart.figure.axes[0].lines if line.get_gid()}
+    for gid, text in chart.points.items():
+        assert speeds[gid] == pytest.approx(0.6 if "planes" in text else 0.15), text

@@ -14,8 +14,8 @@ from opbench.report.charts.libraries import (
     SLOWER,
     TIE,
     against_libraries_chart,
-    problem_labels,
     readable_ticks,
+    row_labels,
 )
 from opbench.report.run.sections import Section, sections
 from opbench.results.files import Run
@@ -39,10 +39,10 @@ def test_the_largest_speedup_is_first_and_colours_tell_who_is_faster() -> None:
     dots = {line.get_gid(): line.get_color() for line in axes.lines if line.get_gid()}
     assert dots == {"p0": FASTER, "p1": FASTER, "p2": TIE, "p3": SLOWER}
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "relu(n=1)",
-        "relu(n=3)",
-        "relu(n=2)",
-        "relu(n=0)",
+        "relu n=1",
+        "relu n=3",
+        "relu n=2",
+        "relu n=0",
     ]
     assert "torch" in chart.points["p0"] and "3.00×" in chart.points["p0"]
 
@@ -59,9 +59,15 @@ def test_labels_name_the_axes_in_which_problems_of_an_operator_differ() -> None:
     problems = [("decode", "(heads=32,keys=8192,dtype=bf16)"), ("decode", "(heads=32,keys=4096,dtype=bf16)"),
                 ("decode", "(heads=32,keys=4096,dtype=bf16,causal=yes)"), ("relu", "(n=7)")]  # fmt: skip
     shown = [Section(operator, problem, [], [], [], []) for operator, problem in problems]
-    labels = problem_labels(shown)
-    assert labels == ["decode(keys=8192)", "decode(keys=4096)", "decode(keys=4096,causal=yes)", "relu(n=7)"]
-    long_label = problem_labels([Section("relu", f"(n={'9' * 80})", [], [], [], [])])[0]
+    labels = row_labels(shown)
+    assert labels == ["decode keys=8192", "decode keys=4096", "decode keys=4096 causal=yes", "relu n=7"]
+    twins = [("decode", f"(batch={b},heads={b},keys={k},dtype=bf16)") for b in (1, 2) for k in (64, 128)]
+    labels = row_labels([Section(operator, problem, [], [], [], []) for operator, problem in twins])
+    assert len(set(labels)) == 4 and all(len(label) < len("decode batch=heads=1 keys=128") for label in labels)
+    default = [("decode", "(keys=64)"), ("decode", "(keys=64,causal=yes)")]
+    labels = row_labels([Section(operator, problem, [], [], [], []) for operator, problem in default])
+    assert labels == ["decode keys=64", "decode causal=yes"]
+    long_label = row_labels([Section("relu", f"(n={'9' * 80})", [], [], [], [])])[0]
     assert len(long_label) == MAX_LABEL and "…" in long_label
 
 

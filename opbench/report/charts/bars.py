@@ -180,8 +180,8 @@ def _own_peaks(axes: Axes, shown_rows: Sequence[Row], by_bytes: bool, right: flo
         if not free_lines:
             continue
         axes.annotate(
-            level, (peak, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2 + 12 * free_lines[0]), ha="center",
-            va="bottom", **OFFSET,
+            level, (min(peak, right - half_width), 1.0), xycoords=("data", "axes fraction"),
+            xytext=(0, 2 + 12 * free_lines[0]), ha="center", va="bottom", **OFFSET,
         )  # fmt: skip
         line_ends[free_lines[0]], named_until = peak + half_width, peak
 

@@ -10,6 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from opbench import units
 from opbench.report.charts.chart import COLOURS, Chart
+from opbench.report.charts.problems import problem_labels
 from opbench.report.charts.svg import INK, MUTED
 from opbench.report.run.sections import Section, own_and_library
 from opbench.report.run.winner_lead import ratio_over
@@ -19,7 +20,7 @@ from opbench.timing.stats import Ratio
 MIN_PROBLEMS, MAX_PROBLEMS = 4, 40
 """Fewest and most problems that are drawn; of more problems the chart shows the slowest and the fastest half."""
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10, 20, 50, 100)
-MIN_TICK_DISTANCE = 0.075
+MIN_TICK_DISTANCE = 0.11
 """Least distance of two ticks, as a part of the axis."""
 MAX_LABEL = 46
 """Most characters of a problem's label."""
@@ -67,7 +68,7 @@ def against_libraries_chart(all_sections: Sequence[Section]) -> Chart | None:
     axes.set_xlabel("speedup of the best own variant over the library (right of 1×: faster)")
     axes.set_yticks(
         range(len(shown_pairs)),
-        problem_labels([section for _, section, _, _ in shown_pairs]),
+        row_labels([section for _, section, _, _ in shown_pairs]),
     )
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
@@ -100,20 +101,32 @@ def readable_ticks(low: float, high: float) -> list[float]:
     return sorted(ticks)
 
 
-def problem_labels(all_sections: Sequence[Section]) -> list[str]:
-    """Return a label per problem: its operator, and the axes in which the operator's problems differ.
+def row_labels(all_sections: Sequence[Section]) -> list[str]:
+    """Return a label per problem: its operator, and as few axes as tell the operator's problems apart."""
+    problems_of: dict[str, list[str]] = {}
+    for section in all_sections:
+        problems_of.setdefault(section.operator, []).append(section.problem)
+    texts = {
+        (operator, problem): f"{operator} {text}".replace("\n", " ")
+        for operator, problems in problems_of.items()
+        for problem, text in zip(problems, _distinct_texts(problems), strict=True)
+    }
+    labels = [texts[section.operator, section.problem] for section in all_sections]
+    return [text if len(text) <= MAX_LABEL else f"{text[:20]}…{text[-(MAX_LABEL - 21) :]}" for text in labels]
 
-    The whole problem is the label of an operator's only problem. Long labels lose their middle.
-    """
-    values = [dict(part.partition("=")[::2] for part in s.problem.strip("()").split(",")) for s in all_sections]
-    labels = []
-    for section, axes in zip(all_sections, values, strict=True):
-        others = [v for s, v in zip(all_sections, values, strict=True) if s.operator == section.operator]
-        varying = [name for name in axes if any(other.get(name) != axes[name] for other in others)]
-        text = ",".join(f"{name}={axes[name]}" for name in varying or axes)
-        label = f"{section.operator}({text})"
-        labels.append(label if len(label) <= MAX_LABEL else f"{label[:20]}…{label[-(MAX_LABEL - 21) :]}")
-    return labels
+
+def _distinct_texts(problems: Sequence[str]) -> list[str]:
+    """Return a text per problem of an operator; the axes of most different values stay."""
+    if len(problems) == 1:
+        return [problems[0].strip("()").replace(",", " ")]
+    axes = [dict(part.partition("=")[::2] for part in problem.strip("()").split(",")) for problem in problems]
+    names = list(dict.fromkeys(name for values in axes for name in values))
+    for name in sorted(names, key=lambda name: len({values.get(name) for values in axes})):
+        others = [other for other in names if other != name]
+        if len({tuple(values.get(other) for other in others) for values in axes}) == len(set(problems)):
+            names = others
+    kept = [",".join(f"{n}={values[n]}" for n in names if n in values) for values in axes]
+    return problem_labels([text or problem for text, problem in zip(kept, problems, strict=True)])
 
 
 def _tooltip(ratio: Ratio, section: Section, own_row: Row, library: Row) -> str:

@@ -25,8 +25,8 @@ RIGHT_CHARACTERS = 26
 MAX_SHARE = 1.15
 """Percentages of peak above this, as a share, are drawn at the end of the axis; the number is at the right."""
 NOTE = (
-    "Percentages refer to the peak of the unit that each variant uses. The fastest variant is at the right; "
-    "bold: not a library."
+    "Percentages of a problem refer to the peak of the unit that its fastest variant uses, so that a faster variant is "
+    "farther right. The fastest variant is named at the right; bold: not a library."
 )
 OWN, LIBRARY = (COLOURS[0], "o"), (COLOURS[1], "s")
 
@@ -79,9 +79,13 @@ def over_problems(operator: str, all_sections: Sequence[Section], name: str, mea
 
 
 def _relative_speed(row: Row, rows: Sequence[Row], shows_peak: bool) -> float:
-    if shows_peak:
-        return row.peak_share or 0.0
-    return min(other_row.time_s or 0.0 for other_row in rows) / row.time_s if row.time_s else 0.0
+    """Return the speed of a row as a share of the peak that applies to the fastest row, or else of the fastest row.
+
+    All rows of a problem share one peak, so that a faster row is always farther right.
+    """
+    fastest = min(rows, key=lambda other_row: other_row.time_s or 0.0)
+    speed = (fastest.time_s or 0.0) / row.time_s if row.time_s else 0.0
+    return speed * (fastest.peak_share or 0.0) if shows_peak else speed
 
 
 def _draw_problem(axes: Axes, position: int, rows: Sequence[Row], shows_peak: bool, points: dict[str, str]) -> None:
