@@ -15,7 +15,7 @@ from opbench import paths
 from opbench.graph.build import Builder
 from opbench.graph.graph import Graph
 from opbench.graph.zoo import NETWORKS
-from opbench.networks.records.network import value_lifetimes
+from opbench.networks.records.network import value_lifetimes, variant_of
 from opbench.networks.report import keep_network, phrases, read_network
 from opbench.networks.report.layout import Sizes, layered_layout
 from opbench.networks.report.overview import network_folders, networks_overview
@@ -285,6 +285,20 @@ def test_what_looked_odd_stands_once_with_all_whom_it_concerns(
     print_network(typed(told), Console(width=80))
     lines = capsys.readouterr().out.splitlines()
     assert all(f"! {line}" in lines for line in notices), "each on a line of its own"
+
+
+def test_a_narrow_terminal_has_each_config_below_its_variant(capsys: pytest.CaptureFixture[str]) -> None:
+    found = typed(record(made()))
+    configs = {n.name: variant_of(n)[1] for n in found.nodes if variant_of(n)[1]}
+    print_network(found, Console(width=200, force_terminal=True, color_system=None))
+    wide = capsys.readouterr().out
+    print_network(found, Console(width=60, force_terminal=True, color_system=None))
+    narrow = capsys.readouterr().out.splitlines()
+    assert configs
+    for name, config in configs.items():
+        assert config in wide
+        place = next(i for i, line in enumerate(narrow) if line.startswith(f"  {name} "))
+        assert config not in narrow[place] and narrow[place + 1].strip() == config.strip("[]")
 
 
 def test_a_view_lives_as_long_as_what_lies_in_its_memory() -> None:

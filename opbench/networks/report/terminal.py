@@ -21,11 +21,15 @@ def print_network(record: Record, console: Console, run: str = "RUN") -> None:
     """Print the nodes, slowest first, then sentences; `run` is the folder that commands name."""
     console.print(Text(phrases.headline_name(record), style="bold"), soft_wrap=True)
     wrong = {n.name: n for n in record.nodes if n.is_wrong}
-    names = [node.name for node in by_time(record)]
-    heading, *lines = _table(record)
+    lines = _table(record, with_configs=True)
+    if below := console.is_terminal and max(map(len, lines)) + 2 > console.width:
+        lines = _table(record, with_configs=False)
+    heading, *lines = lines
     console.print(Text(f"  {heading}", style="dim"), soft_wrap=True)
-    for name, line in zip(names, lines, strict=True):
-        console.print(Text(f"  {line}", style="red" if name in wrong else ""), soft_wrap=True)
+    for node, line in zip(by_time(record), lines, strict=True):
+        console.print(Text(f"  {line}", style="red" if node.name in wrong else ""), soft_wrap=True)
+        if below and (config := variant_of(node)[1]):
+            console.print(Text(f"    {config.strip('[]')}", style="dim"), soft_wrap=True)
     for name, node in wrong.items():
         reason = (node.check.reason if node.check else "") or "beyond its tolerance"
         console.print(Text(f"  {name} ({node.case}): {phrases.fault(node)}: {reason}", style="red"), soft_wrap=True)
@@ -55,14 +59,14 @@ def _print_attribution(record: Record, console: Console) -> None:
         console.print(Text(sentence.replace("`", "")), soft_wrap=True)
 
 
-def _table(record: Record) -> list[str]:
+def _table(record: Record, *, with_configs: bool) -> list[str]:
     """Return the heading of the table, then one line per node."""
     if node_sum(record) is None:
         work = [
             (
                 n.name,
                 n.operator,
-                _variant_text(n),
+                _variant_text(n, with_configs=with_configs),
                 units.si(n.flops or None, "FLOP"),
                 _bytes_text(n),
                 units.time(n.bound_s),
@@ -77,7 +81,7 @@ def _table(record: Record) -> list[str]:
         (
             n.name,
             n.operator,
-            _variant_text(n),
+            _variant_text(n, with_configs=with_configs),
             units.time(n.kernel_s),
             units.percent(n.share),
             units.percent(n.roof_share),
@@ -88,8 +92,10 @@ def _table(record: Record) -> list[str]:
     return align_columns(("node", "operator", "variant", "kernels", "share", "% of peak", ""), rows, left=(0, 1, 2, 6))
 
 
-def _variant_text(node: NodeRecord) -> str:
-    return "".join(variant_of(node)) + (f" ({node.precision})" if node.precision not in ("", "f32") else "")
+def _variant_text(node: NodeRecord, *, with_configs: bool) -> str:
+    return "".join(variant_of(node)[: 2 if with_configs else 1]) + (
+        f" ({node.precision})" if node.precision not in ("", "f32") else ""
+    )
 
 
 def _bytes_text(node: NodeRecord) -> str:
